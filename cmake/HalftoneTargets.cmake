@@ -1,0 +1,62 @@
+# Compile options and the instruction levels of the CPU kernels.
+
+add_library(halftone_options INTERFACE)
+target_compile_options(halftone_options INTERFACE -Wall -Wextra -Wpedantic)
+if(HALFTONE_WERROR)
+  target_compile_options(halftone_options INTERFACE -Werror)
+endif()
+# One rounding rule at every level: a*b+c is fused only where a kernel says so.
+target_compile_options(halftone_options INTERFACE -ffp-contract=off)
+if(HALFTONE_SANITIZE)
+  target_compile_options(halftone_options INTERFACE -fsanitize=${HALFTONE_SANITIZE}
+                         -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(halftone_options INTERFACE -fsanitize=${HALFTONE_SANITIZE})
+endif()
+
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(HALFTONE_LEVELS baseline avx2 avx512 avx512_bf16)
+  set(HALFTONE_FLAGS_baseline -march=x86-64-v2)
+  set(HALFTONE_FLAGS_avx2 -march=x86-64-v3)
+  set(HALFTONE_FLAGS_avx512 -march=x86-64-v4 -mprefer-vector-width=512)
+  set(HALFTONE_FLAGS_avx512_bf16 ${HALFTONE_FLAGS_avx512}
+      -mavx512vnni -mavx512bf16 -mavx512vbmi -mavx512vbmi2 -mavx512bitalg)
+else()
+  set(HALFTONE_LEVELS baseline)
+  set(HALFTONE_FLAGS_baseline "")
+endif()
+
+# halftone_level_sources(file...): compiles each file once per instruction level, with
+# HALFTONE_LEVEL defined as the level's name. Such a file keeps everything in
+# `namespace halftone::HALFTONE_LEVEL` and includes no header with functions that the linker could
+# merge with those of another level.
+function(halftone_level_sources)
+  foreach(file IN LISTS ARGN)
+    list(APPEND absolute ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+  endforeach()
+  set_property(GLOBAL APPEND PROPERTY HALFTONE_LEVEL_SOURCES ${absolute})
+endfunction()
+
+# Adds the level objects to `target`.
+function(halftone_link_levels target)
+  get_property(sources GLOBAL PROPERTY HALFTONE_LEVEL_SOURCES)
+  if(NOT sources)
+    return()
+  endif()
+  foreach(level IN LISTS HALFTONE_LEVELS)
+    set(objects halftone_level_${level})
+    add_library(${objects} OBJECT ${sources})
+    target_compile_definitions(${objects} PRIVATE HALFTONE_LEVEL=cpu_${level})
+    target_compile_options(${objects} PRIVATE ${HALFTONE_FLAGS_${level}})
+    target_link_libraries(${objects} PRIVATE halftone_options)
+    target_include_directories(${objects} PRIVATE ${PROJECT_SOURCE_DIR}/include
+                               ${PROJECT_SOURCE_DIR}/src)
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${objects}>)
+  endforeach()
+endfunction()
+
+# halftone_test(stem source...): a GoogleTest executable named <stem>, one ctest entry.
+function(halftone_test stem)
+  add_executable(${stem} ${ARGN})
+  target_link_libraries(${stem} PRIVATE halftone_test_main)
+  add_test(NAME ${stem} COMMAND ${stem})
+endfunction()

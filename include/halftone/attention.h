@@ -1,0 +1,90 @@
+// Scaled dot-product attention in every mode. A mode is written `qk+pv`: the format of Q and K, and
+// that of P and V, for example nvfp4+fp8.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "halftone/error.h"
+#include "halftone/stream.h"
+#include "halftone/tensor.h"
+
+namespace halftone {
+
+struct AttentionMode {
+  Format qk = Format::bf16;
+  Format pv = Format::bf16;
+  bool operator==(const AttentionMode&) const = default;
+};
+std::string to_string(const AttentionMode&);           // "nvfp4+bf16"
+AttentionMode parse_attention_mode(std::string_view);  // Error with the nearest valid mode
+std::vector<AttentionMode> attention_modes();          // every mode this version supports
+
+// Shapes, formats and mask, no data. A query of 16 or 32 bits over quantised K is allowed in every
+// mode (decode over a quantised cache); V may be stored in a narrower format than `mode.pv`, into
+// which it is expanded exactly.
+struct AttentionProblem {
+  int64_t batch = 0;
+  int64_t heads = 0, kv_heads = 0;      // heads is a multiple of kv_heads
+  int64_t query_length = 0;             // largest of the batch
+  int64_t key_length = 0;               // largest of the batch
+  int64_t head_dim = 0, value_dim = 0;  // value_dim 0: head_dim
+  Format q = Format::bf16, k = Format::bf16, v = Format::bf16, out = Format::bf16;
+  // Format of the products: P is rounded to mode.pv before the second one.
+  AttentionMode mode;
+  bool causal = false;                          // aligned bottom-right
+  int64_t window_left = -1, window_right = -1;  // -1: unbounded, relative to the aligned diagonal
+  std::optional<float> softmax_scale;           // default head_dim^-0.5
+  bool paged = false;
+  int64_t page_size = 0;
+  bool variable_length = false;  // seqused_k or cu_seqlens given
+  bool lse = false;
+};
+
+struct AttentionTensors {
+  // [batch, query_length, heads, head_dim]; with cu_seqlens_q: [total_q, heads, head_dim].
+  Tensor q;
+  // [batch, key_length, kv_heads, head_dim]; paged: [pages, page_size, kv_heads, head_dim];
+  // with cu_seqlens_k: [total_k, kv_heads, head_dim]. Any strides but the last, which is 1.
+  Tensor k, v;
+  Tensor out;         // as q with value_dim
+  Tensor lse;         // f32 [batch, heads, query_length], natural log; -inf for a row without keys
+  Tensor page_table;  // i32 [batch, max_pages]
+  Tensor seqused_k;   // i32 [batch]: keys in use
+  Tensor cu_seqlens_q;  // i32 [batch + 1]
+  Tensor cu_seqlens_k;  // i32 [batch + 1]
+};
+
+struct AttentionKernel;
+struct AttentionPlan {
+  AttentionProblem problem;
+  Device device;
+  const AttentionKernel* kernel = nullptr;
+  int64_t workspace_bytes = 0;
+  std::shared_ptr<void> workspace;
+};
+std::string describe(const AttentionPlan&);
+
+Support can_run(const AttentionProblem&, const Device&);
+AttentionPlan plan(const AttentionProblem&, const Device&);
+// A row without keys gives 0. The result of a row depends neither on the batch nor on the threads.
+void run(const AttentionPlan&, const AttentionTensors&, Stream&);
+
+struct AttentionOptions {
+  // Default: from the formats of the tensors. When given and the tensors are plain floats, Q, K
+  // (and V) are quantised to the mode first.
+  std::optional<AttentionMode> mode;
+  bool causal = false;
+  int64_t window_left = -1, window_right = -1;
+  std::optional<float> softmax_scale;
+};
+// q [batch, length, heads, head_dim], k and v [batch, length, kv_heads, head_dim].
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& = {},
+                 Stream& = Stream::default_stream());
+
+// FP64 from the operands as quantised (P as exact softmax); `lse` may be null. f32 result.
+Tensor attention_reference(const AttentionProblem&, const AttentionTensors&, Tensor* lse = nullptr);
+
+}  // namespace halftone

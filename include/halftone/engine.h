@@ -1,0 +1,153 @@
+// Models, sessions and text generation.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "halftone/device.h"
+#include "halftone/error.h"
+#include "halftone/kv_cache.h"
+#include "halftone/quantize.h"
+#include "halftone/rope.h"
+#include "halftone/sampling.h"
+#include "halftone/stream.h"
+
+namespace halftone {
+
+// --- text <-> tokens -----------------------------------------------------------------------------
+
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  // tokenizer.json, or llama2.c's tokenizer.bin; `path` is the file or the model's directory.
+  static std::unique_ptr<Tokenizer> load(const std::string& path);
+  // `special`: add the tokens the model expects around a text (bos), and match special tokens in
+  // it.
+  virtual std::vector<int32_t> encode(std::string_view text, bool special = true) const = 0;
+  virtual std::string decode(std::span<const int32_t> tokens, bool skip_special = true) const = 0;
+  // Bytes that one token adds behind `previous`; may end inside a UTF-8 sequence.
+  virtual std::string piece(int32_t token, int32_t previous = -1) const = 0;
+  virtual int64_t size() const = 0;
+};
+
+// Splits a stream of bytes so that no UTF-8 sequence is cut: `push` returns what is complete.
+class Utf8Stream {
+ public:
+  std::string push(std::string_view bytes);
+  std::string flush();  // the rest, invalid bytes as U+FFFD
+
+ private:
+  std::string pending_;
+};
+
+// --- models --------------------------------------------------------------------------------------
+
+// Of every architecture read so far; unused fields keep their defaults.
+struct ModelConfig {
+  std::string architecture;  // "LlamaForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM"
+  int64_t hidden = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t intermediate = 0, vocabulary = 0, max_positions = 0;
+  float rms_eps = 1e-5f;
+  RopeOptions rope;
+  bool tied_embeddings = false, qk_norm = false, attention_bias = false;
+  int64_t experts = 0, experts_per_token = 0, expert_intermediate = 0;
+  bool renormalize = true;
+  std::vector<bool> sparse_layer;  // which layers are MoE
+  std::vector<int32_t> eos;
+  int32_t bos = -1;
+};
+
+struct LoadOptions {
+  // Name for parse_quantization, or a plain float format; empty: as the checkpoint stores them.
+  // Embeddings, norms, routers and the output head keep 16 bits (as checkpoints do).
+  std::string weights;
+  Device device;
+  int threads = 0;
+  std::function<void(double fraction)> progress;  // 0..1, called from the loading thread
+};
+
+// Weights of a model; immutable, shared by any number of sessions.
+class Model {
+ public:
+  // A directory with config.json and safetensors, or a llama2.c checkpoint (.bin with tokenizer.bin
+  // or tok*.bin beside it).
+  static std::shared_ptr<const Model> load(const std::string& path, const LoadOptions& = {});
+  virtual ~Model() = default;
+  virtual const ModelConfig& config() const = 0;
+  virtual const Tokenizer& tokenizer() const = 0;
+  virtual const SamplingOptions& default_sampling() const = 0;  // generation_config.json
+  virtual int64_t weight_bytes() const = 0;
+  virtual std::string describe() const = 0;  // one line: architecture, parameters, formats
+};
+
+struct SessionOptions {
+  Format kv = Format::bf16;  // f32, bf16, f16, fp8_e4m3, nvfp4
+  int64_t max_length = 0;    // 0: the model's
+  // Format of activations between operations; f32 makes results comparable across formats.
+  Format activations = Format::f32;
+  int threads = 0;
+};
+
+// One sequence: a KV cache and the activations. Sessions on one model may run on several threads.
+class Session {
+ public:
+  explicit Session(std::shared_ptr<const Model>, const SessionOptions& = {});
+  ~Session();
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+
+  // Appends tokens and returns the logits [vocabulary] after the last one (f32).
+  std::span<const float> forward(std::span<const int32_t> tokens);
+  // Logits after every token: [tokens, vocabulary].
+  Tensor forward_all(std::span<const int32_t> tokens);
+  int64_t length() const;
+  void truncate(int64_t length);
+  int64_t bytes() const;  // cache and activations
+  const Model& model() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+struct GenerateOptions {
+  int64_t max_new_tokens = 256;
+  SamplingOptions sampling;
+  std::vector<std::string> stop;  // text that ends generation; not part of the result
+  bool ignore_eos = false;
+  bool special = true;  // bos and special tokens in the prompt
+  std::stop_token stop_token;
+};
+
+struct GenerateResult {
+  std::string text;  // behind the prompt
+  std::vector<int32_t> tokens;
+  int64_t prompt_tokens = 0;
+  double prompt_seconds = 0, generate_seconds = 0;
+  enum class Finish : uint8_t { eos, length, stop_text, stopped } finish = Finish::length;
+};
+
+// `on_text` receives whole UTF-8 sequences as they come, never a part of a stop text.
+GenerateResult generate(Session&, std::string_view prompt, const GenerateOptions& = {},
+                        const std::function<void(std::string_view)>& on_text = {});
+
+// Quality of a model on a text: mean negative log likelihood per token in nats, and, given the
+// logits of a better model, mean KL divergence from it.
+struct TextScore {
+  double nll = 0, perplexity = 0, kl = 0;
+  int64_t tokens = 0;
+};
+// Windows of `window` tokens, each scored from its own start.
+TextScore score(Session&, std::string_view text, int64_t window = 256, Session* teacher = nullptr);
+
+// Writes the model as a checkpoint directory that `Model::load` and Transformers' conventions read:
+// bf16, f16 and f32 plain, fp8 128x128 as weight_scale_inv, nvfp4 as ModelOpt. Others are an Error.
+void save_checkpoint(const std::string& source, const std::string& destination,
+                     const std::string& format, const std::function<void(double)>& progress = {});
+
+}  // namespace halftone

@@ -1,0 +1,18 @@
+// The whole operation library. The engine (models, tokenizers, generation) is halftone/engine.h.
+#pragma once
+#include "halftone/activation.h"
+#include "halftone/attention.h"
+#include "halftone/device.h"
+#include "halftone/dtype.h"
+#include "halftone/embedding.h"
+#include "halftone/error.h"
+#include "halftone/kv_cache.h"
+#include "halftone/matmul.h"
+#include "halftone/moe.h"
+#include "halftone/norm.h"
+#include "halftone/quantize.h"
+#include "halftone/rope.h"
+#include "halftone/sampling.h"
+#include "halftone/softmax.h"
+#include "halftone/stream.h"
+#include "halftone/tensor.h"

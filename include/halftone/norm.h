@@ -1,0 +1,44 @@
+// RMS normalisation: y = weight * x / sqrt(mean(x^2) + eps), statistics in f32.
+#pragma once
+#include "halftone/error.h"
+#include "halftone/stream.h"
+#include "halftone/tensor.h"
+
+namespace halftone {
+
+struct NormProblem {
+  int64_t rows = 0, columns = 0;
+  Format x = Format::bf16;       // of x, residual and output: f32, f16, bf16
+  Format weight = Format::bf16;  // f32, f16, bf16 [columns]
+  float eps = 1e-5f;
+  bool residual = false;
+};
+struct NormTensors {
+  Tensor x;         // [rows, columns], any row stride
+  Tensor weight;    // [columns]
+  Tensor out;       // [rows, columns]; may be x
+  Tensor residual;  // when given: residual += x first, and the sum is what is normalised
+};
+struct NormKernel;
+struct NormPlan {
+  NormProblem problem;
+  Device device;
+  const NormKernel* kernel = nullptr;
+};
+std::string describe(const NormPlan&);
+Support can_run(const NormProblem&, const Device&);
+NormPlan plan(const NormProblem&, const Device&);
+void run(const NormPlan&, const NormTensors&, Stream&);
+
+// x [..., columns] row-major.
+Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps,
+                Stream& = Stream::default_stream());
+// residual += x in place, then the norm of the sum.
+Tensor rms_norm_residual(const Tensor& x, Tensor& residual, const Tensor& weight, float eps,
+                         Stream& = Stream::default_stream());
+// Norm over head_dim of x [..., heads, head_dim] with one weight [head_dim] (QK norm), in place.
+void qk_norm(Tensor& x, const Tensor& weight, float eps, Stream& = Stream::default_stream());
+
+Tensor rms_norm_reference(const Tensor& x, const Tensor& weight, float eps);  // FP64 -> f32
+
+}  // namespace halftone

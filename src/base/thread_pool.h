@@ -1,0 +1,48 @@
+// A team of threads for parallel regions of a few microseconds: waiting threads spin for a short
+// while, then sleep on a futex.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/function_ref.h"
+
+namespace halftone {
+
+class ThreadPool {
+ public:
+  // `threads` counts the caller: 1 starts no thread.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int size() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls f(thread) for thread 0..size()-1, thread 0 on the caller, and returns when all ended.
+  // The first exception is rethrown. Calls from several threads take turns; a call from inside a
+  // region runs its iterations on the calling thread.
+  void run(FunctionRef<void(int thread)> f);
+
+  // Calls f(begin, end) over [0, count) in pieces of at most `grain`, handed out in order to
+  // whoever is free. Which thread runs a piece varies, so a piece must not depend on it.
+  void parallel_for(int64_t count, int64_t grain, FunctionRef<void(int64_t begin, int64_t end)> f);
+
+ private:
+  void work(int thread);
+  void call(int thread);
+
+  std::vector<std::thread> workers_;
+  std::mutex turn_;                      // one region at a time
+  std::atomic<uint32_t> generation_{0};  // bumped at the start of a region
+  std::atomic<int> running_{0};          // workers that have not finished the region
+  const FunctionRef<void(int)>* body_ = nullptr;
+  bool stop_ = false;
+  std::mutex error_mutex_;
+  std::exception_ptr error_;
+};
+
+}  // namespace halftone

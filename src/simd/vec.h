@@ -1,0 +1,239 @@
+// Vectors of one instruction level, for files compiled once per level (halftone_level_sources).
+//
+// Compiler vector extensions carry the arithmetic; intrinsics appear only where the language has no
+// word for the instruction. Everything is always inlined into the level's own namespace, so that
+// code of one level never ends up in another.
+#pragma once
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#include "halftone/dtype.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#ifndef HALFTONE_LEVEL
+#error "simd/vec.h is for files compiled by halftone_level_sources"
+#endif
+
+#define HALFTONE_INLINE inline __attribute__((always_inline))
+
+namespace halftone::HALFTONE_LEVEL {
+
+#if defined(__AVX512F__)
+inline constexpr int kLanes = 16;
+#elif defined(__AVX2__)
+inline constexpr int kLanes = 8;
+#else
+inline constexpr int kLanes = 4;
+#endif
+
+typedef float f32v __attribute__((vector_size(kLanes * 4)));
+typedef int32_t i32v __attribute__((vector_size(kLanes * 4)));
+typedef uint32_t u32v __attribute__((vector_size(kLanes * 4)));
+typedef uint16_t u16v __attribute__((vector_size(kLanes * 2)));
+typedef uint8_t u8v __attribute__((vector_size(kLanes)));
+
+template <class To, class From>
+HALFTONE_INLINE To bits_as(From x) {
+  static_assert(sizeof(To) == sizeof(From));
+  To y;
+  std::memcpy(&y, &x, sizeof y);
+  return y;
+}
+
+template <class V>
+HALFTONE_INLINE V load_raw(const void* p) {
+  V v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+template <class V>
+HALFTONE_INLINE void store_raw(void* p, V v) {
+  std::memcpy(p, &v, sizeof v);
+}
+
+HALFTONE_INLINE f32v broadcast(float x) { return x - f32v{}; }  // exact, also for -0 and NaN
+HALFTONE_INLINE u32v broadcast_u32(uint32_t x) { return x + u32v{}; }
+HALFTONE_INLINE i32v broadcast_i32(int32_t x) { return x + i32v{}; }
+
+// a * b + c with one rounding where the level has FMA, two where it has not (baseline).
+HALFTONE_INLINE f32v fma(f32v a, f32v b, f32v c) {
+#if defined(__AVX512F__)
+  return bits_as<f32v>(_mm512_fmadd_ps(bits_as<__m512>(a), bits_as<__m512>(b), bits_as<__m512>(c)));
+#elif defined(__FMA__)
+  return bits_as<f32v>(_mm256_fmadd_ps(bits_as<__m256>(a), bits_as<__m256>(b), bits_as<__m256>(c)));
+#else
+  return a * b + c;
+#endif
+}
+
+// NaN in either operand gives b (as MAXPS does).
+HALFTONE_INLINE f32v max(f32v a, f32v b) {
+  const i32v keep = a > b;
+  return bits_as<f32v>((bits_as<i32v>(a) & keep) | (bits_as<i32v>(b) & ~keep));
+}
+HALFTONE_INLINE f32v min(f32v a, f32v b) {
+  const i32v keep = a < b;
+  return bits_as<f32v>((bits_as<i32v>(a) & keep) | (bits_as<i32v>(b) & ~keep));
+}
+HALFTONE_INLINE f32v select(i32v mask, f32v yes, f32v no) {
+  return bits_as<f32v>((bits_as<i32v>(yes) & mask) | (bits_as<i32v>(no) & ~mask));
+}
+HALFTONE_INLINE u32v select(i32v mask, u32v yes, u32v no) {
+  const u32v m = bits_as<u32v>(mask);
+  return (yes & m) | (no & ~m);
+}
+HALFTONE_INLINE f32v abs(f32v x) {
+  return bits_as<f32v>(bits_as<u32v>(x) & broadcast_u32(0x7fffffffu));
+}
+
+// Sums and maxima by halving: lane i with lane i + width/2, so that the order is fixed.
+HALFTONE_INLINE float reduce_add(f32v x) {
+  float lane[kLanes];
+  store_raw(lane, x);
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) lane[i] += lane[i + width];
+  }
+  return lane[0];
+}
+HALFTONE_INLINE float reduce_max(f32v x) {
+  float lane[kLanes];
+  store_raw(lane, x);
+  for (int width = kLanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) lane[i] = lane[i] > lane[i + width] ? lane[i] : lane[i + width];
+  }
+  return lane[0];
+}
+
+// --- bf16 and f16, exactly as formats/codec.h
+// -----------------------------------------------------
+
+HALFTONE_INLINE f32v widen_bf16(u16v x) {
+  return bits_as<f32v>(__builtin_convertvector(x, u32v) << 16);
+}
+HALFTONE_INLINE u16v narrow_bf16(f32v x) {
+  // VCVTNEPS2BF16 flushes subnormals; integer rounding does not.
+  const u32v u = bits_as<u32v>(x);
+  const u32v rounded = (u + 0x7fffu + ((u >> 16) & 1)) >> 16;
+  const u32v quiet = (u >> 16) | 0x40;
+  const i32v is_nan = bits_as<i32v>((u & 0x7fffffffu) > broadcast_u32(0x7f800000u));
+  return __builtin_convertvector(select(is_nan, quiet, rounded), u16v);
+}
+
+HALFTONE_INLINE f32v widen_f16(u16v x) {
+#if defined(__AVX512F__)
+  return bits_as<f32v>(_mm512_cvtph_ps(bits_as<__m256i>(x)));
+#elif defined(__F16C__)
+  return bits_as<f32v>(_mm256_cvtph_ps(bits_as<__m128i>(x)));
+#else
+  const u32v code = __builtin_convertvector(x, u32v);
+  const u32v sign = (code & 0x8000u) << 16;
+  const u32v magnitude = (code & 0x7fffu) << 13;
+  // Multiplying by 2^112 re-biases normal and subnormal codes alike; infinity and NaN need 255.
+  const u32v finite =
+      bits_as<u32v>(bits_as<f32v>(magnitude) * broadcast(std::bit_cast<float>(0x77800000u)));
+  const i32v special = bits_as<i32v>((code & 0x7c00u) == broadcast_u32(0x7c00u));
+  const i32v nan = bits_as<i32v>((code & 0x7fffu) > broadcast_u32(0x7c00u));
+  const u32v quiet = select(nan, broadcast_u32(0x400000u), u32v{});
+  return bits_as<f32v>(sign | select(special, magnitude | 0x7f800000u | quiet, finite));
+#endif
+}
+HALFTONE_INLINE u16v narrow_f16(f32v x) {
+#if defined(__AVX512F__)
+  return bits_as<u16v>(_mm512_cvtps_ph(bits_as<__m512>(x), _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__F16C__)
+  return bits_as<u16v>(_mm256_cvtps_ph(bits_as<__m256>(x), _MM_FROUND_TO_NEAREST_INT));
+#else
+  const u32v all = bits_as<u32v>(x);
+  const u32v u = all & 0x7fffffffu;
+  const u32v sign = (all >> 16) & 0x8000u;
+  const u32v normal = ((u + 0xfffu + ((u >> 13) & 1)) >> 13) - (112u << 10);
+  const f32v magic = broadcast(0.5f);  // its last bit is the f16 subnormal spacing, 2^-24
+  const u32v tiny = bits_as<u32v>(bits_as<f32v>(u) + magic) - bits_as<u32v>(magic);
+  u32v code = select(bits_as<i32v>(u < broadcast_u32(0x38800000u)), tiny, normal);
+  code = select(bits_as<i32v>(u >= broadcast_u32(0x477ff000u)), broadcast_u32(0x7c00u), code);
+  const i32v nan = bits_as<i32v>(u > broadcast_u32(0x7f800000u));
+  code = select(nan, 0x7e00u | ((u >> 13) & 0x3ffu), code);
+  return __builtin_convertvector(sign | code, u16v);
+#endif
+}
+
+// --- loads and stores by format
+// -------------------------------------------------------------------
+
+// Element `i` of a row of plain floats starting at `p`.
+template <Format F>
+HALFTONE_INLINE f32v load(const void* p, int64_t i) {
+  static_assert(F == Format::f32 || F == Format::bf16 || F == Format::f16);
+  if constexpr (F == Format::f32) {
+    return load_raw<f32v>(static_cast<const float*>(p) + i);
+  } else if constexpr (F == Format::bf16) {
+    return widen_bf16(load_raw<u16v>(static_cast<const uint16_t*>(p) + i));
+  } else {
+    return widen_f16(load_raw<u16v>(static_cast<const uint16_t*>(p) + i));
+  }
+}
+template <Format F>
+HALFTONE_INLINE void store(void* p, int64_t i, f32v x) {
+  static_assert(F == Format::f32 || F == Format::bf16 || F == Format::f16);
+  if constexpr (F == Format::f32) {
+    store_raw(static_cast<float*>(p) + i, x);
+  } else if constexpr (F == Format::bf16) {
+    store_raw(static_cast<uint16_t*>(p) + i, narrow_bf16(x));
+  } else {
+    store_raw(static_cast<uint16_t*>(p) + i, narrow_f16(x));
+  }
+}
+// The first `count` < kLanes elements; the other lanes read as 0 and are not written.
+template <Format F>
+HALFTONE_INLINE f32v load_partial(const void* p, int64_t i, int count) {
+  constexpr int kBytes = F == Format::f32 ? 4 : 2;
+  unsigned char copy[kLanes * kBytes] = {};
+  std::memcpy(copy, static_cast<const unsigned char*>(p) + i * kBytes,
+              static_cast<size_t>(count * kBytes));
+  return load<F>(copy, 0);
+}
+template <Format F>
+HALFTONE_INLINE void store_partial(void* p, int64_t i, f32v x, int count) {
+  constexpr int kBytes = F == Format::f32 ? 4 : 2;
+  unsigned char copy[kLanes * kBytes];
+  store<F>(copy, 0, x);
+  std::memcpy(static_cast<unsigned char*>(p) + i * kBytes, copy,
+              static_cast<size_t>(count * kBytes));
+}
+
+// --- exp
+// ------------------------------------------------------------------------------------------
+
+// exp(x) within 2 ulp for results that are normal; below -87.3 it fades to 0 through the last
+// normal power of two, above 88.7 it gives infinity, NaN stays NaN. x = n ln 2 + r, |r| <= ln 2 /
+// 2; exp(r) by the Taylor polynomial of degree 6 with the coefficients moved by minimax on that
+// interval (relative error below 2^-26 before rounding).
+HALFTONE_INLINE f32v exp(f32v x) {
+  const f32v shift = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  const f32v scaled = min(max(x, broadcast(-87.33654f)), broadcast(88.8f));
+  const f32v n = fma(scaled, broadcast(1.44269504f), shift);
+  const f32v whole = n - shift;
+  f32v r = fma(whole, broadcast(-0.693359375f), scaled);  // ln 2 in two parts, the first exact
+  r = fma(whole, broadcast(2.12194440e-4f), r);
+  f32v p = broadcast(1.9875691500e-4f);
+  p = fma(p, r, broadcast(1.3981999507e-3f));
+  p = fma(p, r, broadcast(8.3334519073e-3f));
+  p = fma(p, r, broadcast(4.1665795894e-2f));
+  p = fma(p, r, broadcast(1.6666665459e-1f));
+  p = fma(p, r, broadcast(5.0000001201e-1f));
+  p = fma(p, r * r, r) + 1.0f;
+  // 2^n in two factors, since n may be 128.
+  const i32v e = bits_as<i32v>(n) - broadcast_i32(0x4b400000);
+  const i32v half = e >> 1;
+  const f32v low = bits_as<f32v>((half + 127) << 23);
+  const f32v high = bits_as<f32v>((e - half + 127) << 23);
+  f32v y = p * low * high;
+  y = select(x < broadcast(-103.97f), f32v{}, y);
+  return select(x != x, x, y);
+}
+
+}  // namespace halftone::HALFTONE_LEVEL
