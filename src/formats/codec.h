@@ -2,46 +2,52 @@
 // bit. Encoders round to nearest, ties to even, and saturate (FP8, FP4) as the conversion
 // instructions with .satfinite do.
 #pragma once
-#include <bit>
 #include <cstdint>
+
+// Always inlined, so that files compiled for one instruction level may use them: no copy is left
+// for the linker to merge with that of another level.
+#define HALFTONE_CODEC constexpr inline __attribute__((always_inline))
 
 namespace halftone {
 
 // --- 16 bits -------------------------------------------------------------------------------------
 
-constexpr float decode_bf16(uint16_t code) {
-  return std::bit_cast<float>(static_cast<uint32_t>(code) << 16);
+HALFTONE_CODEC float decode_bf16(uint16_t code) {
+  return __builtin_bit_cast(float, static_cast<uint32_t>(code) << 16);
 }
 
-constexpr uint16_t encode_bf16(float x) {
-  const uint32_t u = std::bit_cast<uint32_t>(x);
+HALFTONE_CODEC uint16_t encode_bf16(float x) {
+  const uint32_t u = __builtin_bit_cast(uint32_t, x);
   if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((u >> 16) | 0x40);  // quiet NaN
   return static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1)) >> 16);
 }
 
-constexpr float decode_f16(uint16_t code) {
+HALFTONE_CODEC float decode_f16(uint16_t code) {
   const uint32_t sign = static_cast<uint32_t>(code & 0x8000) << 16;
   const uint32_t exponent = (code >> 10) & 31, mantissa = code & 0x3ff;
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
+  if (exponent == 31) {
+    const uint32_t quiet = mantissa != 0 ? 0x400000u : 0;  // as VCVTPH2PS: NaNs come out quiet
+    return __builtin_bit_cast(float, sign | 0x7f800000u | quiet | (mantissa << 13));
+  }
   if (exponent != 0)
-    return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+    return __builtin_bit_cast(float, sign | ((exponent + 112) << 23) | (mantissa << 13));
   const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
-  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));
+  return __builtin_bit_cast(float, sign | __builtin_bit_cast(uint32_t, magnitude));
 }
 
 namespace codec_detail {
 // Rounds |x| to a float with `mantissa_bits` and smallest exponent `min_exponent` (subnormal
 // spacing 2^(min_exponent - mantissa_bits)), ties to even, and returns the code without its sign.
 // The caller has dealt with NaN and with values above the largest one.
-constexpr uint32_t round_magnitude(uint32_t u, int mantissa_bits, int min_exponent) {
+HALFTONE_CODEC uint32_t round_magnitude(uint32_t u, int mantissa_bits, int min_exponent) {
   const int exponent = static_cast<int>(u >> 23) - 127;
   if (exponent < min_exponent) {
     // Adding this power of two puts the subnormal spacing at the last bit of the float, so that the
     // addition itself rounds; its low bits are then the code.
-    const float magic =
-        std::bit_cast<float>(static_cast<uint32_t>(min_exponent - mantissa_bits + 23 + 127) << 23);
-    return std::bit_cast<uint32_t>(std::bit_cast<float>(u) + magic) -
-           std::bit_cast<uint32_t>(magic);
+    const float magic = __builtin_bit_cast(
+        float, static_cast<uint32_t>(min_exponent - mantissa_bits + 23 + 127) << 23);
+    return __builtin_bit_cast(uint32_t, __builtin_bit_cast(float, u) + magic) -
+           __builtin_bit_cast(uint32_t, magic);
   }
   const int drop = 23 - mantissa_bits;
   const uint32_t rounded = u + (1u << (drop - 1)) - 1 + ((u >> drop) & 1);
@@ -49,8 +55,8 @@ constexpr uint32_t round_magnitude(uint32_t u, int mantissa_bits, int min_expone
 }
 }  // namespace codec_detail
 
-constexpr uint16_t encode_f16(float x) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x);
+HALFTONE_CODEC uint16_t encode_f16(float x) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, x);
   const uint32_t u = bits & 0x7fffffffu;
   const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000);
   if (u > 0x7f800000u) {
@@ -66,19 +72,19 @@ inline constexpr float kE4m3Max = 448.0f;
 inline constexpr float kE5m2Max = 57344.0f;
 inline constexpr float kE2m1Max = 6.0f;
 
-constexpr float decode_e4m3(uint8_t code) {
+HALFTONE_CODEC float decode_e4m3(uint8_t code) {
   const uint32_t sign = static_cast<uint32_t>(code & 0x80) << 24;
   const uint32_t exponent = (code >> 3) & 15, mantissa = code & 7;
-  if ((code & 0x7f) == 0x7f) return std::bit_cast<float>(sign | 0x7fc00000u);
+  if ((code & 0x7f) == 0x7f) return __builtin_bit_cast(float, sign | 0x7fc00000u);
   if (exponent != 0)
-    return std::bit_cast<float>(sign | ((exponent + 120) << 23) | (mantissa << 20));
+    return __builtin_bit_cast(float, sign | ((exponent + 120) << 23) | (mantissa << 20));
   const float magnitude = static_cast<float>(mantissa) * 0x1p-9f;
-  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));
+  return __builtin_bit_cast(float, sign | __builtin_bit_cast(uint32_t, magnitude));
 }
 
 // Saturates to 448, infinities too; NaN gives 0x7f (the sign is dropped, as the instruction does).
-constexpr uint8_t encode_e4m3(float x) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x);
+HALFTONE_CODEC uint8_t encode_e4m3(float x) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, x);
   const uint32_t u = bits & 0x7fffffffu;
   const auto sign = static_cast<uint8_t>((bits >> 24) & 0x80);
   if (u > 0x7f800000u) return 0x7f;
@@ -86,13 +92,13 @@ constexpr uint8_t encode_e4m3(float x) {
   return static_cast<uint8_t>(sign | codec_detail::round_magnitude(u, 3, -6));
 }
 
-constexpr float decode_e5m2(uint8_t code) {
+HALFTONE_CODEC float decode_e5m2(uint8_t code) {
   return decode_f16(static_cast<uint16_t>(code << 8));  // E5M2 is the upper byte of FP16
 }
 
 // Saturates to 57344, infinities too; NaN gives 0x7f.
-constexpr uint8_t encode_e5m2(float x) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x);
+HALFTONE_CODEC uint8_t encode_e5m2(float x) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, x);
   const uint32_t u = bits & 0x7fffffffu;
   const auto sign = static_cast<uint8_t>((bits >> 24) & 0x80);
   if (u > 0x7f800000u) return 0x7f;
@@ -101,16 +107,16 @@ constexpr uint8_t encode_e5m2(float x) {
 }
 
 // 2^(code - 127); code 0 is 2^-127, code 255 is NaN.
-constexpr float decode_ue8m0(uint8_t code) {
-  if (code == 0) return std::bit_cast<float>(0x00400000u);
-  if (code == 255) return std::bit_cast<float>(0x7fc00000u);
-  return std::bit_cast<float>(static_cast<uint32_t>(code) << 23);
+HALFTONE_CODEC float decode_ue8m0(uint8_t code) {
+  if (code == 0) return __builtin_bit_cast(float, 0x00400000u);
+  if (code == 255) return __builtin_bit_cast(float, 0x7fc00000u);
+  return __builtin_bit_cast(float, static_cast<uint32_t>(code) << 23);
 }
 
 // Smallest power of two >= x (cvt.rp.satfinite.ue8m0): NaN 0xff, infinity 0xfe, 0 and below 2^-127
 // give 0. The sign is ignored: scales are magnitudes.
-constexpr uint8_t encode_ue8m0_up(float x) {
-  const uint32_t u = std::bit_cast<uint32_t>(x) & 0x7fffffffu;
+HALFTONE_CODEC uint8_t encode_ue8m0_up(float x) {
+  const uint32_t u = __builtin_bit_cast(uint32_t, x) & 0x7fffffffu;
   if (u > 0x7f800000u) return 0xff;
   const uint32_t exponent = u >> 23, mantissa = u & 0x7fffffu;
   if (exponent == 255) return 0xfe;
@@ -119,32 +125,32 @@ constexpr uint8_t encode_ue8m0_up(float x) {
 }
 
 // floor(log2 x) + 127, clamped to 0..254: the rounding of the OCP MX text.
-constexpr uint8_t encode_ue8m0_down(float x) {
-  const uint32_t u = std::bit_cast<uint32_t>(x) & 0x7fffffffu;
+HALFTONE_CODEC uint8_t encode_ue8m0_down(float x) {
+  const uint32_t u = __builtin_bit_cast(uint32_t, x) & 0x7fffffffu;
   if (u > 0x7f800000u) return 0xff;
   const uint32_t exponent = u >> 23;
   return static_cast<uint8_t>(exponent == 255 ? 254 : exponent);
 }
 
 // 1 / decode_ue8m0(code), exactly.
-constexpr float reciprocal_ue8m0(uint8_t code) {
-  if (code == 255) return std::bit_cast<float>(0x7fc00000u);
-  if (code == 254) return std::bit_cast<float>(0x00400000u);
-  return std::bit_cast<float>(static_cast<uint32_t>(254 - code) << 23);
+HALFTONE_CODEC float reciprocal_ue8m0(uint8_t code) {
+  if (code == 255) return __builtin_bit_cast(float, 0x7fc00000u);
+  if (code == 254) return __builtin_bit_cast(float, 0x00400000u);
+  return __builtin_bit_cast(float, static_cast<uint32_t>(254 - code) << 23);
 }
 
 // --- 4 bits --------------------------------------------------------------------------------------
 
 // Codes 0..7 are 0, 0.5, 1, 1.5, 2, 3, 4, 6; bit 3 is the sign.
-constexpr float decode_e2m1(uint8_t code) {
+HALFTONE_CODEC float decode_e2m1(uint8_t code) {
   constexpr float kValues[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
   const float magnitude = kValues[code & 7];
   return (code & 8) != 0 ? -magnitude : magnitude;
 }
 
 // Saturates to 6, infinities too; NaN gives +6 (0x7), as cvt.rn.satfinite.e2m1x2 does.
-constexpr uint8_t encode_e2m1(float x) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x);
+HALFTONE_CODEC uint8_t encode_e2m1(float x) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, x);
   const uint32_t u = bits & 0x7fffffffu;
   if (u > 0x7f800000u) return 0x7;
   const auto sign = static_cast<uint8_t>((bits >> 28) & 8);
@@ -155,10 +161,10 @@ constexpr uint8_t encode_e2m1(float x) {
 
 // --- INT4 ----------------------------------------------------------------------------------------
 
-constexpr int kInt4Zero = 8;  // implicit zero point of symmetric int4 codes
+inline constexpr int kInt4Zero = 8;  // implicit zero point of symmetric int4 codes
 
 // Nibble `i` of a packed row.
-constexpr uint8_t nibble(const uint8_t* row, int64_t i) {
+HALFTONE_CODEC uint8_t nibble(const uint8_t* row, int64_t i) {
   return static_cast<uint8_t>((row[i / 2] >> ((i % 2) * 4)) & 15);
 }
 
