@@ -1,33 +1,44 @@
-#include <cstring>
+#include <algorithm>
 
 #include "base/message.h"
-#include "formats/codec.h"
+#include "base/thread_pool.h"
+#include "formats/kernels.h"
+#include "formats/row_quantizer.h"
+#include "formats/rows.h"
 #include "halftone/quantize.h"
 
 namespace halftone {
 
-Tensor convert(const Tensor& x, Format out, Stream&) {
+Tensor convert(const Tensor& x, Format out, Stream& stream) {
+  require(x.defined(), "convert: x is undefined");
   require(is_plain_float(x.format()) && is_plain_float(out),
-          "convert goes between f32, f16 and "
-          "bf16, not from ",
-          name(x.format()), " to ", name(out));
-  const Tensor source = x.contiguous_copy();
+          "convert goes between f32, f16 and bf16, not from ", name(x.format()), " to ", name(out),
+          "; quantize and dequantize do the others");
+  require(x.device().is_cpu() && stream.device().is_cpu(), "convert: x is on ", x.device().name(),
+          " and the stream on ", stream.device().name(), "; both must be on the CPU");
+  if (out == x.format()) return x.contiguous_copy();
   Tensor result = Tensor::empty(x.shape(), out);
-  for (int64_t i = 0; i < x.numel(); ++i) {
-    const float value = source.format() == Format::f32   ? source.data<float>()[i]
-                        : source.format() == Format::f16 ? decode_f16(source.data<uint16_t>()[i])
-                                                         : decode_bf16(source.data<uint16_t>()[i]);
-    switch (out) {
-      case Format::f16:
-        result.data<uint16_t>()[i] = encode_f16(value);
-        break;
-      case Format::bf16:
-        result.data<uint16_t>()[i] = encode_bf16(value);
-        break;
-      default:
-        result.data<float>()[i] = value;
-    }
+  if (x.numel() == 0) return result;
+  const bool flat = x.contiguous();
+  const Tensor source =
+      flat || x.rank() == 0 || x.stride(-1) == 1 || x.size(-1) == 1 ? x : x.contiguous_copy();
+  const FormatKernels& kernels = format_kernels();
+  constexpr int64_t kPiece = 32768;  // elements of one piece of work, as in quantize.cpp
+  if (source.contiguous()) {
+    stream.pool().parallel_for(x.numel(), kPiece, [&](int64_t begin, int64_t end) {
+      kernels.convert(x.format(), out, address(source, begin), end - begin,
+                      result.data<char>() + begin * plain_bytes(out));
+    });
+    return result;
   }
+  const int64_t columns = x.size(-1);
+  const int64_t grain = std::max<int64_t>(1, kPiece / columns);
+  stream.pool().parallel_for(row_count(x), grain, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      kernels.convert(x.format(), out, address(source, row_offset(source, row)), columns,
+                      result.data<char>() + row * columns * plain_bytes(out));
+    }
+  });
   return result;
 }
 

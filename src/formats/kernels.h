@@ -1,0 +1,47 @@
+// The row operations that quantize, dequantize and convert are made of, one set per instruction
+// level. Rows are contiguous; every level gives the same bits.
+#pragma once
+#include <cstdint>
+
+#include "formats/recipe.h"
+#include "halftone/device.h"
+
+namespace halftone {
+
+// Scales of a row being dequantised: element i is (code - zero) * scales[i / group] * factor, where
+// the first product is exact in FP32 and the second is rounded once, to the output.
+struct RowScales {
+  const float* scales;
+  const uint8_t* zeros;  // of asymmetric int4, else null
+  int64_t group;
+  float factor;
+};
+
+struct FormatKernels {
+  // Bits of the largest |x|: above kInfinityBits when there is a NaN.
+  uint32_t (*amax)(Format source, const void* x, int64_t n);
+  // codes[i] = encode(x[i] * multiplier); integers are clamped. INT4 adds `zero`. 4-bit codes start
+  // on a byte; the high half of an odd last byte becomes 0.
+  void (*encode)(Format source, Format target, const void* x, int64_t n, float multiplier, int zero,
+                 uint8_t* codes);
+  // Sum of (x - decoded)^2 in FP64, element i in partial sum i % 16, when encoded as above and
+  // decoded with scale * tensor_scale.
+  double (*squared_error)(Format source, Format target, const void* x, int64_t n, float multiplier,
+                          int zero, float scale, float tensor_scale);
+  // Codes and scales of a row in groups of recipe.group; zeros only when asymmetric. False when a
+  // scale overflows its format (f16 scales of huge data).
+  bool (*quantize_row)(const Recipe&, Format source, const void* x, int64_t columns, uint8_t* codes,
+                       uint8_t* scales, uint8_t* zeros);
+  // codes: of `format`, starting on a byte.
+  void (*dequantize_row)(Format format, const uint8_t* codes, int64_t columns, const RowScales&,
+                         Format out, void* y);
+  // Between f32, f16 and bf16.
+  void (*convert)(Format source, Format out, const void* x, int64_t n, void* y);
+};
+
+// The definition; slow.
+const FormatKernels& scalar_format_kernels();
+const FormatKernels& format_kernels(CpuLevel);
+inline const FormatKernels& format_kernels() { return format_kernels(cpu_level()); }
+
+}  // namespace halftone

@@ -1,0 +1,41 @@
+// Quantisation into memory of the caller, for operations that write quantised rows themselves
+// (caches, activations): no allocation, any thread.
+#pragma once
+#include <cstdint>
+
+#include "formats/kernels.h"
+#include "halftone/quantize.h"
+
+namespace halftone {
+
+// The recipe of options with scales within rows; nvfp4 with options.tensor_scale, else with tensor
+// scale 1.
+Recipe make_recipe(const QuantizeOptions&);
+// Encodes for a stored tensor scale: finite and above 0.
+void set_tensor_scale(float tensor_scale, Recipe*);
+
+// Rows to quantise and where the results go; strides in bytes.
+struct RowsIn {
+  Format format;  // f32, f16, bf16
+  const void* data;
+  int64_t rows, columns, stride;
+};
+struct RowsOut {
+  uint8_t* codes;
+  int64_t codes_stride;
+  uint8_t* scales;  // in the format of the scaling, consecutive in a row
+  int64_t scales_stride;
+  uint8_t* zeros = nullptr;  // asymmetric int4
+  int64_t zeros_stride = 0;
+};
+
+// Quantises on the calling thread: the bits are those of quantize() with the same options and, for
+// nvfp4, the same given tensor scale. Blocks with a NaN or an infinity become NaN. False when a
+// scale overflows f16.
+bool quantize_rows(const Recipe&, const RowsIn&, const RowsOut&);
+
+// fp8 with one given scale: codes of x / scale, computed as x * (1 / scale); saturates, NaN stays.
+void quantize_rows_with_scale(Format fp8, float scale, const RowsIn&, uint8_t* codes,
+                              int64_t codes_stride);
+
+}  // namespace halftone

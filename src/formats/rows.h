@@ -1,0 +1,35 @@
+// Rows of strided tensors.
+#pragma once
+#include "halftone/tensor.h"
+
+namespace halftone {
+
+// Offset, in elements, of row `row` counted over all dimensions but the last.
+inline int64_t row_offset(const Tensor& t, int64_t row) {
+  int64_t offset = 0;
+  for (int dim = t.rank() - 2; dim >= 0; --dim) {
+    offset += row % t.size(dim) * t.stride(dim);
+    row /= t.size(dim);
+  }
+  return offset;
+}
+inline int64_t row_count(const Tensor& t) {
+  return t.rank() > 0 && t.size(-1) > 0 ? t.numel() / t.size(-1) : 0;
+}
+// Of the scales (or zero points) of row `row` of a tensor of `shape`, in the linear layout.
+inline int64_t scale_row_offset(const Tensor& scales, const Shape& shape, int64_t row,
+                                int64_t block_rows) {
+  int64_t offset = 0;
+  for (int dim = shape.rank() - 2; dim >= 0; --dim) {
+    int64_t index = row % shape[dim];
+    row /= shape[dim];
+    if (dim == shape.rank() - 2) index = block_rows > 0 ? index / block_rows : 0;
+    if (scales.size(dim) != 1) offset += index * scales.stride(dim);
+  }
+  return offset;
+}
+inline const char* address(const Tensor& t, int64_t element) {
+  return t.data<char>() + element * bits(t.format()) / 8;
+}
+
+}  // namespace halftone

@@ -1,0 +1,178 @@
+// The row operations one element at a time: what every instruction level must reproduce.
+#include "formats/kernels.h"
+#include "formats/row_quantizer.h"
+
+namespace halftone {
+
+namespace {
+
+float load(Format format, const void* x, int64_t i) {
+  switch (format) {
+    case Format::f16:
+      return decode_f16(static_cast<const uint16_t*>(x)[i]);
+    case Format::bf16:
+      return decode_bf16(static_cast<const uint16_t*>(x)[i]);
+    default:
+      return static_cast<const float*>(x)[i];
+  }
+}
+
+// Rounds to an integer within the limits, ties to even; NaN gives the upper limit.
+int round_to_integer(float x, float low, float high) {
+  x = x < high ? x : high;
+  x = x > low ? x : low;
+  const float shift = 12582912.0f;  // 1.5 * 2^23: the sum has no bits below 1
+  return static_cast<int>((x + shift) - shift);
+}
+
+uint8_t encode_element(Format target, float x, int zero) {
+  switch (target) {
+    case Format::fp8_e5m2:
+      return encode_e5m2(x);
+    case Format::mxfp4:
+    case Format::nvfp4:
+      return encode_e2m1(x);
+    case Format::int8:
+      return static_cast<uint8_t>(round_to_integer(x, -127, 127));
+    case Format::int4: {
+      const int code = round_to_integer(x, -16, 16) + zero;
+      return static_cast<uint8_t>(code < 0 ? 0 : code > 15 ? 15 : code);
+    }
+    default:
+      return encode_e4m3(x);
+  }
+}
+
+float decode_element(Format format, uint8_t code, int zero) {
+  switch (format) {
+    case Format::fp8_e5m2:
+      return decode_e5m2(code);
+    case Format::mxfp4:
+    case Format::nvfp4:
+      return decode_e2m1(code);
+    case Format::int8:
+      return static_cast<float>(static_cast<int8_t>(code));
+    case Format::int4:
+      return static_cast<float>(static_cast<int>(code) - zero);
+    default:
+      return decode_e4m3(code);
+  }
+}
+
+struct ScalarOps {
+  static uint32_t amax(Format source, const void* x, int64_t n) {
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      const uint32_t magnitude = float_bits(load(source, x, i)) & 0x7fffffffu;
+      largest = magnitude > largest ? magnitude : largest;
+    }
+    return largest;
+  }
+
+  static void range(Format source, const void* x, int64_t n, float* low, float* high) {
+    *low = *high = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      const float value = load(source, x, i);
+      *low = value < *low ? value : *low;
+      *high = value > *high ? value : *high;
+    }
+  }
+
+  static void encode(Format source, Format target, const void* x, int64_t n, float multiplier,
+                     int zero, uint8_t* codes) {
+    const bool packed = is_four_bits(target);
+    for (int64_t i = 0; i < n; ++i) {
+      const uint8_t code = encode_element(target, load(source, x, i) * multiplier, zero);
+      if (!packed) {
+        codes[i] = code;
+      } else if (i % 2 == 0) {
+        codes[i / 2] = code;
+      } else {
+        codes[i / 2] = static_cast<uint8_t>(codes[i / 2] | (code << 4));
+      }
+    }
+  }
+
+  static double squared_error(Format source, Format target, const void* x, int64_t n,
+                              float multiplier, int zero, float scale, float tensor_scale) {
+    double partial[16] = {};
+    for (int64_t i = 0; i < n; ++i) {
+      const float value = load(source, x, i);
+      const uint8_t code = encode_element(target, value * multiplier, zero);
+      const double decoded =
+          static_cast<double>(decode_element(target, code, zero)) * scale * tensor_scale;
+      const double difference = value - decoded;
+      partial[i % 16] += difference * difference;
+    }
+    for (int width = 8; width > 0; width /= 2) {
+      for (int i = 0; i < width; ++i) partial[i] += partial[i + width];
+    }
+    return partial[0];
+  }
+};
+
+// A float that rounds to fewer bits as x does: when x lies between two floats, the one whose last
+// bit is 1.
+float round_to_odd(long double x) {
+  const float nearest = static_cast<float>(x);
+  if (nearest == x || x != x) return nearest;
+  uint32_t u = float_bits(nearest);
+  const long double magnitude = x < 0 ? -x : x;
+  if (bits_float(u & 0x7fffffffu) > magnitude) --u;
+  return bits_float(u | 1);
+}
+
+bool quantize_row(const Recipe& recipe, Format source, const void* x, int64_t columns,
+                  uint8_t* codes, uint8_t* scales, uint8_t* zeros) {
+  return quantize_row_with<ScalarOps>(recipe, source, x, columns, codes, scales, zeros);
+}
+
+void dequantize_row(Format format, const uint8_t* codes, int64_t columns, const RowScales& row,
+                    Format out, void* y) {
+  const bool packed = is_four_bits(format);
+  for (int64_t i = 0; i < columns; ++i) {
+    const int64_t g = i / row.group;
+    const uint8_t code = packed ? nibble(codes, i) : codes[i];
+    const int zero = row.zeros != nullptr ? row.zeros[g] : kInt4Zero;
+    // 8 + 24 + 24 bits fit the 64 of x87; where long double is double, 24 bits of scale and
+    // tensor scale together do not, and neither does any format that quantize makes need them.
+    const long double exact =
+        static_cast<long double>(decode_element(format, code, zero)) * row.scales[g] * row.factor;
+    switch (out) {
+      case Format::f16:
+        static_cast<uint16_t*>(y)[i] = encode_f16(round_to_odd(exact));
+        break;
+      case Format::bf16:
+        static_cast<uint16_t*>(y)[i] = encode_bf16(round_to_odd(exact));
+        break;
+      default:
+        static_cast<float*>(y)[i] = static_cast<float>(exact);
+    }
+  }
+}
+
+void convert(Format source, Format out, const void* x, int64_t n, void* y) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float value = load(source, x, i);
+    switch (out) {
+      case Format::f16:
+        static_cast<uint16_t*>(y)[i] = encode_f16(value);
+        break;
+      case Format::bf16:
+        static_cast<uint16_t*>(y)[i] = encode_bf16(value);
+        break;
+      default:
+        static_cast<float*>(y)[i] = value;
+    }
+  }
+}
+
+constexpr FormatKernels kScalar = {ScalarOps::amax, ScalarOps::encode, ScalarOps::squared_error,
+                                   quantize_row,    dequantize_row,    convert};
+
+}  // namespace
+
+const FormatKernels& scalar_format_kernels() { return kScalar; }
+const FormatKernels& format_kernels(CpuLevel) { return kScalar; }
+
+}  // namespace halftone
