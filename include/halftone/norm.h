@@ -13,11 +13,12 @@ struct NormProblem {
   float eps = 1e-5f;
   bool residual = false;
 };
+// Matrices are [rows, columns] or [a, b, columns] with a * b rows, any strides but the last.
 struct NormTensors {
-  Tensor x;         // [rows, columns], any row stride
+  Tensor x;
   Tensor weight;    // [columns]
-  Tensor out;       // [rows, columns]; may be x
-  Tensor residual;  // when given: residual += x first, and the sum is what is normalised
+  Tensor out;       // may be x
+  Tensor residual;  // when given: residual += x first, and the sum, as rounded, is normalised
 };
 struct NormKernel;
 struct NormPlan {
@@ -28,6 +29,7 @@ struct NormPlan {
 std::string describe(const NormPlan&);
 Support can_run(const NormProblem&, const Device&);
 NormPlan plan(const NormProblem&, const Device&);
+// A row's result depends neither on the other rows nor on the number of threads.
 void run(const NormPlan&, const NormTensors&, Stream&);
 
 // x [..., columns] row-major.
@@ -36,7 +38,8 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps,
 // residual += x in place, then the norm of the sum.
 Tensor rms_norm_residual(const Tensor& x, Tensor& residual, const Tensor& weight, float eps,
                          Stream& = Stream::default_stream());
-// Norm over head_dim of x [..., heads, head_dim] with one weight [head_dim] (QK norm), in place.
+// Norm over head_dim of x [..., heads, head_dim] with one weight [head_dim] (QK norm), in place;
+// x may be a strided slice of rank 2 or 3, such as the queries of a fused projection.
 void qk_norm(Tensor& x, const Tensor& weight, float eps, Stream& = Stream::default_stream());
 
 Tensor rms_norm_reference(const Tensor& x, const Tensor& weight, float eps);  // FP64 -> f32
