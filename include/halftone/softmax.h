@@ -1,4 +1,4 @@
-// Softmax over the last dimension, and embedding lookup.
+// Softmax over the last dimension.
 #pragma once
 #include "halftone/error.h"
 #include "halftone/stream.h"
@@ -25,6 +25,6 @@ SoftmaxPlan plan(const SoftmaxProblem&, const Device&);
 // Safe: the row maximum is subtracted. A row of -inf alone gives zeros.
 void run(const SoftmaxPlan&, const SoftmaxTensors&, Stream&);
 Tensor softmax(const Tensor& x, Stream& = Stream::default_stream());
-Tensor softmax_reference(const Tensor& x);
+Tensor softmax_reference(const Tensor& x);  // FP64 -> f32
 
 }  // namespace halftone
