@@ -30,5 +30,7 @@ EmbeddingPlan plan(const EmbeddingProblem&, const Device&);
 void run(const EmbeddingPlan&, const EmbeddingTensors&, Stream&);
 Tensor embedding(const Tensor& ids, const Tensor& table, Format out = Format::bf16,
                  Stream& = Stream::default_stream());
+// Every element from its code and scales in FP64 -> f32; scales in the linear layout.
+Tensor embedding_reference(const Tensor& ids, const Tensor& table);
 
 }  // namespace halftone

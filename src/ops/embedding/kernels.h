@@ -1,0 +1,44 @@
+// Kernels of embedding lookup, one per CPU instruction level.
+#pragma once
+#include <cstdint>
+
+#include "halftone/dtype.h"
+
+namespace halftone {
+
+struct EmbeddingArgs {
+  const void* ids;  // checked by the caller
+  int64_t id_stride;
+  bool wide_ids;  // i64, else i32
+  const char* table;
+  int64_t table_stride;  // bytes from row to row
+  Format format, out_format;
+  char* out;
+  int64_t out_stride;  // bytes
+  int64_t columns;
+  // Scales in the linear layout; null: none. Strides in elements; a block of 0 is everything.
+  const char* scales;
+  Format scale_format;
+  int64_t block_rows, block_columns;
+  int64_t scale_row_stride, scale_column_stride;
+  const uint8_t* zero_points;  // as the scales; null: symmetric
+  int64_t zero_row_stride, zero_column_stride;
+  float tensor_scale;
+};
+// Writes tokens [begin, end).
+using EmbeddingFunction = void (*)(const EmbeddingArgs&, int64_t begin, int64_t end);
+
+namespace cpu_baseline {
+void embedding_rows(const EmbeddingArgs&, int64_t begin, int64_t end);
+}
+namespace cpu_avx2 {
+void embedding_rows(const EmbeddingArgs&, int64_t begin, int64_t end);
+}
+namespace cpu_avx512 {
+void embedding_rows(const EmbeddingArgs&, int64_t begin, int64_t end);
+}
+namespace cpu_avx512_bf16 {
+void embedding_rows(const EmbeddingArgs&, int64_t begin, int64_t end);
+}
+
+}  // namespace halftone
