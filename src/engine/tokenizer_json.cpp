@@ -1,0 +1,433 @@
+#include "engine/tokenizer_json.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace halftone {
+
+namespace {
+
+// Holes in the numbering cost memory, so numbers are bounded; known vocabularies end below 300000.
+constexpr int64_t kMaxToken = (int64_t{1} << 21) - 1;
+constexpr size_t kLongestCachedWord = 64;
+constexpr size_t kCachedWords = size_t{1} << 16;
+
+// The printable alphabet that stands for bytes in byte-level vocabularies: printable Latin-1
+// characters are themselves, the 68 others are U+0100 and on, in order.
+int32_t byte_symbol(int byte) {
+  const auto printable = [](int b) {
+    return (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
+  };
+  if (printable(byte)) return byte;
+  int32_t symbol = 0x100;
+  for (int b = 0; b < byte; ++b) symbol += printable(b) ? 0 : 1;
+  return symbol;
+}
+
+class ByteAlphabet {
+ public:
+  ByteAlphabet() {
+    std::fill(std::begin(byte_), std::end(byte_), int16_t{-1});
+    for (int b = 0; b < 256; ++b) byte_[byte_symbol(b)] = static_cast<int16_t>(b);
+  }
+  // The bytes that a vocabulary entry stands for; nothing when it uses other characters.
+  std::optional<std::string> decode(std::string_view entry) const {
+    std::string bytes;
+    for (size_t i = 0; i < entry.size();) {
+      const Utf8Step step = decode_utf8(entry, i);
+      if (step.codepoint < 0 || step.codepoint >= kSymbols || byte_[step.codepoint] < 0) {
+        return std::nullopt;
+      }
+      bytes += static_cast<char>(byte_[step.codepoint]);
+      i += static_cast<size_t>(step.length);
+    }
+    return bytes;
+  }
+
+ private:
+  static constexpr int kSymbols = 0x100 + 68;
+  int16_t byte_[kSymbols];
+};
+
+// The "type" of a component.
+std::string type_of(const JsonField& field) { return field["type"].text(); }
+
+[[noreturn]] void unknown_type(const JsonField& field, const char* what, const char* known) {
+  field["type"].unsupported(" is ", quote(type_of(field)), "; of ", what, " ", known,
+                            " are implemented");
+}
+
+void require_empty(const JsonField& field) {
+  if (field.present() && !field.text_or("").empty()) {
+    field.unsupported(" is ", quote(field.text()), "; byte-level BPE has none");
+  }
+}
+
+}  // namespace
+
+struct JsonTokenizer::Words {
+  std::unordered_map<std::string, std::pair<size_t, size_t>> ranges;  // of `tokens`
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> symbols;  // scratch
+};
+
+JsonTokenizer::JsonTokenizer(const JsonField& root) : file_(root.file()) {
+  std::fill(std::begin(byte_token_), std::end(byte_token_), -1);
+  root.members();
+  read_model(root["model"]);
+  read_normalizer(root["normalizer"]);
+  read_added_tokens(root["added_tokens"]);
+  if (root["pre_tokenizer"].present()) read_pre_tokenizer(root["pre_tokenizer"]);
+  if (!byte_level_) {
+    root["pre_tokenizer"].unsupported(" has no ByteLevel step; only byte-level BPE is implemented");
+  }
+  if (root["post_processor"].present()) read_post_processor(root["post_processor"]);
+  if (root["decoder"].present()) read_decoder(root["decoder"]);
+  vocabulary_ = {};  // was needed for reading only
+}
+
+void JsonTokenizer::read_model(const JsonField& model) {
+  if (!model.is_object()) model.expected("an object");
+  const std::string type = model["type"].text_or("BPE");
+  if (type != "BPE") model["type"].unsupported(" is ", quote(type), "; \"BPE\" is implemented");
+  for (const char* flag : {"byte_fallback", "fuse_unk"}) {
+    if (model[flag].boolean_or(false)) {
+      model[flag].unsupported(" is true; byte-level BPE does not use it");
+    }
+  }
+  if (model["dropout"].number_or(0, 0, 1) != 0) {
+    model["dropout"].unsupported(" is not 0; encoding is deterministic here");
+  }
+  require_empty(model["continuing_subword_prefix"]);
+  require_empty(model["end_of_word_suffix"]);
+  ignore_merges_ = model["ignore_merges"].boolean_or(false);
+
+  const JsonField vocabulary = model["vocab"];
+  const Json::Object& entries = vocabulary.members();
+  if (entries.empty()) vocabulary.expected("an object of at least one token");
+  const ByteAlphabet alphabet;
+  vocabulary_.reserve(entries.size());
+  for (const Json::Member& entry : entries) {
+    const auto* number = entry.value.get<int64_t>();
+    if (number == nullptr || *number < 0 || *number > kMaxToken) {
+      vocabulary[entry.key].integer(0, kMaxToken);  // fails with the rule
+    }
+    const auto token = static_cast<size_t>(*number);
+    if (token >= pieces_.size()) pieces_.resize(token + 1);
+    if (pieces_[token].used) {
+      vocabulary[entry.key].malformed(" is ", token, ", which another token has too");
+    }
+    std::optional<std::string> bytes = alphabet.decode(entry.key);
+    // Entries in other characters can only be added tokens, which stand for themselves.
+    pieces_[token].bytes = bytes ? *bytes : entry.key;
+    pieces_[token].used = true;
+    vocabulary_.emplace(entry.key, static_cast<int32_t>(token));
+    if (bytes && bytes->size() == 1) {
+      byte_token_[static_cast<unsigned char>((*bytes)[0])] = static_cast<int32_t>(token);
+    }
+    if (bytes && ignore_merges_) whole_words_.emplace(*bytes, static_cast<int32_t>(token));
+  }
+  const JsonField unknown = model["unk_token"];
+  if (const std::string name = unknown.text_or(""); !name.empty()) {
+    const auto place = vocabulary_.find(name);
+    if (place == vocabulary_.end()) unknown.expected("a token of model.vocab");
+    unknown_ = place->second;
+  }
+  read_merges(model["merges"]);
+}
+
+void JsonTokenizer::read_merges(const JsonField& merges) {
+  if (!merges.is_array()) merges.expected("an array");
+  const std::vector<JsonField> items = merges.items();
+  merges_ = MergeTable(items.size());
+  std::string left, right;
+  int32_t rank = 0;
+  for (const JsonField& item : items) {
+    if (item.is_text()) {  // "left right"
+      const std::string& line = item.text();
+      const size_t space = line.find(' ');
+      if (space == std::string::npos || line.find(' ', space + 1) != std::string::npos) {
+        item.expected("two symbols with one space between them");
+      }
+      left = line.substr(0, space);
+      right = line.substr(space + 1);
+    } else {  // ["left", "right"]
+      const std::vector<JsonField> pair = item.items();
+      if (pair.size() != 2) item.expected("an array of two symbols");
+      left = pair[0].text();
+      right = pair[1].text();
+    }
+    int32_t tokens[3];
+    const std::string* const names[3] = {&left, &right, nullptr};
+    const std::string joined = left + right;
+    for (int i = 0; i < 3; ++i) {
+      const std::string& name = names[i] != nullptr ? *names[i] : joined;
+      const auto place = vocabulary_.find(name);
+      if (place == vocabulary_.end()) {
+        item.malformed(" joins ", quote(left), " and ", quote(right), "; ", quote(name),
+                       " is not in model.vocab");
+      }
+      tokens[i] = place->second;
+    }
+    merges_.insert(tokens[0], tokens[1], {rank++, tokens[2]});
+  }
+}
+
+void JsonTokenizer::read_added_tokens(const JsonField& list) {
+  for (const JsonField& item : list.items()) {
+    AddedToken token;
+    token.content = item["content"].text();
+    if (token.content.empty()) item["content"].expected("a string that is not empty");
+    token.id = static_cast<int32_t>(item["id"].integer(0, kMaxToken));
+    token.special = item["special"].boolean_or(false);
+    token.single_word = item["single_word"].boolean_or(false);
+    token.lstrip = item["lstrip"].boolean_or(false);
+    token.rstrip = item["rstrip"].boolean_or(false);
+    token.normalized = item["normalized"].boolean_or(!token.special);
+
+    const auto known = vocabulary_.find(token.content);
+    if (known != vocabulary_.end() && known->second != token.id) {
+      item["id"].malformed(" is ", token.id, "; model.vocab gives ", quote(token.content),
+                           " the number ", known->second);
+    }
+    const auto index = static_cast<size_t>(token.id);
+    if (index >= pieces_.size()) pieces_.resize(index + 1);
+    Piece& piece = pieces_[index];
+    if (known == vocabulary_.end() && piece.used) {
+      item["id"].malformed(" is ", token.id, ", which another token has too");
+    }
+    piece = {token.content, token.special, true};
+    vocabulary_.emplace(token.content, token.id);
+    if (token.normalized) token.content = normalized(token.content);
+    (token.normalized ? normalized_tokens_ : raw_tokens_).add(token);
+  }
+}
+
+void JsonTokenizer::read_normalizer(const JsonField& field) {
+  if (!field.present()) return;
+  const std::string type = type_of(field);
+  if (type == "Sequence") {
+    for (const JsonField& item : field["normalizers"].items()) read_normalizer(item);
+  } else if (type == "NFC") {
+    normal_forms_.push_back(NormalForm::nfc);
+  } else if (type == "NFD") {
+    normal_forms_.push_back(NormalForm::nfd);
+  } else if (type == "NFKC") {
+    normal_forms_.push_back(NormalForm::nfkc);
+  } else if (type == "NFKD") {
+    normal_forms_.push_back(NormalForm::nfkd);
+  } else {
+    unknown_type(field, "normalizers", "NFC, NFD, NFKC, NFKD and Sequence");
+  }
+}
+
+void JsonTokenizer::read_pre_tokenizer(const JsonField& field) {
+  if (byte_level_) {
+    field.unsupported(" has a step behind ByteLevel; ByteLevel must be the last");
+  }
+  const std::string type = type_of(field);
+  if (type == "Sequence") {
+    for (const JsonField& item : field["pretokenizers"].items()) read_pre_tokenizer(item);
+  } else if (type == "ByteLevel") {
+    read_byte_level(field);
+  } else if (type == "Split") {
+    read_split(field);
+  } else if (type == "Digits") {
+    const bool each = field["individual_digits"].boolean_or(false);
+    const char* regex = each ? R"(\p{N})" : R"(\p{N}+)";
+    steps_.push_back({make_pcre_pattern(regex, file_ + ": the digits of pre_tokenizer")});
+  } else {
+    unknown_type(field, "pre-tokenizers", "ByteLevel, Split, Digits and Sequence");
+  }
+}
+
+void JsonTokenizer::read_byte_level(const JsonField& field) {
+  byte_level_ = true;
+  add_prefix_space_ = field["add_prefix_space"].boolean_or(true);
+  if (add_prefix_space_ && !steps_.empty()) {
+    field["add_prefix_space"].unsupported(
+        " is true behind another step; it is implemented where ByteLevel stands alone");
+  }
+  if (field["use_regex"].boolean_or(true)) {
+    steps_.push_back({make_pattern(kGpt2Regex, file_ + ": the pattern of ByteLevel")});
+  }
+}
+
+void JsonTokenizer::read_split(const JsonField& field) {
+  SplitStep step;
+  const JsonField pattern = field["pattern"];
+  if (pattern["Regex"].present()) {
+    step.pattern =
+        make_pattern(pattern["Regex"].text(), concat(file_, ": ", pattern["Regex"].path()));
+  } else if (pattern["String"].present()) {
+    step.pattern = make_literal_pattern(pattern["String"].text());
+  } else {
+    pattern.expected("{\"Regex\": ...} or {\"String\": ...}");
+  }
+  using Behavior = SplitStep::Behavior;
+  const JsonField behavior = field["behavior"];
+  const std::string name = behavior.text();
+  if (name == "Isolated") {
+    step.behavior = Behavior::isolated;
+  } else if (name == "Removed") {
+    step.behavior = Behavior::removed;
+  } else if (name == "MergedWithPrevious") {
+    step.behavior = Behavior::merged_with_previous;
+  } else if (name == "MergedWithNext") {
+    step.behavior = Behavior::merged_with_next;
+  } else {
+    behavior.unsupported(" is ", quote(name),
+                         "; Isolated, Removed, MergedWithPrevious and "
+                         "MergedWithNext are implemented");
+  }
+  step.invert = field["invert"].boolean_or(false);
+  steps_.push_back(std::move(step));
+}
+
+void JsonTokenizer::read_post_processor(const JsonField& field) {
+  const std::string type = type_of(field);
+  if (type == "Sequence") {
+    for (const JsonField& item : field["processors"].items()) read_post_processor(item);
+    return;
+  }
+  if (type == "ByteLevel") return;  // changes offsets only
+  if (type != "TemplateProcessing") {
+    unknown_type(field, "post-processors", "ByteLevel, TemplateProcessing and Sequence");
+  }
+  std::vector<int32_t> before, behind;
+  bool seen = false;
+  for (const JsonField& item : field["single"].items()) {
+    if (item["Sequence"].present()) {
+      const JsonField id = item["Sequence"]["id"];
+      if (seen || id.text() != "A") id.expected("\"A\", once, in the template of a single text");
+      seen = true;
+      continue;
+    }
+    const JsonField name = item["SpecialToken"]["id"];
+    const JsonField ids = field["special_tokens"][name.text()]["ids"];
+    if (!ids.is_array()) ids.expected("an array of tokens");
+    for (const JsonField& id : ids.items()) {
+      const auto token = static_cast<int32_t>(id.integer(0, size() - 1));
+      (seen ? behind : before).push_back(token);
+    }
+  }
+  if (!seen) field["single"].malformed(" has no Sequence \"A\": the text would be lost");
+  before_.insert(before_.begin(), before.begin(), before.end());
+  behind_.insert(behind_.end(), behind.begin(), behind.end());
+}
+
+void JsonTokenizer::read_decoder(const JsonField& field) {
+  const std::string type = type_of(field);
+  if (type == "Sequence") {
+    for (const JsonField& item : field["decoders"].items()) read_decoder(item);
+  } else if (type != "ByteLevel") {
+    unknown_type(field, "decoders", "ByteLevel and Sequence");
+  }
+}
+
+std::string JsonTokenizer::normalized(std::string_view text) const {
+  std::string result(text);
+  for (const NormalForm form : normal_forms_) result = normalize(result, form);
+  return result;
+}
+
+std::vector<int32_t> JsonTokenizer::encode(std::string_view text, bool special) const {
+  std::vector<int32_t> out;
+  if (special) out = before_;
+  Words words;
+  std::vector<AddedTokenMatcher::Part> parts, inner;
+  raw_tokens_.split(text, special, parts);
+  for (const AddedTokenMatcher::Part& part : parts) {
+    if (part.id >= 0) {
+      out.push_back(part.id);
+      continue;
+    }
+    const bool as_is = normal_forms_.empty();
+    const std::string changed = as_is ? std::string() : normalized(part.text);
+    inner.clear();
+    normalized_tokens_.split(as_is ? part.text : std::string_view(changed), special, inner);
+    for (const AddedTokenMatcher::Part& stretch : inner) {
+      if (stretch.id >= 0) {
+        out.push_back(stretch.id);
+      } else {
+        encode_stretch(stretch.text, words, out);
+      }
+    }
+  }
+  if (special) out.insert(out.end(), behind_.begin(), behind_.end());
+  return out;
+}
+
+void JsonTokenizer::encode_stretch(std::string_view text, Words& words,
+                                   std::vector<int32_t>& out) const {
+  std::string prefixed;
+  if (add_prefix_space_ && text.front() != ' ') {
+    prefixed = concat(' ', text);
+    text = prefixed;
+  }
+  std::vector<std::string_view> pieces = {text};
+  for (const SplitStep& step : steps_) pieces = split(pieces, step);
+  for (const std::string_view word : pieces) encode_word(word, words, out);
+}
+
+void JsonTokenizer::encode_word(std::string_view word, Words& words,
+                                std::vector<int32_t>& out) const {
+  const bool cached = word.size() <= kLongestCachedWord;
+  std::string key;
+  if (cached || ignore_merges_) key = word;
+  if (cached) {
+    const auto place = words.ranges.find(key);
+    if (place != words.ranges.end()) {
+      const auto [begin, end] = place->second;
+      out.insert(out.end(), words.tokens.begin() + static_cast<ptrdiff_t>(begin),
+                 words.tokens.begin() + static_cast<ptrdiff_t>(end));
+      return;
+    }
+  }
+  std::vector<int32_t>& symbols = words.symbols;
+  symbols.clear();
+  const auto whole = ignore_merges_ ? whole_words_.find(key) : whole_words_.end();
+  if (whole != whole_words_.end()) {
+    symbols.push_back(whole->second);
+  } else {
+    for (const char c : word) {
+      const auto byte = static_cast<unsigned char>(c);
+      const int32_t token = byte_token_[byte] >= 0 ? byte_token_[byte] : unknown_;
+      if (token < 0) {
+        fail(ErrorCode::invalid_argument, "the text holds the byte ", int{byte}, ", for which ",
+             file_, " has no token and no unk_token");
+      }
+      symbols.push_back(token);
+    }
+    merge_pairs(symbols, merges_);
+  }
+  out.insert(out.end(), symbols.begin(), symbols.end());
+  if (cached && words.ranges.size() < kCachedWords) {
+    const size_t begin = words.tokens.size();
+    words.tokens.insert(words.tokens.end(), symbols.begin(), symbols.end());
+    words.ranges.emplace(std::move(key), std::pair(begin, words.tokens.size()));
+  }
+}
+
+const JsonTokenizer::Piece& JsonTokenizer::at(int32_t token) const {
+  if (token < 0 || token >= size()) {
+    fail(ErrorCode::invalid_argument, "token ", token, " is outside the vocabulary of ", size());
+  }
+  return pieces_[static_cast<size_t>(token)];
+}
+
+std::string JsonTokenizer::piece(int32_t token, int32_t /*previous*/) const {
+  const Piece& piece = at(token);
+  return piece.special ? std::string() : piece.bytes;
+}
+
+std::string JsonTokenizer::decode(std::span<const int32_t> tokens, bool skip_special) const {
+  std::string bytes;
+  for (const int32_t token : tokens) {
+    const Piece& piece = at(token);
+    if (!piece.special || !skip_special) bytes += piece.bytes;
+  }
+  return valid_utf8(bytes);
+}
+
+}  // namespace halftone

@@ -1,0 +1,64 @@
+// tokenizer.json: byte-level BPE as Hugging Face's fast tokenizers define it.
+#pragma once
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "engine/added_tokens.h"
+#include "engine/bpe.h"
+#include "engine/json.h"
+#include "engine/splitter.h"
+#include "engine/unicode.h"
+#include "halftone/engine.h"
+
+namespace halftone {
+
+class JsonTokenizer : public Tokenizer {
+ public:
+  // A component that is not implemented is Error::unsupported with its name.
+  explicit JsonTokenizer(const JsonField& root);
+
+  std::vector<int32_t> encode(std::string_view text, bool special) const override;
+  std::string decode(std::span<const int32_t> tokens, bool skip_special) const override;
+  std::string piece(int32_t token, int32_t previous) const override;
+  int64_t size() const override { return static_cast<int64_t>(pieces_.size()); }
+
+ private:
+  struct Piece {
+    std::string bytes;
+    bool special = false, used = false;
+  };
+  struct Words;  // the words of one call that are already merged
+
+  void read_model(const JsonField& model);
+  void read_merges(const JsonField& merges);
+  void read_added_tokens(const JsonField& list);
+  void read_normalizer(const JsonField& field);
+  void read_pre_tokenizer(const JsonField& field);
+  void read_byte_level(const JsonField& field);
+  void read_split(const JsonField& field);
+  void read_post_processor(const JsonField& field);
+  void read_decoder(const JsonField& field);
+
+  std::string normalized(std::string_view text) const;
+  void encode_stretch(std::string_view text, Words& words, std::vector<int32_t>& out) const;
+  void encode_word(std::string_view word, Words& words, std::vector<int32_t>& out) const;
+  const Piece& at(int32_t token) const;
+
+  std::string file_;
+  std::vector<Piece> pieces_;                             // by token
+  std::unordered_map<std::string, int32_t> vocabulary_;   // as written in the file
+  std::unordered_map<std::string, int32_t> whole_words_;  // raw bytes; only for ignore_merges
+  MergeTable merges_;
+  int32_t byte_token_[256];
+  int32_t unknown_ = -1;
+  bool ignore_merges_ = false;
+  bool add_prefix_space_ = false;
+  bool byte_level_ = false;
+  std::vector<NormalForm> normal_forms_;
+  std::vector<SplitStep> steps_;
+  AddedTokenMatcher raw_tokens_, normalized_tokens_;
+  std::vector<int32_t> before_, behind_;  // around a text
+};
+
+}  // namespace halftone
