@@ -9,7 +9,7 @@ namespace halftone {
 struct EmbeddingProblem {
   int64_t tokens = 0, vocabulary = 0, columns = 0;
   Format table = Format::bf16;  // any weight format
-  Scaling scaling;
+  Scaling scaling{};
   bool scaled = false;
   Format out = Format::bf16;  // f32, f16, bf16
 };

@@ -33,7 +33,7 @@ std::vector<double> rope_frequencies(const RopeOptions&, int64_t head_dim);
 struct RopeProblem {
   int64_t tokens = 0, heads = 0, head_dim = 0;
   Format format = Format::bf16;  // f32, f16, bf16
-  RopeOptions options;
+  RopeOptions options{};
 };
 struct RopeTensors {
   Tensor x;          // [tokens, heads, head_dim], any strides but the last; rotated in place

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "support/compare.h"
+#include "support/fixtures.h"
 #include "support/tolerance.h"
 
 namespace halftone {
@@ -45,6 +46,18 @@ TEST(RmsNorm, EqualsTheReferenceAtEveryLevel) {
         }
       }
     }
+  });
+}
+
+TEST(RmsNorm, EqualsTransformers) {
+  const test::Fixture golden("ops.safetensors");
+  const Tensor x = golden.tensor("rms_norm.input"), weight = golden.tensor("rms_norm.weight");
+  const std::vector<float> expected = test::to_floats(golden.tensor("rms_norm.output"));
+  test::at_every_level([&] {
+    std::vector<double> bound;  // the golden result has as many roundings as ours
+    for (const float e : expected)
+      bound.push_back(2 * test::rounded_bound(Format::f32, e, error_of(48)));
+    EXPECT_TRUE(test::within(test::to_floats(rms_norm(x, weight, 1e-5f)), expected, bound));
   });
 }
 
