@@ -1,0 +1,95 @@
+// What the attention driver and the CPU kernels of every instruction level tell each other: plain
+// structs of pointers, strides in bytes.
+#pragma once
+#include <cstdint>
+
+#include "halftone/dtype.h"
+
+namespace halftone {
+
+// Keys of a chunk: each chunk is reduced by itself (own maximum, own sum) and chunks are then
+// folded in order, so that a row's result is a function of its key range alone, whichever tile or
+// thread computes it. Chunks begin at multiples of this from key 0. Large heads take smaller chunks
+// so that the packed K and V of a chunk stay in the 1 MB second-level cache.
+__attribute__((always_inline)) constexpr int64_t attention_chunk(int64_t largest_head_dim) {
+  return largest_head_dim <= 256 ? 256 : largest_head_dim <= 512 ? 128 : 64;
+}
+
+enum class AttentionRounding : uint8_t { none, f16, bf16, e4m3 };
+
+// P is multiplied by this before it is rounded to E4M3 (largest 448), and O divided by it.
+inline constexpr float kE4m3PScale = 256.0f;
+
+// The rows of K or V of one sequence and head, contiguous or paged.
+struct AttentionRows {
+  const uint8_t* data = nullptr;
+  Format format = Format::f32;
+  int64_t row_bytes = 0;
+  const int32_t* pages = nullptr;  // null: one run of rows
+  int64_t page_size = 0, page_bytes = 0;
+  // Block formats: codes of the groups of a row, side by side. Else one f32 a row. Null: none.
+  const uint8_t* scales = nullptr;
+  int64_t scale_row_bytes = 0, scale_page_bytes = 0;
+};
+
+// Queries of one sequence that share a KV head: row r is query r / group, head r % group.
+struct AttentionTile {
+  int64_t head_dim = 0, value_dim = 0;
+  bool bf16_products = false;  // else f32
+  AttentionRounding rounding = AttentionRounding::none;
+  float score_scale = 0;  // softmax scale, log2(e) and every scale that is the same for all rows
+  float value_scale = 1;
+
+  const uint8_t* q = nullptr;
+  Format q_format = Format::f32;
+  int64_t q_query_bytes = 0, q_head_bytes = 0;
+  const uint8_t* q_scales = nullptr;
+  int64_t q_scale_query_bytes = 0, q_scale_head_bytes = 0;
+  int64_t queries = 0, group = 0;
+
+  AttentionRows k, v;
+  // Query i sees keys [max(0, range_begin + i), min(keys, range_end + i)).
+  int64_t keys = 0, range_begin = 0, range_end = 0;
+  int64_t first_chunk = 0, end_chunk = 0;
+
+  // Either the finished rows...
+  uint8_t* out = nullptr;
+  Format out_format = Format::f32;
+  int64_t out_query_bytes = 0, out_head_bytes = 0;
+  float* lse = nullptr;
+  int64_t lse_query = 0, lse_head = 0;  // strides in elements
+  // ... or, for a split, each chunk's unnormalised rows, maxima and sums, one block a chunk.
+  float* partial = nullptr;
+  int64_t partial_stride = 0;  // floats from a chunk to the next
+
+  uint8_t* scratch = nullptr;
+};
+
+// One instruction level.
+struct AttentionCpu {
+  int64_t lanes;
+  // Bytes of AttentionTile::scratch; `rows` = queries * group.
+  int64_t (*scratch_bytes)(int64_t head_dim, int64_t value_dim, int64_t rows);
+  // Floats of one chunk of AttentionTile::partial.
+  int64_t (*partial_floats)(int64_t value_dim, int64_t rows);
+  void (*run)(const AttentionTile&);
+  // Folds the partial results of the chunks and writes the finished rows.
+  void (*merge)(const AttentionTile&);
+};
+
+namespace cpu_baseline {
+extern const AttentionCpu attention_cpu;
+}
+#if defined(__x86_64__)
+namespace cpu_avx2 {
+extern const AttentionCpu attention_cpu;
+}
+namespace cpu_avx512 {
+extern const AttentionCpu attention_cpu;
+}
+namespace cpu_avx512_bf16 {
+extern const AttentionCpu attention_cpu;
+}
+#endif
+
+}  // namespace halftone

@@ -1,0 +1,98 @@
+// The softmax of one row of one chunk: scores to P, with the row's maximum and sum.
+#pragma once
+#include "ops/attention/cpu.h"
+#include "simd/vec.h"
+
+namespace halftone::HALFTONE_LEVEL {
+
+inline constexpr float kMinusInfinity = -__builtin_inff();
+
+// 2^x for x <= 0; exactly 0 below -127, NaN stays NaN. x = n + r with |r| <= 1/2. The short
+// polynomial is within 2^-17, well below the 2^-9 of a P in bf16, the long one within 2^-26.
+template <bool kExact>
+HALFTONE_INLINE f32v exp2_negative(f32v x) {
+  const f32v magic = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  x = max(broadcast(-127.0f), x);             // in this order, so that NaN passes
+  const f32v shifted = x + magic;
+  const f32v r = x - (shifted - magic);
+  f32v p;
+  if constexpr (kExact) {
+    p = broadcast(1.545316336e-04f);
+    p = fma(p, r, broadcast(1.339086331e-03f));
+    p = fma(p, r, broadcast(9.618083015e-03f));
+    p = fma(p, r, broadcast(5.550356954e-02f));
+    p = fma(p, r, broadcast(2.402265072e-01f));
+    p = fma(p, r, broadcast(6.931471825e-01f));
+  } else {
+    p = broadcast(9.656710550e-03f);
+    p = fma(p, r, broadcast(5.583828315e-02f));
+    p = fma(p, r, broadcast(2.402253002e-01f));
+    p = fma(p, r, broadcast(6.931367517e-01f));
+  }
+  p = fma(p, r, broadcast(1.0f));
+  // n = -127 gives the factor 0.
+  return p * bits_as<f32v>((bits_as<u32v>(shifted) + (127u - 0x4b400000u)) << 23);
+}
+
+// Nearest E4M3 value, ties to even, of 0 <= x <= 448: adding and subtracting 1.5 * 2^23 units in
+// the last place of x rounds it; below 2^-6 the unit stays that of the subnormals.
+HALFTONE_INLINE f32v round_e4m3(f32v x) {
+  u32v exponent = bits_as<u32v>(x) & 0x7f800000u;
+  const u32v least = broadcast_u32((127u - 6) << 23);
+  exponent = select(bits_as<i32v>(exponent < least), least, exponent);
+  const f32v magic = bits_as<f32v>((exponent + (20u << 23)) | 0x400000u);
+  return (x + magic) - magic;
+}
+
+struct RowStatistics {
+  float maximum, sum;
+};
+
+// s: scores of keys [begin, end) of the chunk (multiples of kLanes), of which the row sees [low,
+// high). Scores become score * row_scale (* key_scales[key]) in units of log2; P (of Element,
+// rounded) is written to p, times value_scales[key] if there are any. The sum is that of the
+// unrounded P, as the rounding errors of P then do not bias the norm.
+template <class Element, bool kExact>
+HALFTONE_INLINE RowStatistics softmax_row(float* s, Element* p, int64_t begin, int64_t end,
+                                          int64_t low, int64_t high, float row_scale,
+                                          const float* key_scales, const float* value_scales,
+                                          AttentionRounding rounding) {
+  i32v lane;
+  for (int i = 0; i < kLanes; ++i) lane[i] = i;
+  const f32v scale = broadcast(row_scale);
+  f32v maximum = broadcast(kMinusInfinity);
+  for (int64_t i = begin; i < end; i += kLanes) {
+    f32v x = load_raw<f32v>(s + i) * scale;
+    if (key_scales != nullptr) x *= load_raw<f32v>(key_scales + i);
+    if (i < low || i + kLanes > high) {
+      const i32v key = lane + broadcast_i32(static_cast<int32_t>(i));
+      const i32v seen = (key >= broadcast_i32(static_cast<int32_t>(low))) &
+                        (key < broadcast_i32(static_cast<int32_t>(high)));
+      x = select(seen, x, broadcast(kMinusInfinity));
+    }
+    store_raw(s + i, x);
+    maximum = max(x, maximum);
+  }
+  const float m = reduce_max(maximum);
+  // A row of -inf alone keeps the sum 0; NaN stays NaN.
+  const f32v shift = broadcast(m == kMinusInfinity ? 0.0f : m);
+  f32v sum = {};
+  for (int64_t i = begin; i < end; i += kLanes) {
+    f32v x = exp2_negative<kExact>(load_raw<f32v>(s + i) - shift);
+    sum += x;
+    if (rounding == AttentionRounding::e4m3) x = round_e4m3(x * broadcast(kE4m3PScale));
+    if (rounding == AttentionRounding::f16) x = widen_f16(narrow_f16(x));
+    if (value_scales != nullptr) x *= load_raw<f32v>(value_scales + i);
+    if constexpr (sizeof(Element) == 2) {
+      store_raw(p + i, narrow_bf16(x));
+    } else {
+      if (rounding == AttentionRounding::bf16 || rounding == AttentionRounding::e4m3) {
+        x = widen_bf16(narrow_bf16(x));
+      }
+      store_raw(p + i, x);
+    }
+  }
+  return {m, reduce_add(sum)};
+}
+
+}  // namespace halftone::HALFTONE_LEVEL

@@ -1,0 +1,40 @@
+// The kernels of attention and the rules they share.
+#pragma once
+#include <span>
+
+#include "base/kernel_table.h"
+#include "halftone/attention.h"
+#include "ops/attention/cpu.h"
+
+namespace halftone {
+
+struct AttentionKernel : KernelRow<AttentionProblem, const AttentionCpu*> {};
+
+// Best first.
+std::span<const AttentionKernel> attention_kernels();
+
+// "" or the rule that the problem breaks.
+std::string attention_problem_error(const AttentionProblem&);
+
+inline int64_t value_dim(const AttentionProblem& p) {
+  return p.value_dim != 0 ? p.value_dim : p.head_dim;
+}
+inline float softmax_scale(const AttentionProblem& p) {
+  return p.softmax_scale.value_or(1.0f / __builtin_sqrtf(static_cast<float>(p.head_dim)));
+}
+// Elements that share a scale in a block format, 1 for the others.
+inline int64_t group_of(Format f) {
+  return f == Format::nvfp4 ? 16 : f == Format::mxfp8 || f == Format::mxfp4 ? 32 : 1;
+}
+
+// Lengths and offsets of one sequence of the batch.
+struct AttentionSequence {
+  int64_t query_begin = 0, queries = 0;  // row offset into q when cu_seqlens_q is given
+  int64_t key_begin = 0, keys = 0;
+};
+AttentionSequence attention_sequence(const AttentionProblem&, const AttentionTensors&, int64_t b);
+
+// Checks every tensor against the problem; Error names the tensor.
+void check_attention_tensors(const AttentionProblem&, const AttentionTensors&);
+
+}  // namespace halftone

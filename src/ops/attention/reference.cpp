@@ -1,0 +1,135 @@
+// Attention in FP64 from the operands as quantised: one row at a time, softmax over all its keys.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "base/message.h"
+#include "formats/codec.h"
+#include "ops/attention/kernels.h"
+
+namespace halftone {
+
+namespace {
+
+// Values of the row at index (a, b, head) of a tensor [A, B, heads, dim], scales included.
+void decode_row(const Tensor& t, int64_t a, int64_t b, int64_t head, std::vector<double>* out) {
+  const int lead = t.rank() - 3;  // a tensor of packed sequences has no dimension for a
+  const auto offset_in = [&](const Tensor& x) {
+    const auto index = [&](int dim, int64_t i) {
+      return x.size(dim) == 1 ? 0 : i * x.stride(dim);
+    };
+    return (lead == 1 ? index(0, a) : 0) + index(lead, b) + index(lead + 1, head);
+  };
+  const int64_t offset = offset_in(t), count = t.size(-1);
+  out->resize(static_cast<size_t>(count));
+  const int64_t group = group_of(t.format());
+  for (int64_t i = 0; i < count; ++i) {
+    double x = 0;
+    const auto* bytes = t.data<uint8_t>();
+    const auto* halves = t.data<uint16_t>();
+    switch (t.format()) {
+      case Format::f32:
+        x = t.data<float>()[offset + i];
+        break;
+      case Format::f16:
+        x = decode_f16(halves[offset + i]);
+        break;
+      case Format::bf16:
+        x = decode_bf16(halves[offset + i]);
+        break;
+      case Format::int8:
+        x = static_cast<int8_t>(bytes[offset + i]);
+        break;
+      case Format::mxfp4:
+      case Format::nvfp4:
+        x = decode_e2m1(nibble(bytes, offset + i));
+        break;
+      default:
+        x = decode_e4m3(bytes[offset + i]);
+    }
+    if (t.has_scales()) {
+      const Tensor& scales = t.scales();
+      const int64_t at = offset_in(scales) + (group > 1 ? i / group * scales.stride(-1) : 0);
+      x *= t.scaling().format == Format::f32    ? static_cast<double>(scales.data<float>()[at])
+           : t.scaling().format == Format::ue8m0 ? decode_ue8m0(scales.data<uint8_t>()[at])
+                                                 : decode_e4m3(scales.data<uint8_t>()[at]);
+      if (is_block(t.format())) x *= t.tensor_scale_value();
+    }
+    (*out)[static_cast<size_t>(i)] = x;
+  }
+}
+
+}  // namespace
+
+Tensor attention_reference(const AttentionProblem& p, const AttentionTensors& t, Tensor* lse) {
+  const std::string error = attention_problem_error(p);
+  require(error.empty(), error);
+  const int64_t dv = value_dim(p), group = p.heads / p.kv_heads;
+  const bool packed_q = t.cu_seqlens_q.defined();
+  Tensor out = Tensor::zeros(packed_q ? Shape{t.q.size(0), p.heads, dv}
+                                      : Shape{p.batch, p.query_length, p.heads, dv},
+                             Format::f32);
+  if (lse != nullptr) {
+    *lse = Tensor::empty({p.batch, p.heads, p.query_length}, Format::f32);
+    std::fill_n(lse->data<float>(), lse->numel(), -std::numeric_limits<float>::infinity());
+  }
+  std::vector<double> q, scores, sum;
+  std::vector<std::vector<double>> keys, values;
+  for (int64_t b = 0; b < p.batch; ++b) {
+    const AttentionSequence s = attention_sequence(p, t, b);
+    keys.resize(static_cast<size_t>(s.keys));
+    values.resize(static_cast<size_t>(s.keys));
+    scores.resize(static_cast<size_t>(s.keys));
+    for (int64_t kv_head = 0; kv_head < p.kv_heads; ++kv_head) {
+      for (int64_t j = 0; j < s.keys; ++j) {
+        int64_t a = b, row = s.key_begin + j;
+        if (p.paged) {
+          const int32_t* pages = t.page_table.data<int32_t>() + b * t.page_table.stride(0);
+          a = pages[j / p.page_size], row = j % p.page_size;
+        }
+        decode_row(t.k, a, row, kv_head, &keys[static_cast<size_t>(j)]);
+        decode_row(t.v, a, row, kv_head, &values[static_cast<size_t>(j)]);
+      }
+      for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+        for (int64_t i = 0; i < s.queries; ++i) {
+          const int64_t position = i + s.keys - s.queries;
+          const int64_t right = p.causal ? 0 : p.window_right;
+          const int64_t low = p.window_left < 0 ? 0 : std::max<int64_t>(0, position - p.window_left);
+          const int64_t high = right < 0 ? s.keys : std::min(s.keys, position + right + 1);
+          if (low >= high) continue;
+          decode_row(t.q, b, s.query_begin + i, head, &q);
+          double largest = -std::numeric_limits<double>::infinity();
+          for (int64_t j = low; j < high; ++j) {
+            double score = 0;
+            const auto& key = keys[static_cast<size_t>(j)];
+            for (size_t d = 0; d < q.size(); ++d) score += q[d] * key[d];
+            score *= softmax_scale(p);
+            scores[static_cast<size_t>(j)] = score;
+            largest = std::max(largest, score);
+          }
+          double norm = 0;
+          sum.assign(static_cast<size_t>(dv), 0);
+          for (int64_t j = low; j < high; ++j) {
+            const double weight = std::exp(scores[static_cast<size_t>(j)] - largest);
+            norm += weight;
+            const auto& value = values[static_cast<size_t>(j)];
+            for (size_t d = 0; d < sum.size(); ++d) sum[d] += weight * value[d];
+          }
+          float* row = out.data<float>() +
+                       ((packed_q ? s.query_begin : b * p.query_length) + i) * p.heads * dv +
+                       head * dv;
+          for (size_t d = 0; d < sum.size(); ++d) row[d] = static_cast<float>(sum[d] / norm);
+          if (lse != nullptr) {
+            lse->data<float>()[(b * p.heads + head) * p.query_length + i] =
+                static_cast<float>(largest + std::log(norm));
+          }
+        }
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace halftone
