@@ -2,7 +2,8 @@
 #include "halftone/attention.h"
 
 #include <algorithm>
-#include <limits>
+#include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <new>
 
@@ -15,9 +16,13 @@ namespace halftone {
 
 namespace {
 
-#define HALFTONE_ATTENTION_ROW(level) \
-  AttentionKernel{{"attention_" #level, Device::Kind::cpu, CpuLevel::level, \
-                   attention_problem_error, &cpu_##level::attention_cpu}}
+#define HALFTONE_ATTENTION_ROW(level)                                                   \
+  AttentionKernel {                                                                     \
+    {                                                                                   \
+      "attention_" #level, Device::Kind::cpu, CpuLevel::level, attention_problem_error, \
+          &cpu_##level::attention_cpu                                                   \
+    }                                                                                   \
+  }
 constexpr AttentionKernel kKernels[] = {
 #if defined(__x86_64__)
     HALFTONE_ATTENTION_ROW(avx512_bf16),
@@ -47,8 +52,8 @@ class ThreadMemory {
     if (bytes > size_) {
       data_.reset();
       size_ = 0;
-      data_.reset(static_cast<uint8_t*>(std::aligned_alloc(64, static_cast<size_t>(
-          (bytes + 63) / 64 * 64))));
+      data_.reset(static_cast<uint8_t*>(
+          std::aligned_alloc(64, static_cast<size_t>((bytes + 63) / 64 * 64))));
       if (data_ == nullptr) {
         fail(ErrorCode::out_of_memory, "attention needs ", bytes,
              " bytes of scratch a thread, which the system refused");
@@ -162,9 +167,9 @@ struct Driver {
       if (is_block(p.q)) score *= t.q.tensor_scale_value();
       tile->q_scale_query_bytes = scale_stride(t.q, row_dim);
       tile->q_scale_head_bytes = scale_stride(t.q, row_dim + 1);
-      tile->q_scales = t.q.scales().data<uint8_t>() +
-                       (s.query_begin + first) * tile->q_scale_query_bytes +
-                       head * tile->q_scale_head_bytes + (row_dim == 1 ? b * scale_stride(t.q, 0) : 0);
+      tile->q_scales =
+          t.q.scales().data<uint8_t>() + (s.query_begin + first) * tile->q_scale_query_bytes +
+          head * tile->q_scale_head_bytes + (row_dim == 1 ? b * scale_stride(t.q, 0) : 0);
     }
     tile->score_scale = score, tile->value_scale = value;
 
@@ -232,8 +237,8 @@ std::string describe(const AttentionPlan& plan) {
 
 void run(const AttentionPlan& plan, const AttentionTensors& tensors, Stream& stream) {
   require(plan.kernel != nullptr, "the attention plan is empty; make it with plan()");
-  require(stream.device() == plan.device, "stream is on ", stream.device().name(),
-          ", the plan on ", plan.device.name());
+  require(stream.device() == plan.device, "stream is on ", stream.device().name(), ", the plan on ",
+          plan.device.name());
   check_attention_tensors(plan.problem, tensors);
   const AttentionCpu& cpu = *plan.kernel->function;
   const Driver driver{plan.problem, tensors, cpu};
@@ -244,8 +249,8 @@ void run(const AttentionPlan& plan, const AttentionTensors& tensors, Stream& str
   // Few units over many keys: chunks of a unit go to several threads and are folded afterwards.
   const int64_t chunks = (p.key_length + driver.chunk - 1) / driver.chunk;
   const int64_t threads = stream.threads();
-  const bool split = threads > 1 && driver.tiles == 1 && units % threads != 0 &&
-                     units < 4 * threads && chunks > 1;
+  const bool split =
+      threads > 1 && driver.tiles == 1 && units % threads != 0 && units < 4 * threads && chunks > 1;
   if (!split) {
     stream.pool().parallel_for(units, 1, [&](int64_t begin, int64_t end) {
       for (int64_t unit = begin; unit < end; ++unit) {
@@ -301,10 +306,10 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
 
   AttentionTensors t;
   t.q = q, t.k = k, t.v = v;
-  p.mode = options.mode.value_or(AttentionMode{
-      k.format(), is_plain_float(v.format()) ? v.format()
-                                             : (is_plain_float(k.format()) ? k.format()
-                                                                           : Format::bf16)});
+  p.mode = options.mode.value_or(
+      AttentionMode{k.format(), is_plain_float(v.format())
+                                    ? v.format()
+                                    : (is_plain_float(k.format()) ? k.format() : Format::bf16)});
   const auto to_format = [&](const Tensor& x, Format target) {
     if (!is_plain_float(x.format()) || x.format() == target) return x;
     if (is_plain_float(target)) return convert(x, target, stream);

@@ -144,8 +144,7 @@ class Tile {
     for (int64_t r = 0; r < rows_; r += kSubRows) {
       const int64_t count = smaller(kSubRows, rows_ - r);
       const int64_t begin = larger(low(r) - base, 0) / kPanel;
-      const int64_t end =
-          (smaller(high(r + count - 1) - base, chunk_) + kPanel - 1) / kPanel;
+      const int64_t end = (smaller(high(r + count - 1) - base, chunk_) + kPanel - 1) / kPanel;
       if (begin >= end) continue;
       if (keys_ready < 0) keys_ready = values_ready = begin;
 
@@ -187,8 +186,7 @@ class Tile {
       }
       for (int64_t c = 0; c < columns_; c += kPanel) {
         const int64_t left = t_.value_dim - c;
-        const uint32_t* panel =
-            s_.values + c * (chunk_ / kPair) + begin * kPanel / kPair * kPanel;
+        const uint32_t* panel = s_.values + c * (chunk_ / kPair) + begin * kPanel / kPair * kPanel;
         multiply<Products>(count, weights + begin * kPanel, chunk_ / kPair, panel,
                            (end - begin) * kPanel / kPair,
                            static_cast<int>((smaller(left, kPanel) + kLanes - 1) / kLanes),
@@ -198,8 +196,7 @@ class Tile {
   }
 
   // Rows r.. take in a chunk: new maxima and sums, and the factors of the old and the new O.
-  void fold_statistics(int64_t r, const float* maxima, const float* sums, float* keep,
-                       float* add) {
+  void fold_statistics(int64_t r, const float* maxima, const float* sums, float* keep, float* add) {
     for (int64_t i = 0; i < smaller(kStatistics - kLanes, rows_ - r); i += kLanes) {
       const f32v before = load_raw<f32v>(maxima_ + r + i), now = load_raw<f32v>(maxima + i);
       const f32v most = max(now, before);

@@ -61,10 +61,10 @@ HALFTONE_INLINE f32v expand(const uint8_t* row, const uint8_t* scales, int64_t i
 }
 
 constexpr int element_bits(Format f) {
-  return f == Format::f32                             ? 32
-         : f == Format::f16 || f == Format::bf16      ? 16
+  return f == Format::f32                           ? 32
+         : f == Format::f16 || f == Format::bf16    ? 16
          : f == Format::mxfp4 || f == Format::nvfp4 ? 4
-                                                      : 8;
+                                                    : 8;
 }
 
 // is_block of dtype.h, inlined at every optimisation level.

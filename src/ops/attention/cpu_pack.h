@@ -29,11 +29,9 @@ HALFTONE_INLINE bool has_row_scales(const AttentionRows& rows) {
 template <int kStep, bool kHigh, int... kLane>
 HALFTONE_INLINE u32v swap_blocks(u32v a, u32v b) {
   if constexpr (kHigh) {
-    return __builtin_shufflevector(a, b,
-                                   ((kLane & kStep) ? kLanes + kLane : kLane + kStep)...);
+    return __builtin_shufflevector(a, b, ((kLane & kStep) ? kLanes + kLane : kLane + kStep)...);
   } else {
-    return __builtin_shufflevector(a, b,
-                                   ((kLane & kStep) ? kLanes + kLane - kStep : kLane)...);
+    return __builtin_shufflevector(a, b, ((kLane & kStep) ? kLanes + kLane - kStep : kLane)...);
   }
 }
 

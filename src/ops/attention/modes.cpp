@@ -9,12 +9,12 @@ namespace halftone {
 namespace {
 
 constexpr AttentionMode kModes[] = {
-    {Format::f32, Format::f32},        {Format::f16, Format::f16},
-    {Format::bf16, Format::bf16},      {Format::fp8_e4m3, Format::bf16},
+    {Format::f32, Format::f32},           {Format::f16, Format::f16},
+    {Format::bf16, Format::bf16},         {Format::fp8_e4m3, Format::bf16},
     {Format::fp8_e4m3, Format::fp8_e4m3}, {Format::mxfp8, Format::bf16},
-    {Format::mxfp8, Format::fp8_e4m3}, {Format::nvfp4, Format::bf16},
-    {Format::nvfp4, Format::fp8_e4m3}, {Format::mxfp4, Format::bf16},
-    {Format::mxfp4, Format::fp8_e4m3}, {Format::int8, Format::bf16},
+    {Format::mxfp8, Format::fp8_e4m3},    {Format::nvfp4, Format::bf16},
+    {Format::nvfp4, Format::fp8_e4m3},    {Format::mxfp4, Format::bf16},
+    {Format::mxfp4, Format::fp8_e4m3},    {Format::int8, Format::bf16},
 };
 
 // "fp8" within a mode: E4M3 is the only 8-bit float that attention takes.
@@ -47,9 +47,7 @@ std::string to_string(const AttentionMode& mode) {
   return mode_name(mode.qk) + "+" + mode_name(mode.pv);
 }
 
-std::vector<AttentionMode> attention_modes() {
-  return {std::begin(kModes), std::end(kModes)};
-}
+std::vector<AttentionMode> attention_modes() { return {std::begin(kModes), std::end(kModes)}; }
 
 AttentionMode parse_attention_mode(std::string_view text) {
   std::vector<std::string> names;
@@ -106,14 +104,15 @@ std::string attention_problem_error(const AttentionProblem& p) {
                   name(p.mode.qk));
   }
   if (!expands_into(p.k, p.mode.qk)) {
-    return concat("k is ", name(p.k), ", which does not expand exactly into the ",
-                  name(p.mode.qk), " of mode ", to_string(p.mode));
+    return concat("k is ", name(p.k), ", which does not expand exactly into the ", name(p.mode.qk),
+                  " of mode ", to_string(p.mode));
   }
   if (!expands_into(p.v, p.mode.pv)) {
-    return concat("v is ", name(p.v), ", which does not expand exactly into the ",
-                  name(p.mode.pv), " of mode ", to_string(p.mode));
+    return concat("v is ", name(p.v), ", which does not expand exactly into the ", name(p.mode.pv),
+                  " of mode ", to_string(p.mode));
   }
-  if (!is_plain_float(p.out)) return concat("out is ", name(p.out), "; it must be f32, f16 or bf16");
+  if (!is_plain_float(p.out))
+    return concat("out is ", name(p.out), "; it must be f32, f16 or bf16");
   if (p.window_left < -1) return length_error("window_left", p.window_left, -1);
   if (p.window_right < -1) return length_error("window_right", p.window_right, -1);
   if (p.paged && p.page_size < 1) return length_error("page_size", p.page_size, 1);

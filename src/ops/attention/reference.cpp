@@ -17,9 +17,7 @@ namespace {
 void decode_row(const Tensor& t, int64_t a, int64_t b, int64_t head, std::vector<double>* out) {
   const int lead = t.rank() - 3;  // a tensor of packed sequences has no dimension for a
   const auto offset_in = [&](const Tensor& x) {
-    const auto index = [&](int dim, int64_t i) {
-      return x.size(dim) == 1 ? 0 : i * x.stride(dim);
-    };
+    const auto index = [&](int dim, int64_t i) { return x.size(dim) == 1 ? 0 : i * x.stride(dim); };
     return (lead == 1 ? index(0, a) : 0) + index(lead, b) + index(lead + 1, head);
   };
   const int64_t offset = offset_in(t), count = t.size(-1);
@@ -52,7 +50,7 @@ void decode_row(const Tensor& t, int64_t a, int64_t b, int64_t head, std::vector
     if (t.has_scales()) {
       const Tensor& scales = t.scales();
       const int64_t at = offset_in(scales) + (group > 1 ? i / group * scales.stride(-1) : 0);
-      x *= t.scaling().format == Format::f32    ? static_cast<double>(scales.data<float>()[at])
+      x *= t.scaling().format == Format::f32     ? static_cast<double>(scales.data<float>()[at])
            : t.scaling().format == Format::ue8m0 ? decode_ue8m0(scales.data<uint8_t>()[at])
                                                  : decode_e4m3(scales.data<uint8_t>()[at]);
       if (is_block(t.format())) x *= t.tensor_scale_value();
@@ -68,9 +66,9 @@ Tensor attention_reference(const AttentionProblem& p, const AttentionTensors& t,
   require(error.empty(), error);
   const int64_t dv = value_dim(p), group = p.heads / p.kv_heads;
   const bool packed_q = t.cu_seqlens_q.defined();
-  Tensor out = Tensor::zeros(packed_q ? Shape{t.q.size(0), p.heads, dv}
-                                      : Shape{p.batch, p.query_length, p.heads, dv},
-                             Format::f32);
+  Tensor out = Tensor::zeros(
+      packed_q ? Shape{t.q.size(0), p.heads, dv} : Shape{p.batch, p.query_length, p.heads, dv},
+      Format::f32);
   if (lse != nullptr) {
     *lse = Tensor::empty({p.batch, p.heads, p.query_length}, Format::f32);
     std::fill_n(lse->data<float>(), lse->numel(), -std::numeric_limits<float>::infinity());
@@ -96,7 +94,8 @@ Tensor attention_reference(const AttentionProblem& p, const AttentionTensors& t,
         for (int64_t i = 0; i < s.queries; ++i) {
           const int64_t position = i + s.keys - s.queries;
           const int64_t right = p.causal ? 0 : p.window_right;
-          const int64_t low = p.window_left < 0 ? 0 : std::max<int64_t>(0, position - p.window_left);
+          const int64_t low =
+              p.window_left < 0 ? 0 : std::max<int64_t>(0, position - p.window_left);
           const int64_t high = right < 0 ? s.keys : std::min(s.keys, position + right + 1);
           if (low >= high) continue;
           decode_row(t.q, b, s.query_begin + i, head, &q);

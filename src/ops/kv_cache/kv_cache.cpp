@@ -1,0 +1,205 @@
+#include "halftone/kv_cache.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/message.h"
+#include "base/thread_pool.h"
+#include "formats/quantize_rows.h"
+
+namespace halftone {
+
+namespace {
+
+// Elements below which handing rows to the team of threads costs more than it saves.
+constexpr int64_t kSerialElements = 32768;
+
+int64_t pages_of(const KvCacheOptions& o, int64_t length) {
+  return (length + o.page_size - 1) / o.page_size;
+}
+
+bool is_quantised(Format f) { return !is_plain_float(f); }
+
+// One f32 per token and head, or one E4M3 per 16 elements.
+Scaling scaling_of(Format f) {
+  return f == Format::nvfp4 ? default_scaling(Format::nvfp4) : Scaling{Format::f32, 1, 0};
+}
+
+// [pages, page_size, kv_heads, head_dim], zeros.
+Tensor make_pages(const KvCacheOptions& o, int64_t pages, const Device& device) {
+  Tensor data = Tensor::zeros({pages, o.page_size, o.kv_heads, o.head_dim}, o.format, device);
+  if (!is_quantised(o.format)) return data;
+  const Scaling scaling = scaling_of(o.format);
+  const int64_t groups = o.format == Format::nvfp4 ? o.head_dim / 16 : 1;
+  return data.quantized(
+      scaling, Tensor::zeros({pages, o.page_size, o.kv_heads, groups}, scaling.format, device));
+}
+
+void copy_bytes(const Tensor& from, const Tensor& to) {
+  std::memcpy(to.data(), from.data(),
+              static_cast<size_t>(packed_bytes(from.format(), from.numel())));
+}
+
+QuantizeOptions quantization_of(Format f) {
+  QuantizeOptions options(f);
+  options.scaling = scaling_of(f);
+  if (f == Format::nvfp4) options.tensor_scale = 1.0f;
+  return options;
+}
+
+}  // namespace
+
+Support can_run(const KvCacheOptions& o, const Device& device) {
+  const auto no = [](auto... parts) { return Support{false, concat(parts...)}; };
+  if (!device.is_cpu()) return no("no kv_cache of this build lives on device ", device.name());
+  if (!is_plain_float(o.format) && o.format != Format::fp8_e4m3 && o.format != Format::nvfp4) {
+    return no("the cache format is ", name(o.format),
+              "; it must be f32, f16, bf16, fp8_e4m3 or nvfp4");
+  }
+  if (o.layers < 1) return no("layers is ", o.layers, "; it must be at least 1");
+  if (o.kv_heads < 1) return no("kv_heads is ", o.kv_heads, "; it must be at least 1");
+  if (o.head_dim < 1 || o.head_dim > 1024) {
+    return no("head_dim is ", o.head_dim, "; it must be from 1 to 1024");
+  }
+  if (o.format == Format::nvfp4 && o.head_dim % 16 != 0) {
+    return no("head_dim is ", o.head_dim, "; a cache in nvfp4 needs a multiple of 16");
+  }
+  if (o.page_size < 1) return no("page_size is ", o.page_size, "; it must be at least 1");
+  if (o.max_length < 1 || o.max_length > (int64_t{1} << 31) - 1) {
+    return no("max_length is ", o.max_length, "; it must be from 1 to 2^31 - 1");
+  }
+  return {};
+}
+
+KvCache::KvCache(const KvCacheOptions& options, Device device)
+    : options_(options), device_(device) {
+  const Support support = can_run(options, device);
+  require(support.ok, support.reason);
+  reserve(1);
+}
+
+int64_t KvCache::bytes() const {
+  int64_t total = page_table_.bytes();
+  for (const Tensor& t : keys_) total += t.bytes();
+  for (const Tensor& t : values_) total += t.bytes();
+  return total;
+}
+
+// Doubles the pages, so that appending n tokens moves each at most twice on average.
+void KvCache::reserve(int64_t length) {
+  const int64_t have = keys_.empty() ? 0 : keys_[0].size(0);
+  const int64_t need = pages_of(options_, length);
+  if (need <= have) return;
+  const int64_t pages = std::min(std::max(need, 2 * have), pages_of(options_, options_.max_length));
+  const auto grow = [&](std::vector<Tensor>* all) {
+    std::vector<Tensor> grown(static_cast<size_t>(options_.layers));
+    for (size_t layer = 0; layer < grown.size(); ++layer) {
+      grown[layer] = make_pages(options_, pages, device_);
+      if (layer >= all->size()) continue;
+      copy_bytes((*all)[layer], grown[layer]);
+      if (grown[layer].has_scales()) copy_bytes((*all)[layer].scales(), grown[layer].scales());
+    }
+    return grown;
+  };
+  // Both are made before either is replaced: a failed allocation leaves the cache as it was.
+  std::vector<Tensor> keys = grow(&keys_), values = grow(&values_);
+  Tensor table = Tensor::empty({1, pages}, Format::i32, device_);
+  for (int64_t i = 0; i < pages; ++i) table.data<int32_t>()[i] = static_cast<int32_t>(i);
+  keys_ = std::move(keys);
+  values_ = std::move(values);
+  page_table_ = std::move(table);
+}
+
+namespace {
+
+// Rows [begin, end) of x, counted over tokens and heads, into the cache from row `first` on.
+void store_rows(const Tensor& x, const Tensor& pages, int64_t first, const Recipe* recipe,
+                int64_t begin, int64_t end) {
+  const int64_t heads = x.size(1), dim = x.size(2);
+  const int64_t row_bytes = packed_bytes(pages.format(), dim);
+  const int64_t source_bits = bits(x.format());
+  for (int64_t row = begin; row < end; ++row) {
+    const int64_t token = row / heads, head = row % heads;
+    const char* source =
+        x.data<char>() + (token * x.stride(0) + head * x.stride(1)) * source_bits / 8;
+    uint8_t* target = pages.data<uint8_t>() + (first + row) * row_bytes;
+    if (recipe == nullptr) {
+      std::memcpy(target, source, static_cast<size_t>(row_bytes));
+      continue;
+    }
+    const Tensor& scales = pages.scales();
+    const int64_t scale_bytes = scales.size(-1) * bits(scales.format()) / 8;
+    const RowsIn in{x.format(), source, 1, dim, dim * source_bits / 8};
+    const RowsOut out{target, row_bytes, scales.data<uint8_t>() + (first + row) * scale_bytes,
+                      scale_bytes};
+    quantize_rows(*recipe, in, out);
+  }
+}
+
+void check_rows(const char* what, const Tensor& x, const KvCacheOptions& o) {
+  require(x.defined() && is_plain_float(x.format()), what, " is ",
+          x.defined() ? name(x.format()) : "undefined", "; a cache takes f32, f16 or bf16");
+  require(x.rank() == 3 && x.size(1) == o.kv_heads && x.size(2) == o.head_dim, what, " has shape ",
+          to_string(x.shape()), "; the cache takes [tokens, ", o.kv_heads, ", ", o.head_dim, "]");
+  require(x.stride(2) == 1 || o.head_dim == 1, what, " has stride ", x.stride(2),
+          " in its last dimension; it must be 1");
+}
+
+}  // namespace
+
+void KvCache::append(int64_t layer, const Tensor& k, const Tensor& v, Stream& stream) {
+  require(layer >= 0 && layer < options_.layers, "layer is ", layer, "; the cache has ",
+          options_.layers);
+  check_rows("k", k, options_);
+  check_rows("v", v, options_);
+  require(k.size(0) == v.size(0), "k has ", k.size(0), " tokens and v ", v.size(0));
+  require(length_ + k.size(0) <= options_.max_length, "the cache is full: ", length_,
+          " tokens and ", k.size(0), " more exceed max_length ", options_.max_length);
+  reserve(length_ + k.size(0));
+  const int64_t rows = k.size(0) * options_.kv_heads;
+  const auto store = [&](const Tensor& source, const Tensor& pages) {
+    // A plain format of another width is converted first.
+    const bool converts = !is_quantised(options_.format) && source.format() != options_.format;
+    const Tensor x = converts ? convert(source, options_.format, stream) : source;
+    const Recipe recipe =
+        is_quantised(options_.format) ? make_recipe(quantization_of(options_.format)) : Recipe{};
+    const Recipe* used = is_quantised(options_.format) ? &recipe : nullptr;
+    const int64_t first = length_ * options_.kv_heads;
+    if (x.numel() <= kSerialElements) return store_rows(x, pages, first, used, 0, rows);
+    const int64_t grain = std::max<int64_t>(1, kSerialElements / options_.head_dim);
+    stream.pool().parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
+      store_rows(x, pages, first, used, begin, end);
+    });
+  };
+  store(k, keys_[static_cast<size_t>(layer)]);
+  store(v, values_[static_cast<size_t>(layer)]);
+}
+
+void KvCache::advance(int64_t tokens) {
+  require(tokens >= 0 && length_ + tokens <= options_.max_length, "advance by ", tokens, " from ",
+          length_, " leaves the range 0 to max_length ", options_.max_length);
+  reserve(length_ + tokens);
+  length_ += tokens;
+}
+
+void KvCache::truncate(int64_t length) {
+  require(length >= 0 && length <= length_, "truncate to ", length, "; the cache holds ", length_,
+          " tokens");
+  length_ = length;
+}
+
+Tensor KvCache::keys(int64_t layer) const {
+  require(layer >= 0 && layer < options_.layers, "layer is ", layer, "; the cache has ",
+          options_.layers);
+  return keys_[static_cast<size_t>(layer)];
+}
+
+Tensor KvCache::values(int64_t layer) const {
+  require(layer >= 0 && layer < options_.layers, "layer is ", layer, "; the cache has ",
+          options_.layers);
+  return values_[static_cast<size_t>(layer)];
+}
+
+Tensor KvCache::page_table() const { return page_table_; }
+
+}  // namespace halftone
