@@ -106,9 +106,13 @@ class Session {
   // Logits after every token: [tokens, vocabulary].
   Tensor forward_all(std::span<const int32_t> tokens);
   int64_t length() const;
+  int64_t max_length() const;
+  std::span<const int32_t> tokens() const;  // everything the cache holds
+  // Forgets everything from `length` on.
   void truncate(int64_t length);
-  int64_t bytes() const;  // cache and activations
+  int64_t bytes() const;  // cache, activations and workspaces
   const Model& model() const;
+  Stream& stream();  // the threads it computes with
 
  private:
   struct State;

@@ -1,0 +1,223 @@
+#include "engine/model.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "base/message.h"
+#include "engine/weights.h"
+
+namespace halftone {
+
+namespace {
+
+// Takes tensors out of a checkpoint one by one and knows at the end which were never asked for.
+class Reader {
+ public:
+  Reader(const Checkpoint& checkpoint, const LoadOptions& options)
+      : checkpoint_(checkpoint),
+        format_(parse_weight_format(options.weights)),
+        stream_(options.device, options.threads),
+        progress_(options.progress) {
+    for (std::string& name : checkpoint.names()) left_.insert(std::move(name));
+    total_ = std::max<size_t>(left_.size(), 1);
+  }
+
+  // A matrix or a table with its scales, if any.
+  Tensor matrix(const std::string& prefix, int64_t n, int64_t k) {
+    return take(prefix + ".weight", Shape{n, k});
+  }
+  Tensor vector(const std::string& name, int64_t n) { return take(name, Shape{n}); }
+  // In f32, so that every product can add it.
+  Tensor bias(const std::string& name, int64_t n) {
+    return to_plain(vector(name, n), Format::f32, stream_);
+  }
+  bool contains(const std::string& name) const { return checkpoint_.contains(name); }
+  void ignore(const std::string& name) { left_.erase(name); }
+
+  void finish() const {
+    for (const std::string& name : left_) {
+      if (is_unused(name)) continue;
+      fail(ErrorCode::malformed_file, "tensor ", name,
+           " of the checkpoint belongs to no part of a ", checkpoint_.config().architecture,
+           "; the model is of another architecture or config.json is not its own");
+    }
+    if (progress_) progress_(1.0);
+  }
+  int64_t bytes() const { return bytes_; }
+  int64_t parameters() const { return parameters_; }
+
+ private:
+  Tensor take(const std::string& name, const Shape& shape) {
+    const Tensor stored = stored_tensor(checkpoint_, name);
+    if (!(stored.shape() == shape)) {
+      fail(ErrorCode::malformed_file, "tensor ", name, " is ", to_string(stored.shape()),
+           " in the checkpoint, but config.json asks for ", to_string(shape));
+    }
+    if (role_of(name) == TensorRole::small && !is_plain_float(stored.format())) {
+      fail(ErrorCode::malformed_file, "tensor ", name, " is stored in ",
+           halftone::name(stored.format()), "; f32, f16 or bf16 is expected");
+    }
+    left_.erase(name);
+    for (const char* companion : {"_scale_inv", "_scale", "_scale_2"})
+      left_.erase(name + companion);
+    Tensor kept = keep(name, stored, format_, stream_);
+    bytes_ += kept.bytes();
+    parameters_ += kept.numel();
+    if (progress_) {
+      progress_(1.0 - static_cast<double>(left_.size()) / static_cast<double>(total_));
+    }
+    return kept;
+  }
+
+  const Checkpoint& checkpoint_;
+  WeightFormat format_;
+  Stream stream_;
+  std::function<void(double)> progress_;
+  std::set<std::string> left_;
+  size_t total_ = 1;
+  int64_t bytes_ = 0, parameters_ = 0;
+};
+
+void check_config(const ModelConfig& c) {
+  const std::vector<std::string> known = {"LlamaForCausalLM", "Qwen3ForCausalLM",
+                                          "Qwen3MoeForCausalLM"};
+  if (std::find(known.begin(), known.end(), c.architecture) == known.end()) {
+    fail(ErrorCode::unsupported, "architecture \"", c.architecture,
+         "\" is not supported; the nearest that is: \"", nearest(c.architecture, known), "\"");
+  }
+  const auto positive = [](const char* field, int64_t value) {
+    if (value < 1) {
+      fail(ErrorCode::malformed_file, "config.json: ", field, " is ", value,
+           "; it must be at least 1");
+    }
+  };
+  positive("hidden_size", c.hidden);
+  positive("num_hidden_layers", c.layers);
+  positive("num_attention_heads", c.heads);
+  positive("num_key_value_heads", c.kv_heads);
+  positive("head_dim", c.head_dim);
+  positive("vocab_size", c.vocabulary);
+  if (c.heads % c.kv_heads != 0) {
+    fail(ErrorCode::malformed_file, "config.json: num_attention_heads ", c.heads,
+         " is not a multiple of num_key_value_heads ", c.kv_heads);
+  }
+  if (c.head_dim % 2 != 0) {
+    fail(ErrorCode::malformed_file, "config.json: head_dim is ", c.head_dim,
+         "; rotary embeddings need an even one");
+  }
+}
+
+LayerWeights read_layer(Reader& reader, const ModelConfig& c, int64_t index) {
+  const std::string base = concat("model.layers.", index, ".");
+  const std::string attention = base + "self_attn.";
+  const int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
+  LayerWeights layer;
+  layer.input_norm = reader.vector(base + "input_layernorm.weight", c.hidden);
+  layer.q = reader.matrix(attention + "q_proj", q, c.hidden);
+  layer.k = reader.matrix(attention + "k_proj", kv, c.hidden);
+  layer.v = reader.matrix(attention + "v_proj", kv, c.hidden);
+  layer.o = reader.matrix(attention + "o_proj", c.hidden, q);
+  if (c.attention_bias) {
+    layer.q_bias = reader.bias(attention + "q_proj.bias", q);
+    layer.k_bias = reader.bias(attention + "k_proj.bias", kv);
+    layer.v_bias = reader.bias(attention + "v_proj.bias", kv);
+    if (reader.contains(attention + "o_proj.bias")) {
+      layer.o_bias = reader.bias(attention + "o_proj.bias", c.hidden);
+    }
+  }
+  if (c.qk_norm) {
+    layer.q_norm = reader.vector(attention + "q_norm.weight", c.head_dim);
+    layer.k_norm = reader.vector(attention + "k_norm.weight", c.head_dim);
+  }
+  layer.post_norm = reader.vector(base + "post_attention_layernorm.weight", c.hidden);
+
+  const std::string mlp = base + "mlp.";
+  layer.sparse =
+      index < static_cast<int64_t>(c.sparse_layer.size()) && c.sparse_layer[size_t(index)];
+  if (!layer.sparse) {
+    layer.gate = reader.matrix(mlp + "gate_proj", c.intermediate, c.hidden);
+    layer.up = reader.matrix(mlp + "up_proj", c.intermediate, c.hidden);
+    layer.down = reader.matrix(mlp + "down_proj", c.hidden, c.intermediate);
+    return layer;
+  }
+  layer.router = reader.matrix(mlp + "gate", c.experts, c.hidden);
+  for (int64_t e = 0; e < c.experts; ++e) {
+    const std::string expert = concat(mlp, "experts.", e, ".");
+    layer.expert_gate.push_back(
+        reader.matrix(expert + "gate_proj", c.expert_intermediate, c.hidden));
+    layer.expert_up.push_back(reader.matrix(expert + "up_proj", c.expert_intermediate, c.hidden));
+    layer.expert_down.push_back(
+        reader.matrix(expert + "down_proj", c.hidden, c.expert_intermediate));
+  }
+  return layer;
+}
+
+std::string format_text(const Tensor& weight) {
+  if (!weight.has_scales()) return name(weight.format());
+  QuantizeOptions options(weight.format());
+  options.scaling = weight.scaling();
+  return to_string(options);
+}
+
+}  // namespace
+
+LoadedModel::LoadedModel(const Checkpoint& checkpoint, std::unique_ptr<Tokenizer> tokenizer,
+                         const LoadOptions& options)
+    : config_(checkpoint.config()),
+      sampling_(checkpoint.default_sampling()),
+      tokenizer_(std::move(tokenizer)),
+      device_(options.device) {
+  check_config(config_);
+  Reader reader(checkpoint, options);
+  embedding_ = reader.matrix("model.embed_tokens", config_.vocabulary, config_.hidden);
+  for (int64_t i = 0; i < config_.layers; ++i) layers_.push_back(read_layer(reader, config_, i));
+  final_norm_ = reader.vector("model.norm.weight", config_.hidden);
+  if (config_.tied_embeddings) {
+    head_ = embedding_;
+    reader.ignore("lm_head.weight");  // some files repeat the table
+  } else {
+    head_ = reader.matrix("lm_head", config_.vocabulary, config_.hidden);
+  }
+  reader.finish();
+  weight_bytes_ = reader.bytes();
+  parameters_ = reader.parameters();
+}
+
+const Tokenizer& LoadedModel::tokenizer() const {
+  if (!tokenizer_) {
+    fail(ErrorCode::io,
+         "the model has no tokenizer: put tokenizer.json or tokenizer.bin beside it");
+  }
+  return *tokenizer_;
+}
+
+std::string LoadedModel::describe() const {
+  const LayerWeights& first = layers_.front();
+  const Tensor& matrix = first.sparse ? first.expert_gate.front() : first.gate;
+  std::ostringstream text;
+  text.precision(3);
+  const double millions = static_cast<double>(parameters_) / 1e6;
+  text << config_.architecture << ", ";
+  if (millions >= 1000) {
+    text << millions / 1000 << " B parameters, ";
+  } else {
+    text << millions << " M parameters, ";
+  }
+  text << config_.layers << " layers, weights " << format_text(matrix) << ", embeddings "
+       << format_text(embedding_);
+  if (config_.experts > 0) {
+    text << ", " << config_.experts_per_token << " of " << config_.experts << " experts a token";
+  }
+  return text.str();
+}
+
+std::shared_ptr<const Model> Model::load(const std::string& path, const LoadOptions& options) {
+  require(options.device.is_cpu(), "device ", options.device.name(),
+          " cannot run models in this build; cpu can");
+  parse_weight_format(options.weights);  // a wrong name is told before files are read
+  const std::unique_ptr<Checkpoint> checkpoint = Checkpoint::open(path);
+  return std::make_shared<LoadedModel>(*checkpoint, Tokenizer::load(path), options);
+}
+
+}  // namespace halftone

@@ -1,0 +1,288 @@
+#include "engine/step.h"
+
+#include <algorithm>
+
+#include "base/message.h"
+
+namespace halftone {
+
+Activations::Activations(const ModelConfig& c, int64_t rows, Format format) {
+  ids = Tensor::empty({rows}, Format::i32);
+  positions = Tensor::empty({rows}, Format::i32);
+  residual = Tensor::empty({rows, c.hidden}, format);
+  normed = Tensor::empty({rows, c.hidden}, format);
+  q = Tensor::empty({rows, c.heads * c.head_dim}, format);
+  k = Tensor::empty({rows, c.kv_heads * c.head_dim}, format);
+  v = Tensor::empty({rows, c.kv_heads * c.head_dim}, format);
+  attended = Tensor::empty({rows, c.heads * c.head_dim}, format);
+  const auto sparse = std::count(c.sparse_layer.begin(), c.sparse_layer.end(), true);
+  if (sparse < c.layers) {
+    gate = Tensor::empty({rows, c.intermediate}, format);
+    up = Tensor::empty({rows, c.intermediate}, format);
+  }
+  if (sparse > 0) {
+    router = Tensor::empty({rows, c.experts}, Format::f32);
+    mixed = Tensor::empty({rows, c.hidden}, format);
+  }
+  keys_in_use = Tensor::zeros({1}, Format::i32);
+}
+
+int64_t Activations::bytes() const {
+  int64_t total = 0;
+  for (const Tensor* t :
+       {&ids, &positions, &residual, &normed, &q, &k, &v, &attended, &gate, &up, &router, &mixed}) {
+    total += t->bytes();
+  }
+  return total;
+}
+
+namespace {
+
+bool same(const MatmulProblem& a, const MatmulProblem& b) {
+  return a.m == b.m && a.n == b.n && a.k == b.k && a.x == b.x && a.weight == b.weight &&
+         a.scaling == b.scaling && a.scaled == b.scaled && a.out == b.out && a.bias == b.bias &&
+         a.residual == b.residual;
+}
+
+bool same(const NormProblem& a, const NormProblem& b) {
+  return a.rows == b.rows && a.columns == b.columns && a.x == b.x && a.weight == b.weight &&
+         a.residual == b.residual;
+}
+
+bool same(const MoeProblem& a, const MoeProblem& b) {
+  return a.tokens == b.tokens && a.intermediate == b.intermediate && a.x == b.x &&
+         a.weight == b.weight && a.scaling == b.scaling && a.scaled == b.scaled;
+}
+
+// One plan per distinct problem: layers share it, and its workspace.
+template <class Plan, class Problem>
+const Plan* shared_plan(std::deque<Plan>& plans, const Problem& problem, const Device& device) {
+  for (const Plan& existing : plans) {
+    if (same(existing.problem, problem)) return &existing;
+  }
+  plans.push_back(plan(problem, device));
+  return &plans.back();
+}
+
+MoeProblem moe_problem(const ModelConfig& c, const LayerWeights& weights, int64_t tokens,
+                       Format activations) {
+  const Tensor& matrix = weights.expert_gate.front();
+  MoeProblem problem;
+  problem.tokens = tokens;
+  problem.hidden = c.hidden;
+  problem.intermediate = c.expert_intermediate;
+  problem.experts = c.experts;
+  problem.top_k = static_cast<int>(c.experts_per_token);
+  problem.x = activations;
+  problem.weight = matrix.format();
+  problem.scaled = matrix.has_scales();
+  if (problem.scaled) problem.scaling = matrix.scaling();
+  return problem;
+}
+
+}  // namespace
+
+// Products as wide as the cache is stored, and at least in 16 bits where it is narrower: the query
+// keeps the activations' format and P is never rounded to 8 bits.
+AttentionMode cache_mode(Format cache) {
+  switch (cache) {
+    case Format::bf16:
+      return {Format::bf16, Format::bf16};
+    case Format::fp8_e4m3:
+      return {Format::fp8_e4m3, Format::bf16};
+    case Format::nvfp4:
+      return {Format::nvfp4, Format::bf16};
+    default:
+      return {Format::f32, Format::f32};
+  }
+}
+
+Step::Step(const LoadedModel& model, const Activations& buffers, const KvCache& cache,
+           int64_t tokens)
+    : model_(model), buffers_(buffers), tokens_(tokens), device_(model.device()) {
+  const ModelConfig& c = model.config();
+  const Format activations = buffers.residual.format();
+
+  EmbeddingProblem embedding;
+  embedding.tokens = tokens;
+  embedding.vocabulary = c.vocabulary;
+  embedding.columns = c.hidden;
+  embedding.table = model.embedding().format();
+  embedding.scaled = model.embedding().has_scales();
+  if (embedding.scaled) embedding.scaling = model.embedding().scaling();
+  embedding.out = activations;
+  embedding_ = plan(embedding, device_);
+  embedding_tensors_ = {rows(buffers.ids), model.embedding(), rows(buffers.residual)};
+
+  const Tensor positions = rows(buffers.positions);
+  const Shape query_heads{tokens, c.heads, c.head_dim}, key_heads{tokens, c.kv_heads, c.head_dim};
+  q_rope_ = plan(RopeProblem{tokens, c.heads, c.head_dim, activations, c.rope}, device_);
+  k_rope_ = plan(RopeProblem{tokens, c.kv_heads, c.head_dim, activations, c.rope}, device_);
+  q_rope_tensors_ = {rows(buffers.q).reshape(query_heads), positions};
+  k_rope_tensors_ = {rows(buffers.k).reshape(key_heads), positions};
+
+  if (buffers.gate.defined()) {
+    swiglu_ = plan(SwigluProblem{tokens, c.intermediate, activations}, device_);
+    swiglu_tensors_ = {rows(buffers.gate), rows(buffers.up), rows(buffers.gate)};
+  }
+  routing_ = {static_cast<int>(c.experts_per_token), c.renormalize};
+
+  const Shape attended{1, tokens, c.heads, c.head_dim};
+  attention_tensors_.q = rows(buffers.q).reshape(attended);
+  attention_tensors_.out = rows(buffers.attended).reshape(attended);
+  attention_tensors_.seqused_k = buffers.keys_in_use;
+  AttentionProblem& attention = attention_.problem;
+  attention.batch = 1;
+  attention.heads = c.heads;
+  attention.kv_heads = c.kv_heads;
+  attention.query_length = tokens;
+  attention.head_dim = c.head_dim;
+  attention.q = attention.out = activations;
+  attention.k = attention.v = cache.options().format;
+  attention.mode = cache_mode(cache.options().format);
+  attention.causal = true;
+  attention.paged = true;
+  attention.page_size = cache.options().page_size;
+  attention.variable_length = true;
+  AttentionProblem one_page = attention;
+  one_page.key_length = std::max(tokens, attention.page_size);
+  require_support(can_run(one_page, device_));
+
+  layers_.reserve(model.layers().size());
+  for (const LayerWeights& weights : model.layers()) {
+    plan_layer(weights, pending_);
+    pending_ = weights.sparse;
+  }
+}
+
+Step::Product Step::product(const Tensor& x, const Tensor& weight, const Tensor& out,
+                            const Tensor& bias, const Tensor& residual) {
+  MatmulProblem problem;
+  problem.m = x.size(0);
+  problem.n = weight.size(0);
+  problem.k = weight.size(1);
+  problem.x = x.format();
+  problem.weight = weight.format();
+  problem.scaled = weight.has_scales();
+  if (problem.scaled) problem.scaling = weight.scaling();
+  problem.out = out.format();
+  problem.bias = bias.defined();
+  problem.residual = residual.defined();
+  return {shared_plan(products_, problem, device_), {x, weight, out, bias, residual}};
+}
+
+Step::Norm Step::norm(const Tensor& x, const Tensor& weight, const Tensor& out,
+                      const Tensor& residual) {
+  NormProblem problem;
+  problem.rows = x.size(0);
+  problem.columns = x.size(1);
+  problem.x = x.format();
+  problem.weight = weight.format();
+  problem.eps = model_.config().rms_eps;
+  problem.residual = residual.defined();
+  return {shared_plan(norms_, problem, device_), {x, weight, out, residual}};
+}
+
+void Step::plan_layer(const LayerWeights& weights, bool after_sparse) {
+  const ModelConfig& c = model_.config();
+  const Activations& b = buffers_;
+  const Tensor residual = rows(b.residual), normed = rows(b.normed);
+  const Tensor q = rows(b.q), k = rows(b.k), v = rows(b.v), attended = rows(b.attended);
+  Layer layer;
+  // The experts' output of the layer before is added here; dense layers add theirs in the product.
+  layer.input_norm = after_sparse ? norm(rows(b.mixed), weights.input_norm, normed, residual)
+                                  : norm(residual, weights.input_norm, normed);
+  layer.q = product(normed, weights.q, q, weights.q_bias);
+  layer.k = product(normed, weights.k, k, weights.k_bias);
+  layer.v = product(normed, weights.v, v, weights.v_bias);
+  if (weights.q_norm.defined()) {
+    const Tensor q_heads = q.reshape({tokens_ * c.heads, c.head_dim});
+    const Tensor k_heads = k.reshape({tokens_ * c.kv_heads, c.head_dim});
+    layer.q_norm = norm(q_heads, weights.q_norm, q_heads);
+    layer.k_norm = norm(k_heads, weights.k_norm, k_heads);
+  }
+  layer.key_rows = k.reshape({tokens_, c.kv_heads, c.head_dim});
+  layer.value_rows = v.reshape({tokens_, c.kv_heads, c.head_dim});
+  layer.o = product(attended, weights.o, residual, weights.o_bias, residual);
+  layer.post_norm = norm(residual, weights.post_norm, normed);
+  layer.sparse = weights.sparse;
+  if (weights.sparse) {
+    layer.router = product(normed, weights.router, rows(b.router));
+    layer.experts = {
+        normed, {}, &weights.expert_gate, &weights.expert_up, &weights.expert_down, rows(b.mixed)};
+    layer.moe = shared_plan(mixtures_, moe_problem(c, weights, tokens_, normed.format()), device_);
+  } else {
+    layer.gate = product(normed, weights.gate, rows(b.gate));
+    layer.up = product(normed, weights.up, rows(b.up));
+    layer.down = product(rows(b.gate), weights.down, residual, {}, residual);
+  }
+  layers_.push_back(std::move(layer));
+}
+
+int64_t Step::workspace_bytes() const {
+  int64_t total = attention_.workspace_bytes;
+  for (const MatmulPlan& p : products_) total += p.workspace_bytes;
+  for (const MoePlan& p : mixtures_) total += p.workspace_bytes;
+  return total;
+}
+
+void Step::attend(int64_t layer, KvCache& cache, Stream& stream) {
+  attention_tensors_.k = cache.keys(layer);
+  attention_tensors_.v = cache.values(layer);
+  if (layer == 0) {
+    attention_tensors_.page_table = cache.page_table();
+    // The cache grows by pages; the problem changes only then, not with every token.
+    const int64_t capacity = attention_tensors_.page_table.size(1) * cache.options().page_size;
+    if (attention_.problem.key_length != capacity) {
+      AttentionProblem problem = attention_.problem;
+      problem.key_length = capacity;
+      attention_ = plan(problem, device_);
+    }
+  }
+  run(attention_, attention_tensors_, stream);
+}
+
+void Step::run_layers(KvCache& cache, Stream& stream) {
+  *buffers_.keys_in_use.data<int32_t>() = static_cast<int32_t>(cache.length() + tokens_);
+  run(embedding_, embedding_tensors_, stream);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    Layer& layer = layers_[i];
+    layer.input_norm(stream);
+    layer.q(stream);
+    layer.k(stream);
+    layer.v(stream);
+    if (layer.q_norm.plan != nullptr) {
+      layer.q_norm(stream);
+      layer.k_norm(stream);
+    }
+    run(q_rope_, q_rope_tensors_, stream);
+    run(k_rope_, k_rope_tensors_, stream);
+    cache.append(static_cast<int64_t>(i), layer.key_rows, layer.value_rows, stream);
+    attend(static_cast<int64_t>(i), cache, stream);
+    layer.o(stream);
+    layer.post_norm(stream);
+    if (layer.sparse) {
+      layer.router(stream);
+      layer.experts.routing = route(layer.router.tensors.out, routing_, stream);
+      run(*layer.moe, layer.experts, stream);
+    } else {
+      layer.gate(stream);
+      layer.up(stream);
+      run(swiglu_, swiglu_tensors_, stream);
+      layer.down(stream);
+    }
+  }
+  cache.advance(tokens_);
+}
+
+void Step::run_head(int64_t first_row, const Tensor& logits, Stream& stream) {
+  const auto last = [&](const Tensor& buffer) { return buffer.slice(0, first_row, tokens_); };
+  const Tensor normed = last(buffers_.normed), residual = last(buffers_.residual);
+  const Norm final_norm = pending_
+                              ? norm(last(buffers_.mixed), model_.final_norm(), normed, residual)
+                              : norm(residual, model_.final_norm(), normed);
+  final_norm(stream);
+  product(normed, model_.head(), logits)(stream);
+}
+
+}  // namespace halftone

@@ -1,0 +1,98 @@
+// One pass of some tokens through a model: every plan and every tensor argument made once, so that
+// a decode step only calls kernels.
+#pragma once
+#include <deque>
+#include <vector>
+
+#include "engine/model.h"
+#include "halftone/activation.h"
+#include "halftone/attention.h"
+#include "halftone/embedding.h"
+#include "halftone/kv_cache.h"
+#include "halftone/matmul.h"
+#include "halftone/moe.h"
+#include "halftone/norm.h"
+#include "halftone/rope.h"
+
+namespace halftone {
+
+// Activations of at most `rows` tokens, shared by all steps of a session. Row-major.
+struct Activations {
+  Activations(const ModelConfig&, int64_t rows, Format format);
+  int64_t bytes() const;
+
+  Tensor ids, positions;  // i32 [rows]
+  Tensor residual;        // [rows, hidden]: the residual stream
+  Tensor normed;          // [rows, hidden]
+  Tensor q, k, v;         // [rows, heads * head_dim], [rows, kv_heads * head_dim] twice
+  Tensor attended;        // [rows, heads * head_dim]
+  Tensor gate, up;        // [rows, intermediate]; undefined without dense layers
+  Tensor router;          // f32 [rows, experts]; undefined without sparse layers
+  Tensor mixed;           // [rows, hidden]: output of the experts, not yet added
+  Tensor keys_in_use;     // i32 [1]: cache length the attention sees
+};
+
+// How attention multiplies over a cache of this format.
+AttentionMode cache_mode(Format cache);
+
+// The products, norms, … of one pass share plans, and so workspaces, where their problems agree.
+class Step {
+ public:
+  Step(const LoadedModel&, const Activations&, const KvCache&, int64_t tokens);
+  int64_t tokens() const { return tokens_; }
+  int64_t workspace_bytes() const;
+
+  // ids, positions -> the residual stream behind the last layer; the cache gains `tokens`.
+  void run_layers(KvCache&, Stream&);
+  // Final norm and output head of the rows from `first_row` on into logits [rows, vocabulary] f32.
+  void run_head(int64_t first_row, const Tensor& logits, Stream&);
+
+ private:
+  struct Product {
+    const MatmulPlan* plan = nullptr;
+    MatmulTensors tensors;
+    void operator()(Stream& stream) const { run(*plan, tensors, stream); }
+  };
+  struct Norm {
+    const NormPlan* plan = nullptr;
+    NormTensors tensors;
+    void operator()(Stream& stream) const { run(*plan, tensors, stream); }
+  };
+  struct Layer {
+    Norm input_norm, q_norm, k_norm, post_norm;
+    Product q, k, v, o, gate, up, down, router;
+    Tensor key_rows, value_rows;  // [tokens, kv_heads, head_dim]: what the cache takes
+    bool sparse = false;
+    MoeTensors experts;
+    const MoePlan* moe = nullptr;
+  };
+
+  Tensor rows(const Tensor& buffer) const { return buffer.slice(0, 0, tokens_); }
+  Product product(const Tensor& x, const Tensor& weight, const Tensor& out, const Tensor& bias = {},
+                  const Tensor& residual = {});
+  Norm norm(const Tensor& x, const Tensor& weight, const Tensor& out, const Tensor& residual = {});
+  void plan_layer(const LayerWeights&, bool after_sparse);
+  void attend(int64_t layer, KvCache&, Stream&);
+
+  const LoadedModel& model_;
+  const Activations& buffers_;
+  int64_t tokens_;
+  Device device_;
+  // Deques, because calls hold pointers to the plans.
+  std::deque<MatmulPlan> products_;
+  std::deque<NormPlan> norms_;
+  std::deque<MoePlan> mixtures_;
+  EmbeddingPlan embedding_;
+  EmbeddingTensors embedding_tensors_;
+  RopePlan q_rope_, k_rope_;
+  RopeTensors q_rope_tensors_, k_rope_tensors_;
+  SwigluPlan swiglu_;
+  SwigluTensors swiglu_tensors_;
+  AttentionPlan attention_;
+  AttentionTensors attention_tensors_;
+  RoutingOptions routing_;
+  std::vector<Layer> layers_;
+  bool pending_ = false;  // the last layer is sparse: its output is still to be added
+};
+
+}  // namespace halftone
