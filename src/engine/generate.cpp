@@ -84,6 +84,7 @@ std::vector<int32_t> encode_prompt(const Session& session, std::string_view prom
   if (session.length() > 0 && special && bos >= 0 && !tokens.empty() && tokens.front() == bos) {
     tokens.erase(tokens.begin());
   }
+  if (tokens.empty() && session.length() == 0 && special && bos >= 0) tokens.push_back(bos);
   require(!tokens.empty(), "prompt has no tokens, and ",
           session.length() > 0 ? "the session has begun already" : "the model adds none itself",
           "; give at least one character");

@@ -153,6 +153,19 @@ LayerWeights read_layer(Reader& reader, const ModelConfig& c, int64_t index) {
   return layer;
 }
 
+// Whether a tokenizer's file lies in the model's directory, or beside its single file.
+bool has_tokenizer(const std::string& path) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::is_directory(path) ? fs::path(path) : fs::absolute(path).parent_path();
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name == "tokenizer.json") return true;
+    if (name.rfind("tok", 0) == 0 && entry.path().extension() == ".bin") return true;
+  }
+  return false;
+}
+
 std::string format_text(const Tensor& weight) {
   if (!weight.has_scales()) return name(weight.format());
   QuantizeOptions options(weight.format());
@@ -217,7 +230,10 @@ std::shared_ptr<const Model> Model::load(const std::string& path, const LoadOpti
           " cannot run models in this build; cpu can");
   parse_weight_format(options.weights);  // a wrong name is told before files are read
   const std::unique_ptr<Checkpoint> checkpoint = Checkpoint::open(path);
-  return std::make_shared<LoadedModel>(*checkpoint, Tokenizer::load(path), options);
+  // A model without a tokenizer can still be run on tokens.
+  std::unique_ptr<Tokenizer> tokenizer;
+  if (has_tokenizer(path)) tokenizer = Tokenizer::load(path);
+  return std::make_shared<LoadedModel>(*checkpoint, std::move(tokenizer), options);
 }
 
 }  // namespace halftone

@@ -121,13 +121,15 @@ fs::path find_tokenizer_bin(const fs::path& directory) {
 void write_model_files(const std::string& source, const ModelConfig& config,
                        const WeightFormat& target,
                        const std::function<std::string(const char*)>& path_of) {
-  const bool directory = fs::is_directory(source);
-  Json json =
-      directory ? read_config((fs::path(source) / "config.json").string()) : config_of(config);
+  const fs::path folder =
+      fs::is_directory(source) ? fs::path(source) : fs::absolute(source).parent_path();
+  // A llama2.c checkpoint, given as a file or as its directory, has no config.json.
+  const bool described = fs::is_directory(source) && fs::exists(folder / "config.json");
+  Json json = described ? read_config((folder / "config.json").string()) : config_of(config);
   json.erase("quantization_config");
   if (target.plain) set_dtype(json, *target.plain);
   if (target.quantized) {
-    if (!directory) set_dtype(json, Format::bf16);  // embeddings and head are rounded to it
+    if (!described) set_dtype(json, Format::bf16);  // embeddings and head are rounded to it
     json["quantization_config"] = quantization_config(config, *target.quantized);
     if (target.quantized->format == Format::nvfp4) {
       write_json(path_of("hf_quant_config.json"),
@@ -141,15 +143,15 @@ void write_model_files(const std::string& source, const ModelConfig& config,
   }
   write_json(path_of("config.json"), json);
 
-  if (!directory) {
-    const fs::path tokenizer = find_tokenizer_bin(fs::absolute(source).parent_path());
+  if (!described) {
+    const fs::path tokenizer = find_tokenizer_bin(folder);
     if (!tokenizer.empty()) copy(tokenizer, path_of("tokenizer.bin"));
     return;
   }
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
                            "added_tokens.json", "generation_config.json", "chat_template.jinja",
                            "tokenizer.model", "tokenizer.bin", "vocab.json", "merges.txt"}) {
-    const fs::path file = fs::path(source) / name;
+    const fs::path file = folder / name;
     if (fs::exists(file)) copy(file, path_of(name));
   }
 }

@@ -1,0 +1,193 @@
+// Sessions: chunks of the prompt, the cache's length and formats, threads, wrong calls.
+#include <thread>
+
+#include "engine/support/memory_model.h"
+
+namespace halftone {
+namespace {
+
+using test::exact_session;
+using test::make_model;
+using test::random_checkpoint;
+using test::random_tokens;
+using test::relative_difference;
+using test::values_of;
+
+std::vector<float> logits_of(Session& session, std::span<const int32_t> tokens) {
+  const std::span<const float> logits = session.forward(tokens);
+  return {logits.begin(), logits.end()};
+}
+
+// Sums of K f32 products in another order differ by about sqrt(K) * 2^-24 of their size, 1.3e-6 for
+// K = 256 rounded up; seven products and two sums a layer, three layers: below 2e-5 in the norm.
+constexpr double kOrderTolerance = 2e-5;
+
+class SessionTest : public ::testing::TestWithParam<bool> {
+ protected:
+  ModelConfig config() const {
+    return GetParam() ? test::small_moe_config() : test::small_config();
+  }
+};
+
+TEST_P(SessionTest, PromptAtOnceEqualsTokenByToken) {
+  const auto model = make_model(random_checkpoint(config()));
+  const std::vector<int32_t> tokens = random_tokens(70, 5);
+  Session whole(model, exact_session()), single(model, exact_session()),
+      pieces(model, exact_session());
+  const Tensor all = whole.forward_all(tokens);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const std::vector<float> step = logits_of(single, std::span(tokens).subspan(i, 1));
+    const Tensor row = all.slice(0, static_cast<int64_t>(i), static_cast<int64_t>(i) + 1);
+    EXPECT_LT(relative_difference(step, values_of(row)), kOrderTolerance) << "token " << i;
+  }
+  pieces.forward(std::span(tokens).subspan(0, 33));
+  const std::vector<float> last = logits_of(pieces, std::span(tokens).subspan(33));
+  const Tensor row = all.slice(0, 69, 70);
+  EXPECT_LT(relative_difference(last, values_of(row)), kOrderTolerance);
+  EXPECT_EQ(pieces.length(), 70);
+}
+
+// The tolerance above must notice one token that is left out, or one position that is off.
+TEST_P(SessionTest, ToleranceNoticesOneTokenLess) {
+  const auto model = make_model(random_checkpoint(config()));
+  const std::vector<int32_t> tokens = random_tokens(70, 5);
+  Session whole(model, exact_session()), less(model, exact_session());
+  const std::vector<float> right = logits_of(whole, tokens);
+  const std::vector<float> wrong = logits_of(less, std::span(tokens).subspan(1));
+  EXPECT_GT(relative_difference(wrong, right), 10 * kOrderTolerance);
+}
+
+TEST_P(SessionTest, LongPromptsRunInChunks) {
+  const auto model = make_model(random_checkpoint(config()));
+  const std::vector<int32_t> tokens = random_tokens(600, 6);  // one pass holds 512
+  Session whole(model, exact_session()), halves(model, exact_session());
+  const std::vector<float> at_once = logits_of(whole, tokens);
+  halves.forward(std::span(tokens).subspan(0, 300));
+  const std::vector<float> in_two = logits_of(halves, std::span(tokens).subspan(300));
+  EXPECT_LT(relative_difference(in_two, at_once), kOrderTolerance);
+  Session all(model, exact_session());
+  const Tensor rows = all.forward_all(tokens);
+  EXPECT_EQ(rows.shape(), (Shape{600, 258}));
+  EXPECT_LT(relative_difference(values_of(rows.slice(0, 599, 600)), at_once), kOrderTolerance);
+}
+
+TEST_P(SessionTest, TruncateForgets) {
+  const auto model = make_model(random_checkpoint(config()));
+  const std::vector<int32_t> tokens = random_tokens(40, 7), other = random_tokens(20, 8);
+  Session session(model, exact_session());
+  session.forward(std::span(tokens).subspan(0, 20));
+  const std::vector<float> first = logits_of(session, std::span(tokens).subspan(20));
+  session.truncate(20);
+  EXPECT_EQ(session.length(), 20);
+  EXPECT_EQ(session.tokens().size(), 20u);
+  const std::vector<float> second = logits_of(session, other);
+  EXPECT_GT(relative_difference(second, first), 0.01);
+  session.truncate(20);
+  EXPECT_EQ(logits_of(session, std::span(tokens).subspan(20)), first);  // the same bits
+}
+
+TEST_P(SessionTest, SameBitsForAnyThreadCount) {
+  const auto model = make_model(random_checkpoint(config()));
+  const std::vector<int32_t> tokens = random_tokens(100, 9);
+  Session one(model, exact_session(1));
+  const std::vector<float> prompt = logits_of(one, tokens);
+  const std::vector<float> step = logits_of(one, random_tokens(1, 3));
+  for (const int threads : {2, 3, 5}) {
+    Session many(model, exact_session(threads));
+    EXPECT_EQ(logits_of(many, tokens), prompt) << threads << " threads";
+    EXPECT_EQ(logits_of(many, random_tokens(1, 3)), step) << threads << " threads";
+  }
+}
+
+TEST_P(SessionTest, SeveralSessionsAtOnce) {
+  const auto model = make_model(random_checkpoint(config()));
+  constexpr int kSessions = 4;
+  const auto run = [&](int index) {
+    Session session(model, exact_session(index % 2 + 1));
+    std::vector<float> logits = logits_of(session, random_tokens(30, uint64_t(index)));
+    for (int i = 0; i < 5; ++i) logits = logits_of(session, random_tokens(1, uint64_t(i)));
+    return logits;
+  };
+  std::vector<std::vector<float>> together(kSessions);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kSessions; ++i) {
+    threads.emplace_back([&, i] { together[size_t(i)] = run(i); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int i = 0; i < kSessions; ++i) EXPECT_EQ(together[size_t(i)], run(i)) << "session " << i;
+}
+
+// The formats of cache and activations against f32. Rounding to a relative step u changes each of
+// the keys, values (and activations) by at most u/2, at random; an attention output averages the
+// errors of the values and sees those of the keys through the scores, which here have a spread of
+// about 1. With attention one of two branches of each of 3 layers, the logits move by at most a few
+// u; twice is allowed to the whole (2^-8 bf16, 2^-11 f16, 2^-3 fp8, 2^-1.5 nvfp4), and at least a
+// hundredth of a step must be seen, or the format was not used.
+TEST_P(SessionTest, CacheFormatsKeepTheirPrecision) {
+  const auto model = make_model(random_checkpoint(config()));
+  const std::vector<int32_t> tokens = random_tokens(90, 10);
+  Session exact(model, exact_session());
+  const std::vector<float> reference = logits_of(exact, tokens);
+  struct Case {
+    Format format;
+    double step;
+  };
+  for (const Case& c : {Case{Format::f16, 0x1p-11}, Case{Format::bf16, 0x1p-8},
+                        Case{Format::fp8_e4m3, 0x1p-3}, Case{Format::nvfp4, 0.35}}) {
+    SessionOptions options = exact_session();
+    options.kv = c.format;
+    Session session(model, options);
+    session.forward(std::span(tokens).subspan(0, 80));
+    const std::vector<float> logits = logits_of(session, std::span(tokens).subspan(80));
+    const double difference = relative_difference(logits, reference);
+    EXPECT_LT(difference, 2 * c.step) << name(c.format);
+    EXPECT_GT(difference, 0.01 * c.step) << name(c.format);
+    EXPECT_LT(session.bytes(), exact.bytes()) << name(c.format);
+  }
+}
+
+TEST_P(SessionTest, NarrowActivations) {
+  const auto model = make_model(random_checkpoint(config(), Format::bf16));
+  const std::vector<int32_t> tokens = random_tokens(50, 11);
+  Session exact(model, exact_session());
+  const std::vector<float> reference = logits_of(exact, tokens);
+  SessionOptions options;
+  options.activations = Format::bf16;
+  options.kv = Format::bf16;
+  Session narrow(model, options);
+  // Ten roundings a layer of relative size 2^-9 each, adding at random: sqrt(30) * 2^-9 = 0.011.
+  // A mixture may also route a token to another expert when two are close; hence the wider bound.
+  EXPECT_LT(relative_difference(logits_of(narrow, tokens), reference), GetParam() ? 0.3 : 0.05);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SessionTest, ::testing::Values(false, true),
+                         [](const auto& info) { return info.param ? "moe" : "dense"; });
+
+TEST(SessionErrors, EachNamesTheArgument) {
+  const auto model = make_model(random_checkpoint(test::small_config()));
+  SessionOptions options = exact_session();
+  options.max_length = 16;
+  Session session(model, options);
+  const std::vector<int32_t> tokens = random_tokens(17, 1);
+  test::expect_error([&] { session.forward({}); }, {"tokens is empty"});
+  test::expect_error([&] { session.forward(tokens); }, {"17", "max_length is 16"});
+  const std::vector<int32_t> outside = {258}, negative = {-1};
+  test::expect_error([&] { session.forward(outside); }, {"token 258", "vocabulary of 258"});
+  test::expect_error([&] { session.forward(negative); }, {"token -1"});
+  EXPECT_EQ(session.length(), 0);
+  test::expect_error([&] { session.truncate(1); }, {"truncate to 1"});
+  options.max_length = 1025;
+  test::expect_error([&] { Session(model, options); }, {"max_length is 1025", "1024"});
+  options.max_length = -1;
+  test::expect_error([&] { Session(model, options); }, {"max_length is -1"});
+  test::expect_error([&] { Session(nullptr); }, {"model is null"});
+  options = {};
+  options.activations = Format::int8;
+  test::expect_error([&] { Session(model, options); }, {"activations is int8"});
+  options = {};
+  options.kv = Format::int4;
+  test::expect_error([&] { Session(model, options); }, {"int4"});
+}
+
+}  // namespace
+}  // namespace halftone
