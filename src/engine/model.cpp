@@ -156,7 +156,8 @@ LayerWeights read_layer(Reader& reader, const ModelConfig& c, int64_t index) {
 // Whether a tokenizer's file lies in the model's directory, or beside its single file.
 bool has_tokenizer(const std::string& path) {
   namespace fs = std::filesystem;
-  const fs::path folder = fs::is_directory(path) ? fs::path(path) : fs::absolute(path).parent_path();
+  const fs::path folder =
+      fs::is_directory(path) ? fs::path(path) : fs::absolute(path).parent_path();
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();

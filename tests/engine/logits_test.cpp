@@ -56,9 +56,8 @@ class LogitsTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(LogitsTest, EqualTransformers) {
   const Expected expected = expected_of(GetParam());
-  test::at_every_level([&] {
-    EXPECT_LT(difference_of(Model::load(fixture(GetParam())), expected), kTolerance);
-  });
+  test::at_every_level(
+      [&] { EXPECT_LT(difference_of(Model::load(fixture(GetParam())), expected), kTolerance); });
 }
 
 TEST_P(LogitsTest, EqualTransformersTokenByToken) {
@@ -128,8 +127,7 @@ const Mutation kMutations[] = {
      [](MemoryCheckpoint& c) {
        // Keys of the two groups swapped, values not.
        for (const char* layer : {"0", "1"}) {
-         Tensor& k =
-             c.tensors_["model.layers." + std::string(layer) + ".self_attn.k_proj.weight"];
+         Tensor& k = c.tensors_["model.layers." + std::string(layer) + ".self_attn.k_proj.weight"];
          const Tensor first = k.slice(0, 0, 16).contiguous_copy();
          k = k.contiguous_copy();
          float* rows = k.data<float>();

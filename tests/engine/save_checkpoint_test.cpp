@@ -94,9 +94,8 @@ TEST_F(SaveTest, Fp8AsTheConventionHasIt) {
   const std::vector<float> weight = test::to_floats(original.tensor(name));
   for (int64_t block = 0; block < 2; ++block) {
     const auto begin = weight.begin() + block * 128 * 128;
-    const auto largest = std::max_element(begin, begin + 128 * 128, [](float a, float b) {
-      return std::abs(a) < std::abs(b);
-    });
+    const auto largest = std::max_element(
+        begin, begin + 128 * 128, [](float a, float b) { return std::abs(a) < std::abs(b); });
     EXPECT_NEAR(scales.at({block, 0}) * 448, std::abs(*largest), std::abs(*largest) / 16);
   }
 }

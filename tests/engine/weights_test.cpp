@@ -197,7 +197,9 @@ TEST(WeightsErrors, Tensors) {
   expect_error([&] { broken([](auto& c) { c.config_.head_dim = 16; }); },
                {"model.layers.0.self_attn.q_proj.weight", "[128, 128]", "[64, 128]"});
   expect_error(
-      [&] { broken([](auto& c) { c.tensors_["model.extra.weight"] = Tensor::zeros({4}, Format::f32); }); },
+      [&] {
+        broken([](auto& c) { c.tensors_["model.extra.weight"] = Tensor::zeros({4}, Format::f32); });
+      },
       {"model.extra.weight", "belongs to no part"});
   expect_error([&] { broken([](auto& c) { c.config_.experts = 7; }); }, {"[8, 128]", "[7, 128]"});
   expect_error([&] { broken([](auto& c) { c.config_.qk_norm = false; }); }, {"k_norm"});

@@ -23,7 +23,9 @@ class MemoryCheckpoint : public Checkpoint {
   }
   bool contains(const std::string& name) const override { return tensors_.count(name) > 0; }
   Tensor tensor(const std::string& name) const override { return tensors_.at(name); }
-  Tensor weight(const std::string& prefix) const override { return tensors_.at(prefix + ".weight"); }
+  Tensor weight(const std::string& prefix) const override {
+    return tensors_.at(prefix + ".weight");
+  }
 
   // Everything of `other` as it is, so that a test can then change the configuration.
   static MemoryCheckpoint copy_of(const Checkpoint& other) {
