@@ -16,23 +16,6 @@ namespace halftone {
 namespace {
 
 namespace fs = std::filesystem;
-using Entry = SafetensorsWriter::Entry;
-
-const char* container_dtype(Format format) {
-  switch (format) {
-    case Format::f32:
-      return "F32";
-    case Format::f16:
-      return "F16";
-    case Format::bf16:
-      return "BF16";
-    case Format::fp8_e4m3:
-      return "F8_E4M3";
-    default:
-      return "U8";  // packed codes
-  }
-}
-
 WeightFormat parse_checkpoint_format(const std::string& text) {
   const WeightFormat format = parse_weight_format(text);
   const bool fp8 = format.quantized && format.quantized->format == Format::fp8_e4m3 &&
@@ -78,45 +61,58 @@ bool is_companion(const std::string& name) {
   return false;
 }
 
-// What a tensor becomes in the file: itself, and its scales by the names of its convention.
-void add_entries(const std::string& name, const Shape& shape, const KeptFormat& kept,
-                 std::vector<Entry>& entries) {
-  const auto add = [&](const std::string& entry, Format format, const Shape& extents) {
-    entries.push_back(
-        {entry, container_dtype(format), extents, packed_bytes(format, element_count(extents))});
-  };
-  if (!kept.scaled) return add(name, kept.format, shape);
-  const int64_t n = shape[0], k = shape[1];
-  if (kept.format == Format::nvfp4) {
-    add(name, Format::u8, {n, k / 2});
-    add(name + "_scale", Format::fp8_e4m3, {n, k / 16});
-    return add(name + "_scale_2", Format::f32, Shape{});
-  }
-  const Scaling& s = kept.scaling;
-  if (kept.format != Format::fp8_e4m3 || s.block_rows == 0 || s.block_cols == 0) {
-    fail(ErrorCode::unsupported, "tensor ", name, " is stored as ", halftone::name(kept.format),
-         " with ", to_string(s), " scales, which save_checkpoint cannot write; ask for bf16");
-  }
-  add(name, Format::fp8_e4m3, shape);
-  add(name + "_scale_inv", Format::f32,
-      {(n + s.block_rows - 1) / s.block_rows, (k + s.block_cols - 1) / s.block_cols});
-}
+// The tensors of one checkpoint as the writer asks for them: one at a time, in the order of their
+// names, in which a weight and its scales are neighbours. So one converted weight is held.
+class Converter {
+ public:
+  Converter(const Checkpoint& checkpoint, const WeightFormat& target)
+      : checkpoint_(checkpoint), target_(target) {}
 
-void write_tensor(SafetensorsWriter& writer, const std::string& name, const Tensor& tensor,
-                  Stream& stream) {
-  const auto put = [&](const std::string& entry, const Tensor& t) {
-    const Tensor flat = t.contiguous() ? t : t.contiguous_copy();
-    writer.write(entry, flat.data(), packed_bytes(flat.format(), flat.numel()));
-  };
-  put(name, tensor);
-  if (!tensor.has_scales()) return;
-  if (tensor.format() == Format::nvfp4) {
-    put(name + "_scale", tensor.scales());
-    const float scale = tensor.tensor_scale_value();
-    return writer.write(name + "_scale_2", &scale, sizeof scale);
+  // Announces what the tensor becomes in the file: itself, and its scales by the names of its
+  // convention. An Error when the format cannot hold it.
+  void add(const std::string& name, SafetensorsWriter& writer) {
+    const Tensor stored = stored_tensor(checkpoint_, name);
+    const KeptFormat kept = kept_format(name, stored, target_);
+    const Shape shape = stored.shape();
+    writer.add(name, kept.format, shape, [this, name] { return converted(name); });
+    if (!kept.scaled) return;
+    if (kept.format == Format::nvfp4) {
+      writer.add(name + "_scale", Format::fp8_e4m3, {shape[0], shape[1] / 16},
+                 [this, name] { return converted(name).scales(); });
+      writer.add(name + "_scale_2", Format::f32, Shape{},
+                 [this, name] { return converted(name).tensor_scale().reshape(Shape{}); });
+      return;
+    }
+    const Scaling& s = kept.scaling;
+    if (kept.format != Format::fp8_e4m3 || s.block_rows == 0 || s.block_cols == 0) {
+      fail(ErrorCode::unsupported, "tensor ", name, " is stored as ", halftone::name(kept.format),
+           " with ", to_string(s), " scales, which save_checkpoint cannot write; ask for bf16");
+    }
+    const Shape blocks{(shape[0] + s.block_rows - 1) / s.block_rows,
+                       (shape[1] + s.block_cols - 1) / s.block_cols};
+    writer.add(name + "_scale_inv", Format::f32, blocks,
+               [this, name] { return to_plain(converted(name).scales(), Format::f32, stream_); });
   }
-  put(name + "_scale_inv", to_plain(tensor.scales(), Format::f32, stream));
-}
+
+ private:
+  const Tensor& converted(const std::string& name) {
+    if (name == held_name_) return held_;
+    Tensor stored = stored_tensor(checkpoint_, name);
+    const ModelConfig& config = checkpoint_.config();
+    if (config.rope.style == RopeStyle::interleaved && is_rotated(name)) {
+      stored = half_split_rows(stored, config.head_dim);
+    }
+    held_ = keep(name, stored, target_, stream_);
+    held_name_ = name;
+    return held_;
+  }
+
+  const Checkpoint& checkpoint_;
+  const WeightFormat& target_;
+  Stream stream_;
+  std::string held_name_;
+  Tensor held_;
+};
 
 // A directory that becomes the destination when everything is written, and vanishes otherwise.
 class PendingDirectory {
@@ -164,29 +160,17 @@ void save_checkpoint(const std::string& source, const std::string& destination,
                      const std::string& format, const std::function<void(double)>& progress) {
   const WeightFormat target = parse_checkpoint_format(format);
   const std::unique_ptr<Checkpoint> checkpoint = Checkpoint::open(source);
-  const ModelConfig& config = checkpoint->config();
-  const bool permute = config.rope.style == RopeStyle::interleaved;
-
-  std::vector<std::string> names;
-  std::vector<Entry> entries;
+  Converter converter(*checkpoint, target);
+  SafetensorsWriter writer;
+  writer.add_metadata("format", "pt");  // Transformers refuses a file without it
   for (const std::string& name : checkpoint->names()) {
-    if (is_companion(name) || is_unused(name)) continue;
-    const Tensor stored = stored_tensor(*checkpoint, name);
-    add_entries(name, stored.shape(), kept_format(name, stored, target), entries);
-    names.push_back(name);
+    if (!is_companion(name) && !is_unused(name)) converter.add(name, writer);
   }
 
   PendingDirectory directory(destination);
-  SafetensorsWriter writer(directory.file("model.safetensors"), entries);
-  Stream stream;
-  for (size_t i = 0; i < names.size(); ++i) {
-    Tensor stored = stored_tensor(*checkpoint, names[i]);
-    if (permute && is_rotated(names[i])) stored = half_split_rows(stored, config.head_dim);
-    write_tensor(writer, names[i], keep(names[i], stored, target, stream), stream);
-    if (progress) progress(static_cast<double>(i + 1) / static_cast<double>(names.size()));
-  }
-  writer.close();
-  write_model_files(source, config, target, [&](const char* file) { return directory.file(file); });
+  writer.write(directory.file("model.safetensors"), progress);
+  write_model_files(source, checkpoint->config(), target,
+                    [&](const char* file) { return directory.file(file); });
   directory.publish();
 }
 
