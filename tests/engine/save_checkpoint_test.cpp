@@ -146,7 +146,7 @@ TEST_F(SaveTest, WrongCallsLeaveNothingBehind) {
   expect_error([&] { save_checkpoint(bard, "", "bf16"); }, {"destination is empty"});
   expect_error([&] { save_checkpoint(out("none"), out("a"), "bf16"); }, {"none"});
   expect_error([&] { save_checkpoint(source("tests/fixtures/qwen3_fp8"), out("a"), "nvfp4"); },
-               {"136", "16", "q_proj"});
+               {"136", "16", "down_proj"});
   EXPECT_TRUE(fs::is_empty(root_));
   fs::create_directories(root_ / "full/inside");
   expect_error([&] { save_checkpoint(bard, out("full"), "bf16"); }, {"full", "not an empty"});

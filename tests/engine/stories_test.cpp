@@ -9,8 +9,8 @@
 namespace halftone {
 namespace {
 
-// The golden texts were written with 200 positions a prompt, bos included.
-constexpr int64_t kPositions = 200;
+// The golden texts are 200 steps long: as many tokens stand behind bos, the prompt's among them.
+constexpr int64_t kSteps = 200;
 
 struct Golden {
   std::string prompt, text;
@@ -50,7 +50,7 @@ std::string greedy_text(const std::shared_ptr<const Model>& model, const std::st
   Session session(model, options);
   GenerateOptions generation;
   generation.max_new_tokens =
-      kPositions - static_cast<int64_t>(model->tokenizer().encode(prompt).size());
+      kSteps + 1 - static_cast<int64_t>(model->tokenizer().encode(prompt).size());
   return prompt + generate(session, prompt, generation).text;
 }
 
