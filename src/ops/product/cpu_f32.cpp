@@ -1,0 +1,163 @@
+// Products in f32: weights of any format are expanded exactly to f32, x is widened to f32, and
+// every product is an FMA (a multiplication and an addition on baseline processors).
+// GCC 12 takes the undefined operand of its own AVX-512 intrinsics for a mistake.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+
+#include "ops/product/finish.h"
+#include "ops/product/tile.h"
+
+namespace halftone::HALFTONE_LEVEL {
+
+namespace {
+
+using product::Kernels;
+
+struct F32 {
+  typedef f32v Vector;
+  static constexpr int kSteps = 8;
+  // A strip of W takes 16 KiB, a third of the first-level cache of the processors this was tuned
+  // for; 4 KiB on the narrower levels. The x rows of a tile pass beside it.
+  static constexpr int kBlockChunks = 4;
+
+  HALFTONE_INLINE static f32v multiply_add(f32v w, f32v x, f32v acc) { return fma(w, x, acc); }
+  template <Code C>
+  HALFTONE_INLINE static void expand(const uint8_t* p, const int32_t* zeros, f32v out[8]) {
+    expand_chunk<C>(p, zeros, out);
+  }
+};
+static_assert(F32::kBlockChunks * F32::kSteps * kTileColumns * sizeof(f32v) <=
+              product::kStripBytes);
+
+template <Format F>
+void pack_row(const void* x, bool octets, int64_t k, unsigned char* out, int64_t stride) {
+  for (int64_t k0 = 0, chunk = 0; k0 < k; k0 += kChunk, ++chunk) {
+    alignas(64) float values[kChunk] = {};
+    const int64_t count = k - k0 < kChunk ? k - k0 : kChunk;
+    int64_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) store_raw(values + i, load<F>(x, k0 + i));
+    if (i < count) store_raw(values + i, load_partial<F>(x, k0 + i, static_cast<int>(count - i)));
+    auto* to = reinterpret_cast<float*>(out + chunk / F32::kBlockChunks * stride) +
+               chunk % F32::kBlockChunks * kChunk;
+    if (octets) {
+      for (int j = 0; j < 8; ++j) {
+        for (int d = 0; d < kLanes; ++d) to[j * kLanes + d] = values[8 * d + j];
+      }
+    } else {
+      std::memcpy(to, values, sizeof values);
+    }
+  }
+}
+
+void pack(const void* x, Format format, bool octets, int64_t k, void* out, int64_t stride) {
+  auto* to = static_cast<unsigned char*>(out);
+  if (format == Format::f32) return pack_row<Format::f32>(x, octets, k, to, stride);
+  if (format == Format::bf16) return pack_row<Format::bf16>(x, octets, k, to, stride);
+  pack_row<Format::f16>(x, octets, k, to, stride);
+}
+
+template <Code C>
+void gemv_code(const Weights& w, int64_t n0, int64_t n1, const void* x, float* sums) {
+  if (scaled_in_row(w)) {
+    gemv_rows<F32, C, true>(w, n0, n1, x, sums);
+  } else {
+    gemv_rows<F32, C, false>(w, n0, n1, x, sums);
+  }
+}
+
+// Rows without a kernel of their own go through a buffer of f32, block by block.
+void gemv_dequantised(const Weights& w, int64_t n0, int64_t n1, const void* x, float* sums) {
+  constexpr int64_t kBlock = int64_t{F32::kBlockChunks} * kChunk;
+  alignas(64) float row[kBlock];
+  Weights view = w;
+  view.code = Code::f32;
+  view.scales = nullptr;
+  view.data = reinterpret_cast<const uint8_t*>(row);
+  for (int64_t n = n0; n < n1; ++n) {
+    for (int64_t k0 = 0; k0 < w.k; k0 += kBlock) {
+      view.k = w.k - k0 < kBlock ? w.k - k0 : kBlock;
+      w.dequantise(w, n, k0, view.k, row);
+      float sum;
+      gemv_rows<F32, Code::f32, false>(view, 0, 1, static_cast<const float*>(x) + k0, &sum);
+      sums[n - n0] = k0 == 0 ? sum : sums[n - n0] + sum;
+    }
+  }
+}
+
+void expand_dequantised(const Weights& w, int64_t n0, int64_t rows, int64_t block, void* strip,
+                        float* scales) {
+  constexpr int64_t kBlock = int64_t{F32::kBlockChunks} * kChunk;
+  alignas(64) float values[kTileColumns * kBlock];
+  Weights view = w;
+  view.code = Code::f32;
+  view.scales = nullptr;
+  view.data = reinterpret_cast<const uint8_t*>(values);
+  view.row_bytes = kBlock * 4;
+  view.k = w.k - block * kBlock < kBlock ? w.k - block * kBlock : kBlock;
+  for (int64_t r = 0; r < rows; ++r) {
+    w.dequantise(w, n0 + r, block * kBlock, view.k, values + r * kBlock);
+  }
+  expand_rows<F32, Code::f32>(view, 0, rows, 0, strip, scales);
+}
+
+void gemv(const Weights& w, int64_t n0, int64_t n1, const void* x, float* sums) {
+  switch (w.code) {
+    case Code::f32:
+      return gemv_rows<F32, Code::f32, false>(w, n0, n1, x, sums);
+    case Code::f16:
+      return gemv_rows<F32, Code::f16, false>(w, n0, n1, x, sums);
+    case Code::bf16:
+      return gemv_rows<F32, Code::bf16, false>(w, n0, n1, x, sums);
+    case Code::e4m3:
+      return gemv_code<Code::e4m3>(w, n0, n1, x, sums);
+    case Code::e5m2:
+      return gemv_code<Code::e5m2>(w, n0, n1, x, sums);
+    case Code::int8:
+      return gemv_code<Code::int8>(w, n0, n1, x, sums);
+    case Code::e2m1:
+      return gemv_code<Code::e2m1>(w, n0, n1, x, sums);
+    case Code::int4:
+      return gemv_code<Code::int4>(w, n0, n1, x, sums);
+    case Code::int4_asymmetric:
+      return gemv_rows<F32, Code::int4_asymmetric, true>(w, n0, n1, x, sums);
+    case Code::dequantised:
+      return gemv_dequantised(w, n0, n1, x, sums);
+  }
+}
+
+void expand(const Weights& w, int64_t n0, int64_t rows, int64_t block, void* strip, float* scales) {
+  switch (w.code) {
+    case Code::f32:
+      return expand_rows<F32, Code::f32>(w, n0, rows, block, strip, scales);
+    case Code::f16:
+      return expand_rows<F32, Code::f16>(w, n0, rows, block, strip, scales);
+    case Code::bf16:
+      return expand_rows<F32, Code::bf16>(w, n0, rows, block, strip, scales);
+    case Code::e4m3:
+      return expand_rows<F32, Code::e4m3>(w, n0, rows, block, strip, scales);
+    case Code::e5m2:
+      return expand_rows<F32, Code::e5m2>(w, n0, rows, block, strip, scales);
+    case Code::int8:
+      return expand_rows<F32, Code::int8>(w, n0, rows, block, strip, scales);
+    case Code::e2m1:
+      return expand_rows<F32, Code::e2m1>(w, n0, rows, block, strip, scales);
+    case Code::int4:
+      return expand_rows<F32, Code::int4>(w, n0, rows, block, strip, scales);
+    case Code::int4_asymmetric:
+      return expand_rows<F32, Code::int4_asymmetric>(w, n0, rows, block, strip, scales);
+    case Code::dequantised:
+      return expand_dequantised(w, n0, rows, block, strip, scales);
+  }
+}
+
+void finish(const product::Finish& f) { finish_row(f); }
+
+}  // namespace
+
+extern const Kernels f32_kernels;
+const Kernels f32_kernels = {kLanes, kChunk, F32::kBlockChunks, 4,     kTileColumns, pack,
+                             gemv,   expand, multiply<F32>,     finish};
+
+}  // namespace halftone::HALFTONE_LEVEL

@@ -1,0 +1,130 @@
+// Codes to f32 in vector lanes, for every instruction level. Included by level sources.
+#pragma once
+#include "ops/product/product.h"
+#include "simd/vec.h"
+
+namespace halftone::HALFTONE_LEVEL {
+
+using product::Code;
+
+// E4M3 in the top byte of each lane: sign, four bits of exponent and three of mantissa slide to
+// their places in a float that is 2^-120 times too small; 2^120 puts it right, subnormals too.
+HALFTONE_INLINE f32v e4m3_top(u32v t) {
+  const u32v placed = bits_as<u32v>(bits_as<i32v>(t) >> 4) & 0x87f00000u;
+  const f32v value = bits_as<f32v>(placed) * broadcast(std::bit_cast<float>((120u + 127u) << 23));
+  const i32v nan = bits_as<i32v>((t & 0x7f000000u) == broadcast_u32(0x7f000000u));
+  return bits_as<f32v>(bits_as<u32v>(value) | (bits_as<u32v>(nan) & 0x7fc00000u));
+}
+
+// E5M2 in the top byte: infinity and NaN keep their meaning.
+HALFTONE_INLINE f32v e5m2_top(u32v t) {
+  const u32v placed = bits_as<u32v>(bits_as<i32v>(t) >> 3) & 0x8fe00000u;
+  const f32v value = bits_as<f32v>(placed) * broadcast(std::bit_cast<float>((112u + 127u) << 23));
+  const i32v special = bits_as<i32v>((t & 0x7c000000u) == broadcast_u32(0x7c000000u));
+  return bits_as<f32v>(bits_as<u32v>(value) | (bits_as<u32v>(special) & 0x7f800000u));
+}
+
+// 2^(code - 127). Code 0 is the subnormal 2^-127 and code 255 a NaN: both set bit 22.
+HALFTONE_INLINE f32v ue8m0(u32v code) {
+  const i32v edge = bits_as<i32v>(((code + 1) & 0xfeu) == u32v{});
+  return bits_as<f32v>((code << 23) | (bits_as<u32v>(edge) & 0x00400000u));
+}
+
+// E2M1 in the low four bits; the bits above are ignored.
+HALFTONE_INLINE f32v e2m1(u32v code) {
+#if defined(__AVX512F__)
+  const __m512 table = _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f,
+                                      -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f);
+  return bits_as<f32v>(_mm512_permutexvar_ps(bits_as<__m512i>(code), table));
+#elif defined(__AVX2__)
+  const __m256 table = _mm256_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f);
+  const f32v magnitude = bits_as<f32v>(_mm256_permutevar8x32_ps(table, bits_as<__m256i>(code)));
+  return bits_as<f32v>(bits_as<u32v>(magnitude) | ((code << 28) & 0x80000000u));
+#else
+  // Exponent 0 has no hidden bit: as 1.m with the exponent of 1, less 1, it is exact.
+  const u32v magnitude = (code & 7u) << 22;
+  const f32v normal = bits_as<f32v>(magnitude + (126u << 23));
+  const f32v subnormal = bits_as<f32v>(magnitude + (127u << 23)) - broadcast(1.0f);
+  const f32v value = select(bits_as<i32v>((code & 6u) == u32v{}), subnormal, normal);
+  return bits_as<f32v>(bits_as<u32v>(value) | ((code << 28) & 0x80000000u));
+#endif
+}
+
+HALFTONE_INLINE f32v to_float(i32v x) { return __builtin_convertvector(x, f32v); }
+
+// int4 in the low four bits, less 8.
+HALFTONE_INLINE f32v int4_symmetric(u32v code) {
+#if defined(__AVX512F__)
+  const __m512 table = _mm512_setr_ps(-8.0f, -7.0f, -6.0f, -5.0f, -4.0f, -3.0f, -2.0f, -1.0f, 0.0f,
+                                      1.0f, 2.0f, 3.0f, 4.0f, 5.0f, 6.0f, 7.0f);
+  return bits_as<f32v>(_mm512_permutexvar_ps(bits_as<__m512i>(code), table));
+#else
+  return to_float(bits_as<i32v>(code & 15u) - 8);
+#endif
+}
+
+template <Code C>
+inline constexpr int kBits = C == Code::f32                                          ? 32
+                             : C == Code::f16 || C == Code::bf16                     ? 16
+                             : C == Code::e4m3 || C == Code::e5m2 || C == Code::int8 ? 8
+                                                                                     : 4;
+
+// Dwords 0, 2, 4, ... and 1, 3, 5, ... of two vectors: the lower and upper half of each octet of
+// bytes.
+HALFTONE_INLINE void split_octets(const uint8_t* p, u32v* low, u32v* high) {
+  const u32v a = load_raw<u32v>(p), b = load_raw<u32v>(p + sizeof(u32v));
+#if defined(__AVX512F__)
+  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+  *low = bits_as<u32v>(_mm512_permutex2var_epi32(bits_as<__m512i>(a), even, bits_as<__m512i>(b)));
+  *high = bits_as<u32v>(_mm512_permutex2var_epi32(bits_as<__m512i>(a), odd, bits_as<__m512i>(b)));
+#elif defined(__AVX2__)
+  *low = __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14);
+  *high = __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
+#else
+  *low = __builtin_shufflevector(a, b, 0, 2, 4, 6);
+  *high = __builtin_shufflevector(a, b, 1, 3, 5, 7);
+#endif
+}
+
+// The 8 vectors of a chunk: lane d of vector j is element 8d + j (octets), or element j * lanes + d
+// (plain floats). `zeros`: zero point of each lane.
+template <Code C>
+HALFTONE_INLINE void expand_chunk(const uint8_t* p, const int32_t* zeros, f32v out[8]) {
+  if constexpr (C == Code::f32) {
+    for (int j = 0; j < 8; ++j) out[j] = load<Format::f32>(p, j * kLanes);
+  } else if constexpr (C == Code::f16) {
+    for (int j = 0; j < 8; ++j) out[j] = load<Format::f16>(p, j * kLanes);
+  } else if constexpr (C == Code::bf16) {
+    for (int j = 0; j < 8; ++j) out[j] = load<Format::bf16>(p, j * kLanes);
+  } else if constexpr (kBits<C> == 8) {
+    u32v half[2];
+    split_octets(p, &half[0], &half[1]);
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) {
+      const u32v top = half[j / 4] << (24 - 8 * (j % 4));
+      if constexpr (C == Code::e4m3) {
+        out[j] = e4m3_top(top);
+      } else if constexpr (C == Code::e5m2) {
+        out[j] = e5m2_top(top);
+      } else {
+        out[j] = to_float(bits_as<i32v>(top) >> 24);
+      }
+    }
+  } else {
+    const u32v raw = load_raw<u32v>(p);
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) {
+      const u32v code = raw >> (4 * j);
+      if constexpr (C == Code::e2m1) {
+        out[j] = e2m1(code);
+      } else if constexpr (C == Code::int4) {
+        out[j] = int4_symmetric(code);
+      } else {
+        out[j] = to_float(bits_as<i32v>(code & 15u) - load_raw<i32v>(zeros));
+      }
+    }
+  }
+}
+
+}  // namespace halftone::HALFTONE_LEVEL

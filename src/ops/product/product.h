@@ -1,0 +1,103 @@
+// Products y = x W^T with weights in checkpoint layout: what matmul and moe share.
+//
+// How a sum over K is formed, the same for one row of x as for a thousand: K is cut into chunks of
+// 8 elements per vector lane; lane d of a chunk adds up elements 8d .. 8d+7 (quantised weights) or
+// every lanes-th element (plain floats). Scales within a row multiply the lanes of a chunk before
+// they join the accumulator of a block of chunks. At the end of a block the lanes are added by
+// halving and the result joins the sum of the blocks before it. The GEMV and the GEMM below follow
+// this tree operation by operation, hence give the same bits.
+//
+// Plain structs only: this header is read by files compiled once per instruction level.
+#pragma once
+#include <cstdint>
+
+#include "halftone/dtype.h"
+
+namespace halftone::product {
+
+// How an element of a weight is stored. `dequantised`: groups that do not align with lanes; rows
+// are expanded to f32 one element at a time.
+enum class Code : uint8_t {
+  f32,
+  f16,
+  bf16,
+  e4m3,
+  e5m2,
+  int8,
+  e2m1,
+  int4,
+  int4_asymmetric,
+  dequantised,
+};
+
+// A weight [n, k] and its scales, strides in bytes.
+struct Weights {
+  const uint8_t* data = nullptr;
+  int64_t row_bytes = 0;
+  int64_t n = 0, k = 0;
+  Code code = Code::f32;
+
+  const uint8_t* scales = nullptr;  // null: 1
+  Format scale_format = Format::f32;
+  int64_t scale_row = 0, scale_step = 0;  // to the next row of blocks, to the next group of a row
+  int64_t block_rows = 0;                 // 0: one row of blocks for the whole matrix
+  int64_t group = 0;                      // elements of K that share a scale; 0: the whole row
+  const uint8_t* zeros = nullptr;         // int4_asymmetric, u8
+  int64_t zero_row = 0, zero_step = 0;
+  float tensor_scale = 1.0f;
+
+  // Of a `dequantised` weight: elements [k0, k0 + count) of row n.
+  void (*dequantise)(const Weights&, int64_t n, int64_t k0, int64_t count, float* out) = nullptr;
+  Format format = Format::f32;  // of the tensor
+};
+
+constexpr bool scaled_in_row(const Weights& w) {
+  return w.scales != nullptr && w.group > 0 && w.code != Code::dequantised;
+}
+// Whether lanes hold octets of K (quantised codes) or K in natural order.
+constexpr bool octet_order(Code code) { return code >= Code::e4m3 && code != Code::dequantised; }
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// One row of results: out = sums * scale[i] + bias[i] + residual[i], each step in f32.
+struct Finish {
+  const float* sums = nullptr;
+  int64_t count = 0;
+  const float* scale = nullptr;
+  const void* bias = nullptr;
+  const void* residual = nullptr;
+  void* out = nullptr;
+  Format bias_format = Format::f32, out_format = Format::f32;
+};
+
+// Largest vector tile of any level, for buffers on the stack.
+inline constexpr int kMaxLanes = 16;
+inline constexpr int kMaxTileColumns = 8;
+inline constexpr int64_t kStripBytes = 16384;  // of one block of tile_columns weight rows
+inline constexpr int kMaxBlockChunks = 16;
+
+// The functions of one instruction level and one arithmetic. A packed row of x is a run of blocks
+// of `chunk * block_chunks` elements of `element_bytes`, the last one padded with zeros.
+struct Kernels {
+  int32_t lanes = 0;
+  int32_t chunk = 0;         // elements of K: 8 per lane
+  int32_t block_chunks = 0;  // chunks whose lanes are added up together
+  int32_t element_bytes = 0;
+  int32_t tile_columns = 0;
+
+  // Packs one row of x; `stride` bytes from block to block.
+  void (*pack)(const void* x, Format format, bool octets, int64_t k, void* out, int64_t stride);
+  // sums[n - n0] for rows n0 <= n < n1 and one packed row of x.
+  void (*gemv)(const Weights&, int64_t n0, int64_t n1, const void* x, float* sums);
+  // Expands `rows` <= tile_columns rows of a block of K to vectors [chunk][step][tile_columns] and
+  // their scales to vectors [chunk][tile_columns]; absent rows become 0.
+  void (*expand)(const Weights&, int64_t n0, int64_t rows, int64_t block, void* strip,
+                 float* scales);
+  // sums[m][0..tile_columns) = (first ? 0 : itself) + a block of m packed rows times a strip.
+  // `scales` is null for weights without scales in the row.
+  void (*multiply)(const void* x, int64_t m, const void* strip, const float* scales, int64_t chunks,
+                   float* sums, int64_t sums_stride, bool first);
+  void (*finish)(const Finish&);
+};
+
+}  // namespace halftone::product

@@ -1,0 +1,237 @@
+// The two loop nests of a product, for one instruction level. `A` is the arithmetic: its vector
+// type, the steps of a chunk and the multiply-add (see cpu_f32.cpp, cpu_bf16.cpp).
+#pragma once
+#include "ops/product/scales.h"
+
+namespace halftone::HALFTONE_LEVEL {
+
+#if defined(__AVX512F__)
+// Adds the lanes of 8 vectors, each by halving as reduce_add does.
+HALFTONE_INLINE __m256 reduce_eight(const f32v v[8]) {
+  __m512 q[2];
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    const __m512 a = bits_as<__m512>(v[i]), b = bits_as<__m512>(v[i + 2]);
+    const __m512 c = bits_as<__m512>(v[i + 4]), d = bits_as<__m512>(v[i + 6]);
+    const __m512 ab =
+        _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    const __m512 cd =
+        _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
+    q[i] = _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+  }
+  // Quarters now hold rows 0, 2, 4, 6 (q[0]) and 1, 3, 5, 7 (q[1]), four lanes each.
+  const __m512d x = _mm512_castps_pd(q[0]), y = _mm512_castps_pd(q[1]);
+  const __m512 pairs = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)),
+                                     _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+  const __m512 sums = _mm512_add_ps(pairs, _mm512_permute_ps(pairs, 0xb1));
+  const __m512i pick = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 0, 0, 0, 0, 0, 0, 0, 0);
+  return _mm512_castps512_ps256(_mm512_permutexvar_ps(pick, sums));
+}
+#elif defined(__AVX2__)
+HALFTONE_INLINE __m128 reduce_four(const f32v v[4]) {
+  const __m256 a = bits_as<__m256>(v[0]), b = bits_as<__m256>(v[1]);
+  const __m256 c = bits_as<__m256>(v[2]), d = bits_as<__m256>(v[3]);
+  const __m256 ac =
+      _mm256_add_ps(_mm256_permute2f128_ps(a, c, 0x20), _mm256_permute2f128_ps(a, c, 0x31));
+  const __m256 bd =
+      _mm256_add_ps(_mm256_permute2f128_ps(b, d, 0x20), _mm256_permute2f128_ps(b, d, 0x31));
+  const __m256d x = _mm256_castps_pd(ac), y = _mm256_castps_pd(bd);
+  const __m256 pairs = _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(x, y)),
+                                     _mm256_castpd_ps(_mm256_unpackhi_pd(x, y)));
+  const __m256 sums = _mm256_add_ps(pairs, _mm256_permute_ps(pairs, 0xb1));
+  const __m256i pick = _mm256_setr_epi32(0, 2, 4, 6, 0, 0, 0, 0);
+  return _mm256_castps256_ps128(_mm256_permutevar8x32_ps(sums, pick));
+}
+#endif
+
+// 24 accumulators of 3 rows of x and 8 of W leave room for the operands in 32 registers; 12 of 3
+// and 4 in 16. Either way there are enough chains to hide the latency of the multiply-add.
+inline constexpr int kTileRows = 3;
+inline constexpr int kTileColumns = kLanes == 16 ? 8 : 4;
+
+// sums[0..kTileColumns) += the lanes of v, or = when first.
+HALFTONE_INLINE void add_lanes(const f32v v[kTileColumns], float* sums, bool first) {
+#if defined(__AVX512F__)
+  const __m256 r = reduce_eight(v);
+  _mm256_storeu_ps(sums, first ? r : _mm256_add_ps(_mm256_loadu_ps(sums), r));
+#elif defined(__AVX2__)
+  const __m128 r = reduce_four(v);
+  _mm_storeu_ps(sums, first ? r : _mm_add_ps(_mm_loadu_ps(sums), r));
+#else
+  for (int n = 0; n < kTileColumns; ++n) {
+    const float r = reduce_add(v[n]);
+    sums[n] = first ? r : sums[n] + r;
+  }
+#endif
+}
+
+// One tile: kRows packed rows of x (`row` bytes apart) times a strip.
+template <class A, bool kScaled, int kRows>
+HALFTONE_INLINE void multiply_tile(const unsigned char* x, int64_t row, const unsigned char* strip,
+                                   const float* scales, int64_t chunks, float* sums,
+                                   int64_t sums_stride, bool first) {
+  typedef typename A::Vector Vector;
+  constexpr int kSize = sizeof(Vector);
+  f32v acc[kRows][kTileColumns] = {};    // in registers
+  f32v total[kRows][kTileColumns] = {};  // in memory, when scaled
+  for (int64_t c = 0; c < chunks; ++c) {
+#pragma GCC unroll 2
+    for (int j = 0; j < A::kSteps; ++j) {
+      Vector xs[kRows];
+#pragma GCC unroll 3
+      for (int m = 0; m < kRows; ++m) xs[m] = load_raw<Vector>(x + m * row);
+      x += kSize;
+#pragma GCC unroll 8
+      for (int n = 0; n < kTileColumns; ++n) {
+        const Vector ws = load_raw<Vector>(strip + n * kSize);
+#pragma GCC unroll 3
+        for (int m = 0; m < kRows; ++m) acc[m][n] = A::multiply_add(ws, xs[m], acc[m][n]);
+      }
+      strip += kTileColumns * kSize;
+    }
+    if constexpr (kScaled) {
+#pragma GCC unroll 8
+      for (int n = 0; n < kTileColumns; ++n) {
+        const f32v s = load_raw<f32v>(scales + n * kLanes);
+#pragma GCC unroll 3
+        for (int m = 0; m < kRows; ++m) {
+          total[m][n] = fma(acc[m][n], s, total[m][n]);
+          acc[m][n] = f32v{};
+        }
+      }
+      scales += kTileColumns * kLanes;
+    }
+  }
+#pragma GCC unroll 3
+  for (int m = 0; m < kRows; ++m) {
+    add_lanes(kScaled ? total[m] : acc[m], sums + m * sums_stride, first);
+  }
+}
+
+template <class A, bool kScaled>
+void multiply_rows(const void* x, int64_t m, const void* strip, const float* scales, int64_t chunks,
+                   float* sums, int64_t sums_stride, bool first) {
+  const auto* xs = static_cast<const unsigned char*>(x);
+  const auto* ws = static_cast<const unsigned char*>(strip);
+  constexpr int64_t kRowBytes = A::kBlockChunks * A::kSteps * sizeof(typename A::Vector);
+  for (; m >= kTileRows; m -= kTileRows) {
+    multiply_tile<A, kScaled, kTileRows>(xs, kRowBytes, ws, scales, chunks, sums, sums_stride,
+                                         first);
+    xs += kTileRows * kRowBytes;
+    sums += kTileRows * sums_stride;
+  }
+  if (m == 2)
+    multiply_tile<A, kScaled, 2>(xs, kRowBytes, ws, scales, chunks, sums, sums_stride, first);
+  if (m == 1)
+    multiply_tile<A, kScaled, 1>(xs, kRowBytes, ws, scales, chunks, sums, sums_stride, first);
+}
+
+template <class A>
+void multiply(const void* x, int64_t m, const void* strip, const float* scales, int64_t chunks,
+              float* sums, int64_t sums_stride, bool first) {
+  if (scales != nullptr) {
+    multiply_rows<A, true>(x, m, strip, scales, chunks, sums, sums_stride, first);
+  } else {
+    multiply_rows<A, false>(x, m, strip, scales, chunks, sums, sums_stride, first);
+  }
+}
+
+// The codes of one chunk of a row: in place, or when K ends inside it copied and filled with code
+// 0, which meets zeros of x (every format decodes 0 to a finite number).
+template <Code C>
+HALFTONE_INLINE const uint8_t* chunk_codes(const uint8_t* row, int64_t chunk, int64_t k,
+                                           uint8_t* copy) {
+  const int64_t begin = chunk * kChunk;
+  const uint8_t* p = row + begin * kBits<C> / 8;
+  if (begin + kChunk <= k) return p;
+  std::memset(copy, 0, kChunk * kBits<C> / 8);
+  std::memcpy(copy, p, static_cast<size_t>(((k - begin) * kBits<C> + 7) / 8));
+  return copy;
+}
+
+// Rows read side by side: as many accumulator chains, and as many streams for the prefetcher.
+inline constexpr int kGemvRows = 4;
+
+template <class A, Code C, bool kScaled>
+void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const void* x, float* sums) {
+  typedef typename A::Vector Vector;
+  constexpr int kBlock = A::kBlockChunks;
+  const int64_t chunks = product::ceil_div(w.k, kChunk);
+  alignas(64) float scales[kGemvRows][kBlock * kLanes];
+  alignas(64) int32_t zeros[kGemvRows][kBlock * kLanes];
+  alignas(64) uint8_t copy[kGemvRows][kChunk * kBits<C> / 8];
+  for (int64_t n = n0; n < n1; n += kGemvRows) {
+    const uint8_t* rows[kGemvRows];
+    float total[kGemvRows] = {};
+    for (int r = 0; r < kGemvRows; ++r) {
+      const int64_t row = n + r < n1 ? n + r : n1 - 1;  // spare rows repeat the last one
+      rows[r] = w.data + row * w.row_bytes;
+    }
+    for (int64_t chunk0 = 0; chunk0 < chunks; chunk0 += kBlock) {
+      const int64_t count = chunks - chunk0 < kBlock ? chunks - chunk0 : kBlock;
+      for (int r = 0; r < kGemvRows; ++r) {
+        const int64_t row = n + r < n1 ? n + r : n1 - 1;
+        if constexpr (kScaled) scale_lanes(w, row, chunk0, count, scales[r]);
+        if constexpr (C == Code::int4_asymmetric) zero_lanes(w, row, chunk0, count, zeros[r]);
+      }
+      f32v acc[kGemvRows] = {};
+      for (int64_t c = 0; c < count; ++c) {
+        const auto* xs = static_cast<const unsigned char*>(x) +
+                         (chunk0 + c) * (A::kSteps * static_cast<int64_t>(sizeof(Vector)));
+#pragma GCC unroll 4
+        for (int r = 0; r < kGemvRows; ++r) {
+          Vector ws[A::kSteps];
+          A::template expand<C>(chunk_codes<C>(rows[r], chunk0 + c, w.k, copy[r]),
+                                zeros[r] + c * kLanes, ws);
+          f32v part = kScaled ? f32v{} : acc[r];
+#pragma GCC unroll 8
+          for (int j = 0; j < A::kSteps; ++j) {
+            part = A::multiply_add(ws[j], load_raw<Vector>(xs + j * sizeof(Vector)), part);
+          }
+          acc[r] = kScaled ? fma(part, load_raw<f32v>(scales[r] + c * kLanes), acc[r]) : part;
+        }
+      }
+      for (int r = 0; r < kGemvRows; ++r) {
+        const float sum = reduce_add(acc[r]);
+        total[r] = chunk0 == 0 ? sum : total[r] + sum;
+      }
+    }
+    for (int r = 0; r < kGemvRows && n + r < n1; ++r) sums[n + r - n0] = total[r];
+  }
+}
+
+// Expands a block of up to kTileColumns rows.
+template <class A, Code C>
+void expand_rows(const Weights& w, int64_t n0, int64_t rows, int64_t block, void* strip,
+                 float* scales) {
+  typedef typename A::Vector Vector;
+  constexpr int kBlock = A::kBlockChunks;
+  const int64_t chunk0 = block * kBlock;
+  const int64_t left = product::ceil_div(w.k, kChunk) - chunk0;
+  const int64_t count = left < kBlock ? left : kBlock;
+  alignas(64) uint8_t copy[kChunk * kBits<C> / 8];
+  alignas(64) float row_scales[kBlock * kLanes];
+  alignas(64) int32_t zeros[kBlock * kLanes];
+  auto* out = static_cast<unsigned char*>(strip);
+  constexpr int64_t kStep = kTileColumns * sizeof(Vector);
+  for (int64_t r = 0; r < kTileColumns; ++r, out += sizeof(Vector), scales += kLanes) {
+    const bool scaled = scaled_in_row(w);
+    if (r < rows && scaled) scale_lanes(w, n0 + r, chunk0, count, row_scales);
+    if (C == Code::int4_asymmetric && r < rows) zero_lanes(w, n0 + r, chunk0, count, zeros);
+    const uint8_t* row = w.data + (n0 + (r < rows ? r : 0)) * w.row_bytes;
+    for (int64_t c = 0; c < count; ++c) {
+      Vector ws[A::kSteps] = {};
+      if (r < rows) {
+        A::template expand<C>(chunk_codes<C>(row, chunk0 + c, w.k, copy), zeros + c * kLanes, ws);
+      }
+#pragma GCC unroll 8
+      for (int j = 0; j < A::kSteps; ++j) store_raw(out + (c * A::kSteps + j) * kStep, ws[j]);
+      if (scaled) {
+        store_raw(scales + c * kTileColumns * kLanes,
+                  r < rows ? load_raw<f32v>(row_scales + c * kLanes) : f32v{});
+      }
+    }
+  }
+}
+
+}  // namespace halftone::HALFTONE_LEVEL

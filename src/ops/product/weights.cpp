@@ -1,0 +1,198 @@
+#include "ops/product/weights.h"
+
+#include <vector>
+
+#include "base/message.h"
+#include "formats/codec.h"
+
+namespace halftone::product {
+
+namespace {
+
+// Rows whose scale spans K and still have zero points use the path of scales within the row.
+constexpr int64_t kWholeRow = int64_t{1} << 40;  // a multiple of every chunk
+
+float decode_scale(Format format, const uint8_t* p) {
+  switch (format) {
+    case Format::f32:
+      return *reinterpret_cast<const float*>(p);
+    case Format::f16:
+      return decode_f16(*reinterpret_cast<const uint16_t*>(p));
+    case Format::bf16:
+      return decode_bf16(*reinterpret_cast<const uint16_t*>(p));
+    case Format::fp8_e4m3:
+      return decode_e4m3(*p);
+    default:
+      return decode_ue8m0(*p);
+  }
+}
+
+const uint8_t* scale_address(const Weights& w, int64_t n, int64_t k) {
+  return w.scales + (w.block_rows > 0 ? n / w.block_rows * w.scale_row : 0) +
+         (w.group > 0 ? k / w.group * w.scale_step : 0);
+}
+
+// Code of the tensor's format without scale.
+float element(const Weights& w, int64_t n, int64_t k) {
+  const uint8_t* row = w.data + n * w.row_bytes;
+  switch (w.format) {
+    case Format::f32:
+      return reinterpret_cast<const float*>(row)[k];
+    case Format::f16:
+      return decode_f16(reinterpret_cast<const uint16_t*>(row)[k]);
+    case Format::bf16:
+      return decode_bf16(reinterpret_cast<const uint16_t*>(row)[k]);
+    case Format::fp8_e4m3:
+    case Format::mxfp8:
+      return decode_e4m3(row[k]);
+    case Format::fp8_e5m2:
+      return decode_e5m2(row[k]);
+    case Format::int8:
+      return static_cast<float>(static_cast<int8_t>(row[k]));
+    case Format::mxfp4:
+    case Format::nvfp4:
+      return decode_e2m1(nibble(row, k));
+    default: {
+      int zero = kInt4Zero;
+      if (w.zeros != nullptr) {
+        zero = w.zeros[(w.block_rows > 0 ? n / w.block_rows * w.zero_row : 0) +
+                       k / w.group * w.zero_step];
+      }
+      return static_cast<float>(nibble(row, k) - zero);
+    }
+  }
+}
+
+// f32 rows of a `dequantised` weight: code times scale, rounded once.
+void dequantise_row(const Weights& w, int64_t n, int64_t k0, int64_t count, float* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float scale =
+        w.scales != nullptr ? decode_scale(w.scale_format, scale_address(w, n, k0 + i)) : 1.0f;
+    out[i] = element(w, n, k0 + i) * scale;
+  }
+}
+
+bool is_scale_format(Format f) {
+  return is_plain_float(f) || f == Format::fp8_e4m3 || f == Format::ue8m0;
+}
+
+}  // namespace
+
+Code code_of(Format format, bool scaled, const Scaling& scaling) {
+  // A lane holds an octet of K, so that scales of its own need groups of whole octets.
+  if (scaled && scaling.block_cols % 8 != 0) return Code::dequantised;
+  switch (format) {
+    case Format::f32:
+      return scaled ? Code::dequantised : Code::f32;
+    case Format::f16:
+      return scaled ? Code::dequantised : Code::f16;
+    case Format::bf16:
+      return scaled ? Code::dequantised : Code::bf16;
+    case Format::fp8_e4m3:
+    case Format::mxfp8:
+      return Code::e4m3;
+    case Format::fp8_e5m2:
+      return Code::e5m2;
+    case Format::int8:
+      return Code::int8;
+    case Format::mxfp4:
+    case Format::nvfp4:
+      return Code::e2m1;
+    default:
+      return scaled && scaling.asymmetric ? Code::int4_asymmetric : Code::int4;
+  }
+}
+
+std::string refuse_weight(Format format, bool scaled, const Scaling& scaling, int64_t n,
+                          int64_t k) {
+  const char* name = halftone::name(format);
+  if (is_integer_index(format) || format == Format::u8 || format == Format::ue8m0) {
+    return concat("weight format is ", name,
+                  "; it must be a float, fp8, block, int8 or int4 format");
+  }
+  if (n < 1 || k < 1)
+    return concat("weight is [", n, ", ", k, "]; both extents must be at least 1");
+  if (bits(format) < 8 && k % 2 != 0) {
+    return concat("weight format ", name, " with K = ", k, ": K must be even, two codes a byte");
+  }
+  if (!scaled) {
+    if (is_block(format)) return concat("weight format ", name, " has no scales; attach them");
+    return "";
+  }
+  if (!is_scale_format(scaling.format)) {
+    return concat("weight scales are ", halftone::name(scaling.format),
+                  "; they must be f32, f16, bf16, fp8_e4m3 or ue8m0");
+  }
+  if (scaling.layout != ScaleLayout::linear) {
+    return concat("weight scales are in layout ", halftone::name(scaling.layout),
+                  "; the CPU reads linear ones, see convert_scale_layout");
+  }
+  if (scaling.block_rows < 0 || scaling.block_cols < 0) {
+    return concat("weight scale block is ", scaling.block_rows, "x", scaling.block_cols,
+                  "; extents must not be negative");
+  }
+  if (scaling.asymmetric && format != Format::int4) {
+    return concat("weight format ", name, " has zero points; only int4 has them");
+  }
+  if ((is_block(format) || format == Format::int4) && scaling.block_cols > 0 &&
+      k % scaling.block_cols != 0) {
+    return concat("weight format ", name, " with K = ", k, ": K must be a multiple of the group, ",
+                  scaling.block_cols);
+  }
+  return "";
+}
+
+Weights view_of(const Tensor& weight, const char* name) {
+  Weights w;
+  w.data = weight.data<uint8_t>();
+  w.n = weight.size(0);
+  w.k = weight.size(1);
+  w.format = weight.format();
+  require(weight.stride(1) == 1 || w.k == 1, name, " has strides ", to_string(weight.strides()),
+          "; its last dimension must be contiguous");
+  const int64_t row_bits = weight.stride(0) * bits(w.format);
+  require(row_bits % 8 == 0 || w.n == 1, name, " has strides ", to_string(weight.strides()),
+          "; 4-bit rows must start at whole bytes");
+  w.row_bytes = row_bits / 8;
+  if (!weight.has_scales()) {
+    w.code = code_of(w.format, false, {});
+    return w;
+  }
+  const Scaling& scaling = weight.scaling();
+  w.code = code_of(w.format, true, scaling);
+  w.tensor_scale = weight.tensor_scale_value();
+  w.scale_format = scaling.format;
+  w.block_rows = scaling.block_rows;
+  w.group = scaling.block_cols;
+  const Tensor& scales = weight.scales();
+  w.scales = scales.data<uint8_t>();
+  const int64_t size = bits(scaling.format) / 8;
+  w.scale_row = scales.stride(0) * size;
+  w.scale_step = scales.stride(1) * size;
+  if (scaling.asymmetric) {
+    const Tensor& zeros = weight.zero_points();
+    require(zeros.format() == Format::u8, name, " has ", halftone::name(zeros.format()),
+            " zero points; they must be u8");
+    w.zeros = zeros.data<uint8_t>();
+    w.zero_row = zeros.stride(0);
+    w.zero_step = zeros.stride(1);
+    if (w.group == 0) w.group = kWholeRow;
+  }
+  w.dequantise = dequantise_row;
+  return w;
+}
+
+void weight_row(const Weights& w, int64_t n, double* out) {
+  for (int64_t k = 0; k < w.k; ++k) {
+    double scale = w.tensor_scale;
+    if (w.scales != nullptr) scale *= decode_scale(w.scale_format, scale_address(w, n, k));
+    out[k] = scale * element(w, n, k);
+  }
+}
+
+float row_scale(const Weights& w, int64_t n) {
+  if (w.scales == nullptr || w.group > 0 || w.code == Code::dequantised) return w.tensor_scale;
+  return decode_scale(w.scale_format, scale_address(w, n, 0)) * w.tensor_scale;
+}
+
+}  // namespace halftone::product

@@ -1,0 +1,21 @@
+// From tensors to the plain view of a weight that the kernels read.
+#pragma once
+#include <string>
+
+#include "halftone/tensor.h"
+#include "ops/product/product.h"
+
+namespace halftone::product {
+
+// How the kernels read a weight of this format and scaling.
+Code code_of(Format, bool scaled, const Scaling&);
+// Empty, or why no kernel takes a weight [n, k] of this format and scaling.
+std::string refuse_weight(Format, bool scaled, const Scaling&, int64_t n, int64_t k);
+// The weight must have been accepted; `name` is for errors about strides.
+Weights view_of(const Tensor& weight, const char* name);
+// Element [n, k] in double precision, and row n: for references.
+void weight_row(const Weights&, int64_t n, double* out);
+// Scale of a whole row (scales per row or per tensor), times the tensor scale.
+float row_scale(const Weights&, int64_t n);
+
+}  // namespace halftone::product
