@@ -1,0 +1,281 @@
+// Codes of the small formats to FP32 lanes and to BF16 pairs, exactly as formats/codec.h, for files
+// of one instruction level. Scales are the caller's.
+//
+//   decode<F>(codes, i)         f32v    elements i .. i + kLanes - 1
+//   decode_pairs<F>(codes, i)   bf16v   elements i .. i + 2 * kLanes - 1, the order of VDPBF16PS
+//   decode_pairs_x2<F>(codes, i, out)   the next 2 * kLanes too; with VBMI cheaper than two calls
+//   decode_int4(codes, i, zero), decode_int4_pairs(codes, i, zero): code - zero
+//
+// F: fp8_e4m3, fp8_e5m2, mxfp8, mxfp4, nvfp4, int8, or int4 (symmetric: code - 8). `codes` is the
+// byte of element 0; i is even for 4-bit formats. Reads exactly the bytes of those elements.
+#pragma once
+#include "formats/codec.h"
+#include "simd/vec.h"
+
+namespace halftone::HALFTONE_LEVEL {
+
+using halftone::decode_e2m1;
+using halftone::decode_e4m3;
+using halftone::decode_e5m2;
+using halftone::decode_ue8m0;
+
+typedef uint16_t bf16v __attribute__((vector_size(kLanes * 4)));  // 2 * kLanes BF16 numbers
+typedef int16_t i16v __attribute__((vector_size(kLanes * 2)));
+typedef int8_t i8v __attribute__((vector_size(kLanes)));
+
+// --- registers: one code a byte ------------------------------------------------------------------
+
+HALFTONE_INLINE f32v decode_ue8m0(u8v codes) {
+  const u32v code = __builtin_convertvector(codes, u32v);
+  const u32v least = select(bits_as<i32v>(code == u32v{}), broadcast_u32(0x400000u), code << 23);
+  const i32v nan = bits_as<i32v>(code == broadcast_u32(255));
+  return bits_as<f32v>(select(nan, broadcast_u32(0x7fc00000u), least));
+}
+
+HALFTONE_INLINE f32v decode_e5m2(u8v codes) {
+  return widen_f16(__builtin_convertvector(codes, u16v) << 8);
+}
+
+HALFTONE_INLINE f32v decode_e4m3(u8v codes) {
+  const u32v code = __builtin_convertvector(codes, u32v);
+  const u32v magnitude = code & 0x7fu;
+  const u32v normal = (magnitude << 20) + (120u << 23);
+  const f32v subnormal = __builtin_convertvector(bits_as<i32v>(magnitude), f32v) * 0x1p-9f;
+  const i32v small = bits_as<i32v>(magnitude < broadcast_u32(8));
+  const i32v nan = bits_as<i32v>(magnitude == broadcast_u32(0x7f));
+  u32v bits = select(small, bits_as<u32v>(subnormal), normal);
+  bits = select(nan, broadcast_u32(0x7fc00000u), bits);
+  return bits_as<f32v>(bits | ((code & 0x80u) << 24));
+}
+
+// Only the low four bits of a code count.
+HALFTONE_INLINE f32v decode_e2m1(u8v codes) {
+  const u32v code = __builtin_convertvector(codes, u32v);
+#if defined(__AVX512F__)
+  const __m512 table = _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f,
+                                      -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f);
+  return bits_as<f32v>(_mm512_permutexvar_ps(bits_as<__m512i>(code), table));
+#else
+  const u32v sign = (code & 8u) << 28;
+#if defined(__AVX2__)
+  const __m256 table = _mm256_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f);
+  const auto magnitude =
+      bits_as<u32v>(_mm256_permutevar8x32_ps(table, bits_as<__m256i>(code)));  // low three bits
+#else
+  const u32v index = code & 7u;
+  const f32v subnormal = __builtin_convertvector(bits_as<i32v>(index), f32v) * 0.5f;
+  const u32v magnitude = select(bits_as<i32v>(index < broadcast_u32(2)), bits_as<u32v>(subnormal),
+                                (index << 22) + (126u << 23));
+#endif
+  return bits_as<f32v>(magnitude | sign);
+#endif
+}
+
+HALFTONE_INLINE f32v decode_int8(u8v codes) {
+  return __builtin_convertvector(__builtin_convertvector(bits_as<i8v>(codes), i32v), f32v);
+}
+
+// kLanes nibbles, one a byte, from kLanes / 2 bytes.
+HALFTONE_INLINE u8v load_nibbles(const uint8_t* packed) {
+#if defined(__x86_64__)
+  uint64_t word = 0;
+  std::memcpy(&word, packed, kLanes / 2);
+  const __m128i bytes = _mm_cvtsi64_si128(static_cast<long long>(word));
+  const __m128i mask = _mm_set1_epi8(15);
+  const __m128i low = _mm_and_si128(bytes, mask);
+  const __m128i high = _mm_and_si128(_mm_srli_epi16(bytes, 4), mask);
+  const __m128i codes = _mm_unpacklo_epi8(low, high);
+  u8v result;
+  std::memcpy(&result, &codes, sizeof result);
+  return result;
+#else
+  u8v result{};
+  for (int i = 0; i < kLanes; ++i) result[i] = nibble(packed, i);
+  return result;
+#endif
+}
+
+// --- memory to FP32 lanes ------------------------------------------------------------------------
+
+HALFTONE_INLINE f32v decode_int4(const void* codes, int64_t i, int zero) {
+  const u8v nibbles = load_nibbles(static_cast<const uint8_t*>(codes) + i / 2);
+  return __builtin_convertvector(__builtin_convertvector(nibbles, i32v) - zero, f32v);
+}
+
+template <Format F>
+HALFTONE_INLINE f32v decode(const void* codes, int64_t i) {
+  const auto* bytes = static_cast<const uint8_t*>(codes);
+  if constexpr (F == Format::fp8_e4m3 || F == Format::mxfp8) {
+    return decode_e4m3(load_raw<u8v>(bytes + i));
+  } else if constexpr (F == Format::fp8_e5m2) {
+    return decode_e5m2(load_raw<u8v>(bytes + i));
+  } else if constexpr (F == Format::int8) {
+    return decode_int8(load_raw<u8v>(bytes + i));
+  } else if constexpr (F == Format::int4) {
+    return decode_int4(codes, i, kInt4Zero);
+  } else {
+    static_assert(F == Format::mxfp4 || F == Format::nvfp4);
+#if defined(__AVX512F__)
+    // Byte b in a 64-bit lane, and its high nibble at the bottom of the lane's upper half: the
+    // permutation looks at four bits of each 32-bit index only.
+    const __m512i spread = _mm512_cvtepu8_epi64(
+        _mm_loadl_epi64(static_cast<const __m128i*>(static_cast<const void*>(bytes + i / 2))));
+    const __m512i index = _mm512_or_si512(spread, _mm512_slli_epi64(spread, 28));
+    const __m512 table = _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f,
+                                        -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f);
+    return bits_as<f32v>(_mm512_permutexvar_ps(index, table));
+#else
+    return decode_e2m1(load_nibbles(bytes + i / 2));
+#endif
+  }
+}
+
+// --- memory to BF16 pairs ------------------------------------------------------------------------
+
+// The upper halves of two vectors of floats whose lower halves are 0.
+HALFTONE_INLINE bf16v join_bf16(f32v first, f32v second) {
+#if defined(__AVX512F__)
+  __m512i order;
+  alignas(64) uint16_t index[32];
+  for (int i = 0; i < 32; ++i) index[i] = static_cast<uint16_t>(2 * i + 1);
+  std::memcpy(&order, index, sizeof order);
+  return bits_as<bf16v>(
+      _mm512_permutex2var_epi16(bits_as<__m512i>(first), order, bits_as<__m512i>(second)));
+#else
+  const u16v halves[2] = {__builtin_convertvector(bits_as<u32v>(first) >> 16, u16v),
+                          __builtin_convertvector(bits_as<u32v>(second) >> 16, u16v)};
+  bf16v result;
+  std::memcpy(&result, halves, sizeof result);
+  return result;
+#endif
+}
+
+#if defined(__AVX512BW__)
+namespace decode_detail {
+struct WordTable {
+  alignas(64) uint16_t entry[32];
+};
+// BF16 of the E2M1 codes, twice, so that bit 4 of an index does not matter.
+constexpr WordTable e2m1_words() {
+  WordTable t{};
+  for (int i = 0; i < 32; ++i) t.entry[i] = encode_bf16(decode_e2m1(static_cast<uint8_t>(i & 15)));
+  return t;
+}
+// BF16 of -15 .. 16.
+constexpr WordTable integer_words() {
+  WordTable t{};
+  for (int i = 0; i < 32; ++i) t.entry[i] = encode_bf16(static_cast<float>(i - 15));
+  return t;
+}
+// BF16 of the subnormal E4M3 codes.
+constexpr WordTable e4m3_words() {
+  WordTable t{};
+  for (int i = 0; i < 8; ++i) t.entry[i] = encode_bf16(decode_e4m3(static_cast<uint8_t>(i)));
+  return t;
+}
+inline constexpr WordTable kE2m1Words = e2m1_words();
+inline constexpr WordTable kIntegerWords = integer_words();
+inline constexpr WordTable kE4m3Words = e4m3_words();
+
+// 32 nibbles of 16 bytes at the bottom of 16-bit lanes, other bits above them.
+HALFTONE_INLINE __m512i spread_nibbles(const uint8_t* packed) {
+  const __m512i bytes = _mm512_cvtepu8_epi32(
+      _mm_loadu_si128(static_cast<const __m128i*>(static_cast<const void*>(packed))));
+  return _mm512_or_si512(bytes, _mm512_slli_epi32(bytes, 12));
+}
+}  // namespace decode_detail
+#endif
+
+#if defined(__AVX512VBMI__)
+namespace decode_detail {
+// High and low bytes of the BF16 numbers of codes 0 .. 127; VPERMI2B ignores the sign bit.
+struct ByteTables {
+  alignas(64) uint8_t high[128], low[128];
+};
+template <bool kE4m3>
+constexpr ByteTables fp8_bytes() {
+  ByteTables t{};
+  for (int i = 0; i < 128; ++i) {
+    const auto code = static_cast<uint8_t>(i);
+    const uint16_t word = encode_bf16(kE4m3 ? decode_e4m3(code) : decode_e5m2(code));
+    t.high[i] = static_cast<uint8_t>(word >> 8);
+    t.low[i] = static_cast<uint8_t>(word);
+  }
+  return t;
+}
+template <bool kE4m3>
+inline constexpr ByteTables kFp8Bytes = fp8_bytes<kE4m3>();
+
+template <bool kE4m3>
+HALFTONE_INLINE void fp8_to_bf16(__m512i codes, bf16v out[2]) {
+  const ByteTables& t = kFp8Bytes<kE4m3>;
+  // Unpacking works within 128-bit lanes: bring the eight bytes that each lane needs there first.
+  codes = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), codes);
+  const __m512i low =
+      _mm512_permutex2var_epi8(_mm512_load_si512(t.low), codes, _mm512_load_si512(t.low + 64));
+  const __m512i magnitude =
+      _mm512_permutex2var_epi8(_mm512_load_si512(t.high), codes, _mm512_load_si512(t.high + 64));
+  // magnitude | (codes & 0x80)
+  const __m512i high = _mm512_ternarylogic_epi32(magnitude, codes, _mm512_set1_epi8(-128), 0xf8);
+  out[0] = bits_as<bf16v>(_mm512_unpacklo_epi8(low, high));
+  out[1] = bits_as<bf16v>(_mm512_unpackhi_epi8(low, high));
+}
+}  // namespace decode_detail
+#endif
+
+HALFTONE_INLINE bf16v decode_int4_pairs(const void* codes, int64_t i, int zero) {
+#if defined(__AVX512BW__)
+  const __m512i spread = decode_detail::spread_nibbles(static_cast<const uint8_t*>(codes) + i / 2);
+  const __m512i index = _mm512_add_epi16(_mm512_and_si512(spread, _mm512_set1_epi16(15)),
+                                         _mm512_set1_epi16(static_cast<short>(15 - zero)));
+  return bits_as<bf16v>(
+      _mm512_permutexvar_epi16(index, _mm512_load_si512(decode_detail::kIntegerWords.entry)));
+#else
+  return join_bf16(decode_int4(codes, i, zero), decode_int4(codes, i + kLanes, zero));
+#endif
+}
+
+template <Format F>
+HALFTONE_INLINE bf16v decode_pairs(const void* codes, int64_t i) {
+#if defined(__AVX512BW__)
+  const auto* bytes = static_cast<const uint8_t*>(codes);
+  if constexpr (F == Format::mxfp4 || F == Format::nvfp4) {
+    return bits_as<bf16v>(
+        _mm512_permutexvar_epi16(decode_detail::spread_nibbles(bytes + i / 2),
+                                 _mm512_load_si512(decode_detail::kE2m1Words.entry)));
+  } else if constexpr (F == Format::int4) {
+    return decode_int4_pairs(codes, i, kInt4Zero);
+  } else if constexpr (F == Format::fp8_e4m3 || F == Format::mxfp8) {
+    const __m512i code = _mm512_cvtepu8_epi16(
+        _mm256_loadu_si256(static_cast<const __m256i*>(static_cast<const void*>(bytes + i))));
+    const __m512i magnitude = _mm512_and_si512(code, _mm512_set1_epi16(0x7f));
+    const __mmask32 small = _mm512_testn_epi16_mask(code, _mm512_set1_epi16(0x78));
+    const __mmask32 nan = _mm512_cmpeq_epi16_mask(magnitude, _mm512_set1_epi16(0x7f));
+    __m512i word = _mm512_add_epi16(_mm512_slli_epi16(magnitude, 4), _mm512_set1_epi16(120 << 7));
+    word = _mm512_mask_permutexvar_epi16(word, small, magnitude,
+                                         _mm512_load_si512(decode_detail::kE4m3Words.entry));
+    word = _mm512_mask_mov_epi16(word, nan, _mm512_set1_epi16(0x7fc0));
+    const __m512i sign = _mm512_slli_epi16(_mm512_srli_epi16(code, 7), 15);
+    return bits_as<bf16v>(_mm512_or_si512(word, sign));
+  } else {
+    return join_bf16(decode<F>(codes, i), decode<F>(codes, i + kLanes));
+  }
+#else
+  return join_bf16(decode<F>(codes, i), decode<F>(codes, i + kLanes));
+#endif
+}
+
+template <Format F>
+HALFTONE_INLINE void decode_pairs_x2(const void* codes, int64_t i, bf16v out[2]) {
+#if defined(__AVX512VBMI__)
+  if constexpr (F == Format::fp8_e4m3 || F == Format::mxfp8 || F == Format::fp8_e5m2) {
+    const __m512i packed = _mm512_loadu_si512(static_cast<const uint8_t*>(codes) + i);
+    decode_detail::fp8_to_bf16<F != Format::fp8_e5m2>(packed, out);
+    return;
+  }
+#endif
+  out[0] = decode_pairs<F>(codes, i);
+  out[1] = decode_pairs<F>(codes, i + 2 * kLanes);
+}
+
+}  // namespace halftone::HALFTONE_LEVEL

@@ -1,0 +1,81 @@
+// FP32 lanes to codes of the small formats, exactly as formats/codec.h, for files of one
+// instruction level.
+#pragma once
+#include "formats/codec.h"
+#include "simd/vec.h"
+
+namespace halftone::HALFTONE_LEVEL {
+
+using halftone::encode_e2m1;
+using halftone::encode_e4m3;
+using halftone::encode_e5m2;
+using halftone::encode_ue8m0_down;
+using halftone::encode_ue8m0_up;
+
+HALFTONE_INLINE u32v pick(i32v mask, u32v yes, u32v no) { return mask ? yes : no; }
+HALFTONE_INLINE i32v pick(i32v mask, i32v yes, i32v no) { return mask ? yes : no; }
+HALFTONE_INLINE f32v pick(i32v mask, f32v yes, f32v no) { return mask ? yes : no; }
+HALFTONE_INLINE i32v min(i32v a, i32v b) { return pick(a < b, a, b); }
+HALFTONE_INLINE i32v max(i32v a, i32v b) { return pick(a > b, a, b); }
+
+namespace encode_detail {
+// A float format of 8 bits or fewer that saturates. Of each magnitude, the power of two whose last
+// bit is the spacing of the format there is added to it: the addition itself rounds to nearest
+// even, and the low bits of the sum are the significand.
+template <int kMantissaBits, int kMinExponent, uint32_t kMaxBits, uint32_t kNanCode, int kSignShift>
+HALFTONE_INLINE u32v encode_float(f32v x) {
+  constexpr int kShift = 23 - kMantissaBits;
+  constexpr int kLeastPower = (kMinExponent + 127 + kShift) << 23;
+  const u32v bits = bits_as<u32v>(x);
+  const i32v magnitude = bits_as<i32v>(bits & 0x7fffffffu);
+  const i32v clipped = min(magnitude, broadcast_i32(static_cast<int32_t>(kMaxBits)));
+  const i32v power = max((clipped & 0x7f800000) + (kShift << 23), broadcast_i32(kLeastPower));
+  const i32v sum = bits_as<i32v>(bits_as<f32v>(clipped) + bits_as<f32v>(power));
+  const i32v code = (sum - power) + ((power - kLeastPower) >> kShift);
+  const u32v sign = (bits >> (31 - kSignShift)) & (1u << kSignShift);
+  return pick(magnitude > broadcast_i32(0x7f800000), broadcast_u32(kNanCode),
+              bits_as<u32v>(code) | sign);
+}
+}  // namespace encode_detail
+
+HALFTONE_INLINE u32v encode_e4m3(f32v x) {
+  return encode_detail::encode_float<3, -6, 0x43e00000u, 0x7f, 7>(x);
+}
+HALFTONE_INLINE u32v encode_e5m2(f32v x) {
+  return encode_detail::encode_float<2, -14, 0x47600000u, 0x7f, 7>(x);
+}
+HALFTONE_INLINE u32v encode_e2m1(f32v x) {
+  return encode_detail::encode_float<1, 0, 0x40c00000u, 0x7, 3>(x);
+}
+
+HALFTONE_INLINE u32v encode_ue8m0_up(f32v x) {
+  const u32v magnitude = bits_as<u32v>(x) & 0x7fffffffu;
+  // Adding all ones below the exponent carries into it unless they are zero; a subnormal carries
+  // when it is above 2^-127.
+  const i32v subnormal = bits_as<i32v>(magnitude) < broadcast_i32(0x800000);
+  const u32v below = pick(subnormal, broadcast_u32(0x3fffffu), broadcast_u32(0x7fffffu));
+  const i32v code = min(bits_as<i32v>((magnitude + below) >> 23), broadcast_i32(254));
+  return pick(bits_as<i32v>(magnitude) > broadcast_i32(0x7f800000), broadcast_u32(255),
+              bits_as<u32v>(code));
+}
+HALFTONE_INLINE u32v encode_ue8m0_down(f32v x) {
+  const i32v magnitude = bits_as<i32v>(x) & 0x7fffffff;
+  const i32v code = min(magnitude >> 23, broadcast_i32(254));
+  return pick(magnitude > broadcast_i32(0x7f800000), broadcast_u32(255), bits_as<u32v>(code));
+}
+
+// Nearest integer, ties to even, after clamping to limits below 2^22; NaN gives the upper one.
+HALFTONE_INLINE i32v round_clamped(f32v x, float low, float high) {
+  x = max(min(x, broadcast(high)), broadcast(low));
+  const float shift = 12582912.0f;  // 1.5 * 2^23: the sum has no bits below 1
+  return bits_as<i32v>(x + shift) - 0x4b400000;
+}
+HALFTONE_INLINE u32v encode_int8(f32v x) {
+  return bits_as<u32v>(round_clamped(x, -127.0f, 127.0f)) & 0xffu;
+}
+HALFTONE_INLINE u32v encode_int4(f32v x, int zero) {
+  const i32v code = round_clamped(x, -16.0f, 16.0f) + zero;
+  return bits_as<u32v>(max(min(code, broadcast_i32(15)), broadcast_i32(0)));
+}
+
+}  // namespace halftone::HALFTONE_LEVEL
