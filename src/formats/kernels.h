@@ -35,13 +35,16 @@ struct FormatKernels {
   // codes: of `format`, starting on a byte.
   void (*dequantize_row)(Format format, const uint8_t* codes, int64_t columns, const RowScales&,
                          Format out, void* y);
+  // Codes without scales to BF16, exactly.
+  void (*decode_bf16)(Format format, const uint8_t* codes, int64_t n, uint16_t* y);
   // Between f32, f16 and bf16.
   void (*convert)(Format source, Format out, const void* x, int64_t n, void* y);
 };
 
 // The definition; slow.
 const FormatKernels& scalar_format_kernels();
+// Of the level in force, or of a given one.
+const FormatKernels& format_kernels();
 const FormatKernels& format_kernels(CpuLevel);
-inline const FormatKernels& format_kernels() { return format_kernels(cpu_level()); }
 
 }  // namespace halftone

@@ -151,6 +151,13 @@ void dequantize_row(Format format, const uint8_t* codes, int64_t columns, const 
   }
 }
 
+void decode_bf16(Format format, const uint8_t* codes, int64_t n, uint16_t* y) {
+  for (int64_t i = 0; i < n; ++i) {
+    const uint8_t code = is_four_bits(format) ? nibble(codes, i) : codes[i];
+    y[i] = encode_bf16(decode_element(format, code, kInt4Zero));
+  }
+}
+
 void convert(Format source, Format out, const void* x, int64_t n, void* y) {
   for (int64_t i = 0; i < n; ++i) {
     const float value = load(source, x, i);
@@ -168,11 +175,11 @@ void convert(Format source, Format out, const void* x, int64_t n, void* y) {
 }
 
 constexpr FormatKernels kScalar = {ScalarOps::amax, ScalarOps::encode, ScalarOps::squared_error,
-                                   quantize_row,    dequantize_row,    convert};
+                                   quantize_row,    dequantize_row,    decode_bf16,
+                                   convert};
 
 }  // namespace
 
 const FormatKernels& scalar_format_kernels() { return kScalar; }
-const FormatKernels& format_kernels(CpuLevel) { return kScalar; }
 
 }  // namespace halftone
