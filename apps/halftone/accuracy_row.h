@@ -1,0 +1,16 @@
+// One line of `halftone check`: format error apart from kernel error.
+#pragma once
+#include <string>
+
+namespace halftone {
+
+struct AccuracyRow {
+  std::string mode, data;
+  // FP64 on the quantised operands against FP64 on the original ones.
+  double format_cosine = 1, format_relative_l2 = 0, format_max = 0;
+  // The kernel against FP64 on the same quantised operands.
+  double kernel_cosine = 1, kernel_relative_l2 = 0, kernel_max = 0;
+  std::string worst;  // index of the element with the largest format error
+};
+
+}  // namespace halftone
