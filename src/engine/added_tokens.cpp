@@ -18,7 +18,7 @@ void AddedTokenMatcher::add(const AddedToken& token) {
   tokens_.push_back(token);
 }
 
-const AddedToken* AddedTokenMatcher::longest(std::string_view text, size_t at, bool special) const {
+const AddedToken* AddedTokenMatcher::longest(std::string_view text, size_t at) const {
   if (!first_byte_[static_cast<unsigned char>(text[at])]) return nullptr;
   const AddedToken* best = nullptr;
   uint32_t node = 0;
@@ -27,8 +27,7 @@ const AddedToken* AddedTokenMatcher::longest(std::string_view text, size_t at, b
     if (edge == edges_.end()) break;
     node = edge->second;
     if (token_at_[node] < 0) continue;
-    const AddedToken& token = tokens_[static_cast<size_t>(token_at_[node])];
-    if (special || !token.special) best = &token;
+    best = &tokens_[static_cast<size_t>(token_at_[node])];
   }
   return best;
 }
@@ -54,13 +53,14 @@ bool is_white(int32_t codepoint) {
 void AddedTokenMatcher::split(std::string_view text, bool special, std::vector<Part>& parts) const {
   size_t reached = 0;
   for (size_t at = 0; !tokens_.empty() && at < text.size();) {
-    const AddedToken* token = longest(text, at, special);
+    const AddedToken* token = longest(text, at);
     if (token == nullptr) {
       ++at;
       continue;
     }
     size_t begin = at, end = at + token->content.size();
     at = end;
+    if (token->special && !special) continue;
     if (token->single_word) {
       const bool word_before =
           begin > 0 && is_word(decode_utf8(text, previous_character(text, begin)).codepoint);

@@ -28,12 +28,12 @@ class AddedTokenMatcher {
     int32_t id;
     std::string_view text;
   };
-  // `special`: whether special tokens are found at all.
+  // Without `special`, the text of special tokens is text like any other.
   void split(std::string_view text, bool special, std::vector<Part>& parts) const;
 
  private:
   // The longest token that begins at `at`, or null.
-  const AddedToken* longest(std::string_view text, size_t at, bool special) const;
+  const AddedToken* longest(std::string_view text, size_t at) const;
 
   std::vector<AddedToken> tokens_;
   // A trie: (node << 8 | byte) -> node; node 0 is the root.

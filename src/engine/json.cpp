@@ -183,6 +183,11 @@ std::vector<JsonField> JsonField::items() const {
   return result;
 }
 
+const Json::Array& JsonField::elements() const {
+  if (!is_array()) expected("an array");
+  return *value_->get<Json::Array>();
+}
+
 const Json::Object& JsonField::members() const {
   if (!is_object()) expected("an object");
   return *value_->get<Json::Object>();

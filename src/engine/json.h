@@ -68,6 +68,7 @@ class JsonField {
   // Member of an object; an absent object has absent members.
   JsonField operator[](std::string_view key) const;
   std::vector<JsonField> items() const;  // of an array; empty when absent
+  const Json::Array& elements() const;   // of an array that must be there, for long arrays
   const Json::Object& members() const;   // of an object that must be there
 
   int64_t integer(int64_t low, int64_t high) const;

@@ -137,39 +137,40 @@ void JsonTokenizer::read_model(const JsonField& model) {
 }
 
 void JsonTokenizer::read_merges(const JsonField& merges) {
-  if (!merges.is_array()) merges.expected("an array");
-  const std::vector<JsonField> items = merges.items();
+  const Json::Array& items = merges.elements();
   merges_ = MergeTable(items.size());
   std::string left, right;
-  int32_t rank = 0;
-  for (const JsonField& item : items) {
-    if (item.is_text()) {  // "left right"
-      const std::string& line = item.text();
-      const size_t space = line.find(' ');
-      if (space == std::string::npos || line.find(' ', space + 1) != std::string::npos) {
-        item.expected("two symbols with one space between them");
+  for (size_t rank = 0; rank < items.size(); ++rank) {
+    // Hundreds of thousands of items: a field with its path is made only to complain.
+    const auto complain = [&](const std::string& rule) {
+      JsonField(&items[rank], file_, concat(merges.path(), "[", rank, "]")).expected(rule);
+    };
+    if (const auto* line = items[rank].get<std::string>()) {  // "left right"
+      const size_t space = line->find(' ');
+      if (space == std::string::npos || line->find(' ', space + 1) != std::string::npos) {
+        complain("two symbols with one space between them");
       }
-      left = line.substr(0, space);
-      right = line.substr(space + 1);
+      left.assign(*line, 0, space);
+      right.assign(*line, space + 1);
     } else {  // ["left", "right"]
-      const std::vector<JsonField> pair = item.items();
-      if (pair.size() != 2) item.expected("an array of two symbols");
-      left = pair[0].text();
-      right = pair[1].text();
+      const auto* pair = items[rank].get<Json::Array>();
+      const bool two = pair != nullptr && pair->size() == 2;
+      const auto* first = two ? (*pair)[0].get<std::string>() : nullptr;
+      const auto* second = two ? (*pair)[1].get<std::string>() : nullptr;
+      if (first == nullptr || second == nullptr) complain("a pair of symbols");
+      left = *first;
+      right = *second;
     }
-    int32_t tokens[3];
-    const std::string* const names[3] = {&left, &right, nullptr};
-    const std::string joined = left + right;
-    for (int i = 0; i < 3; ++i) {
-      const std::string& name = names[i] != nullptr ? *names[i] : joined;
+    const auto token = [&](const std::string& name) {
       const auto place = vocabulary_.find(name);
       if (place == vocabulary_.end()) {
-        item.malformed(" joins ", quote(left), " and ", quote(right), "; ", quote(name),
-                       " is not in model.vocab");
+        complain(concat("two symbols that model.vocab holds, joined too; ", quote(name),
+                        " is not in it"));
       }
-      tokens[i] = place->second;
-    }
-    merges_.insert(tokens[0], tokens[1], {rank++, tokens[2]});
+      return place->second;
+    };
+    const int32_t from = token(left), with = token(right);
+    merges_.insert(from, with, {static_cast<int32_t>(rank), token(left += right)});
   }
 }
 

@@ -134,16 +134,17 @@ CharClass char_class(int32_t codepoint) {
 
 bool is_word(int32_t codepoint) {
   if (codepoint < 0) return false;
-  const CharClass kind = char_class(codepoint);
-  if (kind == CharClass::letter || kind == CharClass::number) return true;
+  if (codepoint == 0x200c || codepoint == 0x200d) return true;  // joiners inside words
   switch (utf8proc_category(codepoint)) {
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
     case UTF8PROC_CATEGORY_MN:
     case UTF8PROC_CATEGORY_MC:
     case UTF8PROC_CATEGORY_ME:
     case UTF8PROC_CATEGORY_PC:
       return true;
     default:
-      return false;
+      return char_class(codepoint) == CharClass::letter;
   }
 }
 

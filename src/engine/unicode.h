@@ -29,7 +29,7 @@ enum class CharClass : uint8_t {
   other,    // also bytes that are no UTF-8
 };
 CharClass char_class(int32_t codepoint);
-// \w: letters, marks, numbers, connector punctuation.
+// \w: letters, marks, decimal and letter-like numbers, connector punctuation, joiners.
 bool is_word(int32_t codepoint);
 
 enum class NormalForm : uint8_t { nfc, nfd, nfkc, nfkd };
