@@ -1,0 +1,84 @@
+// Makes small tokenizer.json files for tests.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "engine/unicode.h"
+
+namespace halftone::test {
+
+// JSON text of a string: quotes and backslashes escaped.
+inline std::string json_quote(const std::string& text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') result += '\\';
+    result += c;
+  }
+  return result + '"';
+}
+
+// The symbol of a byte in byte-level vocabularies, written from the definition.
+inline std::string byte_symbol(int byte) {
+  std::vector<int> printable;
+  for (int b = '!'; b <= '~'; ++b) printable.push_back(b);
+  for (int b = 0xa1; b <= 0xff; ++b) {
+    if (b != 0xad) printable.push_back(b);
+  }
+  std::string result;
+  int next = 0x100;
+  for (int b = 0; b < 256; ++b) {
+    bool itself = false;
+    for (const int p : printable) itself = itself || p == b;
+    const int symbol = itself ? b : next++;
+    if (b == byte) append_utf8(result, symbol);
+  }
+  return result;
+}
+
+struct TinyTokenizer {
+  std::vector<std::pair<std::string, std::string>> merges = {
+      {"h", "e"}, {"l", "l"}, {"he", "ll"}, {"hell", "o"}, {"Ġ", "w"}, {"Ġw", "o"}, {"1", "2"}};
+  std::string normalizer = "null";
+  std::string pre_tokenizer =
+      R"({"type": "ByteLevel", "add_prefix_space": false, "use_regex": true})";
+  std::string post_processor = "null";
+  std::string added_tokens;  // items of the array
+  std::string model_extra;   // members of the model, with a comma before each
+  std::vector<std::string> extra_vocabulary;
+
+  // Bytes are tokens 0 to 255, merged symbols follow in order.
+  std::string json() const {
+    std::string vocabulary, list;
+    int next = 0;
+    const auto add = [&](const std::string& token) {
+      vocabulary += (next == 0 ? "" : ", ") + json_quote(token) + ": " + std::to_string(next);
+      ++next;
+    };
+    for (int b = 0; b < 256; ++b) add(byte_symbol(b));
+    for (const auto& [left, right] : merges) {
+      add(left + right);
+      list += (list.empty() ? "" : ", ") + json_quote(left + " " + right);
+    }
+    for (const std::string& token : extra_vocabulary) add(token);
+    return R"({"version": "1.0", "added_tokens": [)" + added_tokens + R"(], "normalizer": )" +
+           normalizer + R"(, "pre_tokenizer": )" + pre_tokenizer + R"(, "post_processor": )" +
+           post_processor + R"(, "decoder": {"type": "ByteLevel"}, "model": {"type": "BPE")" +
+           model_extra + R"(, "vocab": {)" + vocabulary + R"(}, "merges": [)" + list + "]}}";
+  }
+};
+
+// An item of added_tokens.
+inline std::string added_token(int id, const std::string& content, bool special,
+                               const std::string& extra = "") {
+  return "{\"id\": " + std::to_string(id) + ", \"content\": " + json_quote(content) +
+         ", \"special\": " + (special ? "true" : "false") + extra + "}";
+}
+
+// A Split by a regular expression with ByteLevel behind it, as Llama 3 and Qwen write it.
+inline std::string split_pre_tokenizer(const std::string& regex) {
+  return R"({"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": )" +
+         json_quote(regex) + R"(}, "behavior": "Isolated", "invert": false},)" +
+         R"({"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]})";
+}
+
+}  // namespace halftone::test
