@@ -1,47 +1,23 @@
 #include "halftone/matmul.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <new>
 
 #include "base/kernel_table.h"
 #include "base/message.h"
+#include "ops/product/kernel_sets.h"
 #include "ops/product/run.h"
 #include "ops/product/weights.h"
 
 namespace halftone {
 
-namespace cpu_baseline {
-extern const product::Kernels f32_kernels;
-}
-#if defined(__x86_64__)
-namespace cpu_avx2 {
-extern const product::Kernels f32_kernels;
-}
-namespace cpu_avx512 {
-extern const product::Kernels f32_kernels;
-}
-namespace cpu_avx512_bf16 {
-extern const product::Kernels f32_kernels;
-extern const product::Kernels bf16_kernels;
-}  // namespace cpu_avx512_bf16
-#endif
-
 struct MatmulKernel : KernelRow<MatmulProblem, const product::Kernels*> {};
 
 namespace {
 
-using product::Code;
-
 std::string accepts_any(const MatmulProblem&) { return ""; }
 
 [[maybe_unused]] std::string accepts_bf16(const MatmulProblem& p) {
-  if (p.x != Format::bf16) return concat("x is ", name(p.x), "; the bf16 dot kernel takes bf16");
-  const Code code = product::code_of(p.weight, p.scaled, p.scaling);
-  if (code == Code::f32 || code == Code::f16 || code == Code::dequantised) {
-    return concat("weight format ", name(p.weight), " does not expand to bf16 exactly");
-  }
-  return "";
+  return product::refuse_bf16(p.x, p.weight, p.scaled, p.scaling);
 }
 
 constexpr MatmulKernel kTable[] = {

@@ -231,12 +231,15 @@ void expand(const Weights& w, int64_t n0, int64_t rows, int64_t block, void* str
 }
 
 void finish(const product::Finish& f) { finish_row(f); }
+void swiglu(const float* gate, const float* up, int64_t count, void* out, Format out_format) {
+  swiglu_row(gate, up, count, out, out_format);
+}
 
 }  // namespace
 
 extern const Kernels bf16_kernels;
-const Kernels bf16_kernels = {kLanes, kChunk, Bf16::kBlockChunks, 2,     kTileColumns, pack,
-                              gemv,   expand, multiply<Bf16>,     finish};
+const Kernels bf16_kernels = {kLanes, kChunk, Bf16::kBlockChunks, 2,      kTileColumns, pack,
+                              gemv,   expand, multiply<Bf16>,     finish, swiglu};
 
 }  // namespace halftone::HALFTONE_LEVEL
 

@@ -153,11 +153,14 @@ void expand(const Weights& w, int64_t n0, int64_t rows, int64_t block, void* str
 }
 
 void finish(const product::Finish& f) { finish_row(f); }
+void swiglu(const float* gate, const float* up, int64_t count, void* out, Format out_format) {
+  swiglu_row(gate, up, count, out, out_format);
+}
 
 }  // namespace
 
 extern const Kernels f32_kernels;
-const Kernels f32_kernels = {kLanes, kChunk, F32::kBlockChunks, 4,     kTileColumns, pack,
-                             gemv,   expand, multiply<F32>,     finish};
+const Kernels f32_kernels = {kLanes, kChunk, F32::kBlockChunks, 4,      kTileColumns, pack,
+                             gemv,   expand, multiply<F32>,     finish, swiglu};
 
 }  // namespace halftone::HALFTONE_LEVEL

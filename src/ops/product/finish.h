@@ -35,4 +35,13 @@ HALFTONE_INLINE void finish_row(const product::Finish& f) {
   }
 }
 
+HALFTONE_INLINE void swiglu_row(const float* gate, const float* up, int64_t n, void* out,
+                                Format out_format) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const int count = n - i < kLanes ? static_cast<int>(n - i) : kLanes;
+    const f32v g = load_any(Format::f32, gate, i, count), u = load_any(Format::f32, up, i, count);
+    store_any(out_format, out, i, g / (exp(-g) + 1.0f) * u, count);
+  }
+}
+
 }  // namespace halftone::HALFTONE_LEVEL

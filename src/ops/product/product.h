@@ -98,6 +98,8 @@ struct Kernels {
   void (*multiply)(const void* x, int64_t m, const void* strip, const float* scales, int64_t chunks,
                    float* sums, int64_t sums_stride, bool first);
   void (*finish)(const Finish&);
+  // out[i] = silu(gate[i]) * up[i], in f32 or bf16; out may start where gate does.
+  void (*swiglu)(const float* gate, const float* up, int64_t count, void* out, Format out_format);
 };
 
 }  // namespace halftone::product

@@ -4,6 +4,7 @@
 
 #include "base/message.h"
 #include "formats/codec.h"
+#include "ops/product/kernel_sets.h"
 
 namespace halftone::product {
 
@@ -138,6 +139,15 @@ std::string refuse_weight(Format format, bool scaled, const Scaling& scaling, in
       k % scaling.block_cols != 0) {
     return concat("weight format ", name, " with K = ", k, ": K must be a multiple of the group, ",
                   scaling.block_cols);
+  }
+  return "";
+}
+
+std::string refuse_bf16(Format x, Format weight, bool scaled, const Scaling& scaling) {
+  if (x != Format::bf16) return concat("x is ", name(x), "; the bf16 dot kernels take bf16");
+  const Code code = code_of(weight, scaled, scaling);
+  if (code == Code::f32 || code == Code::f16 || code == Code::dequantised) {
+    return concat("weight format ", name(weight), " does not expand to bf16 exactly");
   }
   return "";
 }

@@ -1,0 +1,30 @@
+// The kernel sets that the level sources define, for the tables of the families.
+#pragma once
+#include <string>
+
+#include "ops/product/product.h"
+
+namespace halftone {
+
+namespace cpu_baseline {
+extern const product::Kernels f32_kernels;
+}
+#if defined(__x86_64__)
+namespace cpu_avx2 {
+extern const product::Kernels f32_kernels;
+}
+namespace cpu_avx512 {
+extern const product::Kernels f32_kernels;
+}
+namespace cpu_avx512_bf16 {
+extern const product::Kernels f32_kernels;
+extern const product::Kernels bf16_kernels;
+}  // namespace cpu_avx512_bf16
+#endif
+
+namespace product {
+// Empty, or why the bf16 dot kernels do not take these operands.
+std::string refuse_bf16(Format x, Format weight, bool scaled, const Scaling&);
+}  // namespace product
+
+}  // namespace halftone
