@@ -63,8 +63,9 @@ struct ModelConfig {
 };
 
 struct LoadOptions {
-  // Name for parse_quantization, or a plain float format; empty: as the checkpoint stores them.
-  // Embeddings, norms, routers and the output head keep 16 bits (as checkpoints do).
+  // Empty: as the checkpoint stores them, mapped from its files. A plain float format ("bf16"):
+  // every tensor in it. A name for parse_quantization ("nvfp4"): the matrices of the layers in it;
+  // embeddings and output head keep 16 bits, norms, routers and biases stay as stored.
   std::string weights;
   Device device;
   int threads = 0;
@@ -136,7 +137,9 @@ struct GenerateResult {
   enum class Finish : uint8_t { eos, length, stop_text, stopped } finish = Finish::length;
 };
 
-// `on_text` receives whole UTF-8 sequences as they come, never a part of a stop text.
+// Appends the prompt to the session and the tokens it generates, so that a further call continues
+// the text; `truncate(0)` begins a new one. End-of-sequence tokens are in neither result nor
+// session. `on_text` receives whole UTF-8 sequences as they come, never a part of a stop text.
 GenerateResult generate(Session&, std::string_view prompt, const GenerateOptions& = {},
                         const std::function<void(std::string_view)>& on_text = {});
 
@@ -146,11 +149,15 @@ struct TextScore {
   double nll = 0, perplexity = 0, kl = 0;
   int64_t tokens = 0;
 };
-// Windows of `window` tokens, each scored from its own start.
+// Windows of `window` tokens, each scored from its own start: behind the start token where the
+// tokenizer adds one (it counts to the window), else from the second token on. Both sessions are
+// empty afterwards.
 TextScore score(Session&, std::string_view text, int64_t window = 256, Session* teacher = nullptr);
 
-// Writes the model as a checkpoint directory that `Model::load` and Transformers' conventions read:
-// bf16, f16 and f32 plain, fp8 128x128 as weight_scale_inv, nvfp4 as ModelOpt. Others are an Error.
+// Writes the model (a directory or a llama2.c file) as a checkpoint directory that `Model::load`
+// and Transformers' conventions read: bf16, f16 and f32 plain, fp8 128x128 as weight_scale_inv,
+// nvfp4 as ModelOpt. Other formats are an Error, as is a destination that exists and is not an
+// empty directory; it appears only when whole.
 void save_checkpoint(const std::string& source, const std::string& destination,
                      const std::string& format, const std::function<void(double)>& progress = {});
 
