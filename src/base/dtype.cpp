@@ -104,12 +104,13 @@ Scaling default_scaling(Format format) {
   }
 }
 
+// Without streams, as to_string of a tensor: checks build both for messages that are rarely used.
 std::string to_string(const Scaling& scaling) {
   const auto extent = [](int64_t block) { return block == 0 ? "all" : std::to_string(block); };
-  std::string text = concat(extent(scaling.block_rows), "x", extent(scaling.block_cols), " ",
-                            name(scaling.format));
-  if (scaling.layout != ScaleLayout::linear) text += concat(" ", name(scaling.layout));
-  if (scaling.asymmetric) text += " asymmetric";
+  std::string text = extent(scaling.block_rows);
+  text.append("x").append(extent(scaling.block_cols)).append(" ").append(name(scaling.format));
+  if (scaling.layout != ScaleLayout::linear) text.append(" ").append(name(scaling.layout));
+  if (scaling.asymmetric) text.append(" asymmetric");
   return text;
 }
 

@@ -1,6 +1,7 @@
 #include "halftone/tensor.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -21,13 +22,18 @@ bool Dims::operator==(const Dims& other) const {
   return rank_ == other.rank_ && std::equal(begin(), end(), other.begin());
 }
 
+// Checks build it as an argument of messages that are rarely used, so it must be cheap: the usual
+// shapes fit into a string without allocation.
 std::string to_string(const Dims& dims) {
-  std::string text = "[";
+  char text[Dims::kMaxRank * 22 + 2];
+  char* end = text;
+  *end++ = '[';
   for (int i = 0; i < dims.rank(); ++i) {
-    if (i > 0) text += ", ";
-    text += std::to_string(dims[i]);
+    if (i > 0) *end++ = ',', *end++ = ' ';
+    end = std::to_chars(end, text + sizeof text, dims[i]).ptr;
   }
-  return text + "]";
+  *end++ = ']';
+  return {text, end};
 }
 
 int64_t element_count(const Shape& shape) {
@@ -298,12 +304,13 @@ float Tensor::tensor_scale_value() const {
 }
 
 std::string to_string(const Tensor& tensor) {
-  std::string text = concat(name(tensor.format()), " ", to_string(tensor.shape()));
+  std::string text = name(tensor.format());
+  text.append(" ").append(to_string(tensor.shape()));
   if (tensor.has_scales()) {
-    text += concat(" (", to_string(tensor.scaling()), " scales",
-                   tensor.tensor_scale().defined() ? ", tensor scale)" : ")");
+    text.append(" (").append(to_string(tensor.scaling())).append(" scales");
+    text.append(tensor.tensor_scale().defined() ? ", tensor scale)" : ")");
   }
-  return text + " on " + tensor.device().name();
+  return text.append(" on ").append(tensor.device().name());
 }
 
 // --- DLPack --------------------------------------------------------------------------------------

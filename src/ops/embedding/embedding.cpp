@@ -108,10 +108,13 @@ EmbeddingPlan plan(const EmbeddingProblem& problem, const Device& device) {
 void run(const EmbeddingPlan& plan, const EmbeddingTensors& t, Stream& stream) {
   const EmbeddingProblem& p = plan.problem;
   require(plan.kernel != nullptr, "embedding: the plan is empty; make it with plan()");
-  require(t.ids.defined() && is_integer_index(t.ids.format()) && t.ids.rank() == 1 &&
-              t.ids.size(0) == p.tokens,
-          "embedding: ids is ", t.ids.defined() ? to_string(t.ids) : std::string("undefined"),
-          "; it must be i32 or i64 [", p.tokens, "]");
+  const bool fits = t.ids.defined() && is_integer_index(t.ids.format()) && t.ids.rank() == 1 &&
+                    t.ids.size(0) == p.tokens;
+  if (!fits) {
+    fail(ErrorCode::invalid_argument, "embedding: ids is ",
+         t.ids.defined() ? to_string(t.ids) : std::string("undefined"),
+         "; it must be i32 or i64 [", p.tokens, "]");
+  }
   check_tensor("embedding", "table", t.table, {p.vocabulary, p.columns}, p.table, plan.device);
   check_tensor("embedding", "out", t.out, {p.tokens, p.columns}, p.out, plan.device);
   check_overlap("embedding", "out", t.out, "table", t.table);

@@ -120,11 +120,13 @@ void run(const RopePlan& plan, const RopeTensors& t, Stream& stream) {
   const RopeProblem& p = plan.problem;
   require(plan.kernel != nullptr, "rope: the plan is empty; make it with plan()");
   check_tensor("rope", "x", t.x, {p.tokens, p.heads, p.head_dim}, p.format, plan.device);
-  require(t.positions.defined() && is_integer_index(t.positions.format()) &&
-              t.positions.rank() == 1 && t.positions.size(0) == p.tokens,
-          "rope: positions is ",
-          t.positions.defined() ? to_string(t.positions) : std::string("undefined"),
-          "; it must be i32 or i64 [", p.tokens, "]");
+  const bool fits = t.positions.defined() && is_integer_index(t.positions.format()) &&
+                    t.positions.rank() == 1 && t.positions.size(0) == p.tokens;
+  if (!fits) {  // the text is built only for the message: it costs more than a decode step's rope
+    fail(ErrorCode::invalid_argument, "rope: positions is ",
+         t.positions.defined() ? to_string(t.positions) : std::string("undefined"),
+         "; it must be i32 or i64 [", p.tokens, "]");
+  }
   for (int64_t i = 0; i < p.tokens; ++i) {
     const int64_t position = position_at(t.positions, i);
     require(position >= 0 && position <= int64_t{1} << 31, "rope: positions[", i, "] is ", position,
