@@ -37,8 +37,8 @@ Span span_of(const Tensor& x) {
 void check_tensor(const char* operation, const char* argument, const Tensor& x, const Shape& shape,
                   Format format, const Device& device) {
   check_kind(operation, argument, x, format, device);
-  require(x.shape() == shape, operation, ": ", argument, " has shape ", to_string(x.shape()),
-          ", the plan was made for ", to_string(shape));
+  require(x.shape() == shape, operation, ": ", argument, " has shape ", shown(x.shape()),
+          ", the plan was made for ", shown(shape));
 }
 
 Rows check_rows(const char* operation, const char* argument, const Tensor& x, int64_t rows,

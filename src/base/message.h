@@ -21,6 +21,20 @@ template <class... Parts>
   throw Error(code, concat(parts...));
 }
 
+// A value whose text is made only when the message is: arguments of `require` are evaluated even
+// where the rule holds, and texts of shapes cost more than a small operation's other checks.
+template <class T>
+struct Shown {
+  const T& value;
+  friend std::ostream& operator<<(std::ostream& out, const Shown& shown) {
+    return out << to_string(shown.value);
+  }
+};
+template <class T>
+Shown<T> shown(const T& value) {
+  return {value};
+}
+
 // Rule of an argument: the message is built only when the rule is broken.
 template <class... Parts>
 void require(bool holds, const Parts&... parts) {

@@ -164,7 +164,7 @@ void check_operand(const char* what, const Tensor& t, const Shape& shape, Format
   const Tensor& scales = t.scales();
   if (is_block(format)) {
     require(scaling.block_cols == group_of(format) && scaling.block_rows <= 1, what, " has scales ",
-            to_string(scaling), "; ", name(format), " has one per ", group_of(format),
+            shown(scaling), "; ", name(format), " has one per ", group_of(format),
             " elements of a row");
     require(scales.stride(-1) == 1 || scales.size(-1) == 1, what,
             ": the scales of a row must lie side by side");
@@ -173,7 +173,7 @@ void check_operand(const char* what, const Tensor& t, const Shape& shape, Format
   require(scaling.format == Format::f32 && !scaling.asymmetric &&
               (scaling.block_cols == 0 || scaling.block_cols >= t.size(-1)) &&
               scaling.block_rows <= 1,
-          what, " has scales ", to_string(scaling),
+          what, " has scales ", shown(scaling),
           "; attention reads f32 scales per tensor, per head or per row");
 }
 

@@ -140,7 +140,7 @@ void check_rows(const char* what, const Tensor& x, const KvCacheOptions& o) {
   require(x.defined() && is_plain_float(x.format()), what, " is ",
           x.defined() ? name(x.format()) : "undefined", "; a cache takes f32, f16 or bf16");
   require(x.rank() == 3 && x.size(1) == o.kv_heads && x.size(2) == o.head_dim, what, " has shape ",
-          to_string(x.shape()), "; the cache takes [tokens, ", o.kv_heads, ", ", o.head_dim, "]");
+          shown(x.shape()), "; the cache takes [tokens, ", o.kv_heads, ", ", o.head_dim, "]");
   require(x.stride(2) == 1 || o.head_dim == 1, what, " has stride ", x.stride(2),
           " in its last dimension; it must be 1");
 }

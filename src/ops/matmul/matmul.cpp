@@ -44,12 +44,12 @@ std::string refuse(const MatmulProblem& p) {
 
 MatmulProblem problem_of(const Tensor& x, const Tensor& weight, Format out) {
   require(x.defined() && x.rank() >= 1, "x is undefined or has no dimension; it must be [..., K]");
-  require(weight.defined() && weight.rank() == 2, "weight ", to_string(weight.shape()),
+  require(weight.defined() && weight.rank() == 2, "weight ", shown(weight.shape()),
           " must have two dimensions, [N, K]");
   MatmulProblem p;
   p.k = x.size(-1);
-  require(weight.size(1) == p.k, "x ", to_string(x.shape()), " and weight ",
-          to_string(weight.shape()), " differ in their last dimension, K");
+  require(weight.size(1) == p.k, "x ", shown(x.shape()), " and weight ", shown(weight.shape()),
+          " differ in their last dimension, K");
   p.m = p.k > 0 ? x.numel() / p.k : 0;
   p.n = weight.size(0);
   p.x = x.format();
@@ -64,10 +64,10 @@ void check_matrix(const Tensor& t, const char* what, int64_t rows, int64_t colum
   require(t.defined(), what, " is undefined");
   require(t.device().is_cpu(), what, " is on ", t.device().name(), "; the plan runs on cpu");
   require(t.rank() == 2 && t.size(0) == rows && t.size(1) == columns, what, " is ",
-          to_string(t.shape()), "; the plan needs [", rows, ", ", columns, "]");
+          shown(t.shape()), "; the plan needs [", rows, ", ", columns, "]");
   require(t.format() == format, what, " is ", name(t.format()), "; the plan needs ", name(format));
-  require(t.stride(1) == 1 || columns == 1 || rows == 0, what, " has strides ",
-          to_string(t.strides()), "; its last dimension must be contiguous");
+  require(t.stride(1) == 1 || columns == 1 || rows == 0, what, " has strides ", shown(t.strides()),
+          "; its last dimension must be contiguous");
 }
 
 void check(const MatmulProblem& p, const MatmulTensors& t) {
@@ -75,11 +75,11 @@ void check(const MatmulProblem& p, const MatmulTensors& t) {
   check_matrix(t.weight, "weight", p.n, p.k, p.weight);
   check_matrix(t.out, "out", p.m, p.n, p.out);
   require(t.weight.has_scales() == p.scaled && (!p.scaled || t.weight.scaling() == p.scaling),
-          "weight is ", to_string(t.weight), "; the plan was made for other scales");
+          "weight is ", shown(t.weight), "; the plan was made for other scales");
   require(p.m == 0 || t.out.data() != t.x.data(), "out is x itself; give it storage of its own");
   if (p.bias) {
     require(t.bias.defined() && t.bias.numel() == p.n && t.bias.rank() == 1, "bias is ",
-            to_string(t.bias.shape()), "; the plan needs [", p.n, "]");
+            shown(t.bias.shape()), "; the plan needs [", p.n, "]");
     require(t.bias.format() == Format::f32 || t.bias.format() == p.out, "bias is ",
             name(t.bias.format()), "; it must be f32 or the format of out, ", name(p.out));
     require(t.bias.stride(0) == 1 || p.n == 1, "bias has stride ", t.bias.stride(0),

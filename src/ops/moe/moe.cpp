@@ -77,12 +77,13 @@ void check_experts(const MoeProblem& p, const std::vector<Tensor>* experts, cons
           experts != nullptr ? experts->size() : 0, " tensors; the plan needs ", p.experts);
   for (size_t e = 0; e < experts->size(); ++e) {
     const Tensor& w = (*experts)[e];
-    require(w.defined() && w.rank() == 2 && w.size(0) == n && w.size(1) == k &&
-                w.format() == p.weight && w.has_scales() == p.scaled &&
-                (!p.scaled || w.scaling() == p.scaling),
-            what, "[", e, "] is ", w.defined() ? to_string(w) : "undefined", "; the plan needs ",
-            name(p.weight), " [", n, ", ", k, "]", p.scaled ? " with scales " : "",
-            p.scaled ? to_string(p.scaling) : "");
+    const bool fits = w.defined() && w.rank() == 2 && w.size(0) == n && w.size(1) == k &&
+                      w.format() == p.weight && w.has_scales() == p.scaled &&
+                      (!p.scaled || w.scaling() == p.scaling);
+    if (fits) continue;
+    fail(ErrorCode::invalid_argument, what, "[", e, "] is ",
+         w.defined() ? to_string(w) : "undefined", "; the plan needs ", name(p.weight), " [", n,
+         ", ", k, "]", p.scaled ? " with scales " : "", p.scaled ? to_string(p.scaling) : "");
   }
 }
 
@@ -90,11 +91,11 @@ void check(const MoeProblem& p, const MoeTensors& t) {
   const auto matrix = [](const Tensor& m, const char* what, int64_t rows, int64_t columns,
                          Format format) {
     require(m.defined() && m.rank() == 2 && m.size(0) == rows && m.size(1) == columns, what, " is ",
-            to_string(m.shape()), "; the plan needs [", rows, ", ", columns, "]");
+            shown(m.shape()), "; the plan needs [", rows, ", ", columns, "]");
     require(m.format() == format, what, " is ", name(m.format()), "; the plan needs ",
             name(format));
     require(m.stride(1) == 1 || columns == 1 || rows == 0, what, " has strides ",
-            to_string(m.strides()), "; its last dimension must be contiguous");
+            shown(m.strides()), "; its last dimension must be contiguous");
   };
   matrix(t.x, "x", p.tokens, p.hidden, p.x);
   matrix(t.out, "out", p.tokens, p.hidden, p.x);

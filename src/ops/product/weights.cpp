@@ -158,10 +158,10 @@ Weights view_of(const Tensor& weight, const char* name) {
   w.n = weight.size(0);
   w.k = weight.size(1);
   w.format = weight.format();
-  require(weight.stride(1) == 1 || w.k == 1, name, " has strides ", to_string(weight.strides()),
+  require(weight.stride(1) == 1 || w.k == 1, name, " has strides ", shown(weight.strides()),
           "; its last dimension must be contiguous");
   const int64_t row_bits = weight.stride(0) * bits(w.format);
-  require(row_bits % 8 == 0 || w.n == 1, name, " has strides ", to_string(weight.strides()),
+  require(row_bits % 8 == 0 || w.n == 1, name, " has strides ", shown(weight.strides()),
           "; 4-bit rows must start at whole bytes");
   w.row_bytes = row_bits / 8;
   if (!weight.has_scales()) {
