@@ -12,9 +12,15 @@ namespace halftone::test {
 class TempDirectory {
  public:
   TempDirectory() {
-    std::string name = (std::filesystem::temp_directory_path() / "halftone-test-XXXXXX").string();
-    require(mkdtemp(name.data()) != nullptr, "no temporary directory ", name);
-    path_ = name;
+    // In memory where that exists: the fuzz tests write thousands of files.
+    for (const std::string& parent :
+         {std::string("/dev/shm"), std::filesystem::temp_directory_path().string()}) {
+      std::string name = parent + "/halftone-test-XXXXXX";
+      if (mkdtemp(name.data()) == nullptr) continue;
+      path_ = name;
+      return;
+    }
+    fail(ErrorCode::io, "no temporary directory can be made");
   }
   ~TempDirectory() {
     std::error_code ignored;
