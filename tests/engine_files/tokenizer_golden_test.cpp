@@ -1,0 +1,56 @@
+// What the reference tokenizers make of nasty strings: tests/fixtures/tokenizers.
+#include <gtest/gtest.h>
+
+#include "engine/json.h"
+#include "halftone/engine.h"
+
+namespace halftone {
+namespace {
+
+std::vector<int32_t> tokens(const JsonField& field) {
+  std::vector<int32_t> result;
+  for (const JsonField& item : field.items()) {
+    result.push_back(static_cast<int32_t>(item.integer(0, 1 << 20)));
+  }
+  return result;
+}
+
+TEST(TokenizerGoldens, EveryString) {
+  const std::string root = std::string(HALFTONE_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
+  for (const char* family : {"gpt2", "llama3", "qwen"}) {
+    const std::string directory = root + family;
+    const auto tokenizer = Tokenizer::load(directory);
+    const std::string path = directory + "/goldens.json";
+    const Json json = Json::read(path);
+    const std::vector<JsonField> rows = JsonField(&json, path).items();
+    EXPECT_GE(rows.size(), 100u);
+    for (const JsonField& row : rows) {
+      const std::string& text = row["text"].text();
+      SCOPED_TRACE(std::string(family) + " [" + text + "]");
+      const std::vector<int32_t> ids = tokens(row["ids"]);
+      EXPECT_EQ(tokenizer->encode(text, true), tokens(row["ids_with_special"]));
+      EXPECT_EQ(tokenizer->decode(ids, false), row["decoded"].text());
+      // The reference always finds special tokens in a text; here `special` decides.
+      std::string skipped, plain;
+      for (const int32_t id : ids) {
+        plain += tokenizer->decode({&id, 1}, false);
+        skipped += tokenizer->decode({&id, 1}, true);
+      }
+      if (plain == skipped) {
+        EXPECT_EQ(tokenizer->encode(text, false), ids);
+      } else {
+        const std::vector<int32_t> as_text = tokenizer->encode(text, false);
+        EXPECT_EQ(tokenizer->decode(as_text, true), row["decoded"].text());
+      }
+      // Streaming gives the same text.
+      Utf8Stream stream;
+      std::string streamed;
+      for (const int32_t id : ids) streamed += stream.push(tokenizer->piece(id));
+      streamed += stream.flush();
+      EXPECT_EQ(streamed, tokenizer->decode(ids, true));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace halftone
