@@ -3,6 +3,8 @@
 #pragma once
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/message.h"
 #include "halftone/device.h"
@@ -19,6 +21,12 @@ struct KernelRow {
   Function function;
 };
 
+// What `choose` looked at, in order, and why it went on; the last row is the one chosen when its
+// reason is empty. Collected on this thread while `kernel_trace` points to one; `halftone info`
+// explains its choices with it.
+using KernelTrace = std::vector<std::pair<std::string, std::string>>;
+inline thread_local KernelTrace* kernel_trace = nullptr;
+
 // First row that the device, the CPU level in force and the problem allow; null with `reason` of
 // the last row refused when there is none.
 template <class Row, class Problem>
@@ -28,8 +36,10 @@ const Row* choose(std::span<const Row> table, const Problem& problem, const Devi
   const CpuLevel level = cpu_level();
   for (const Row& row : table) {
     if (row.device != device.kind()) continue;
-    if (device.is_cpu() && row.level > level) continue;
-    std::string why = row.accepts(problem);
+    const bool reached = !device.is_cpu() || row.level <= level;
+    std::string why = reached ? row.accepts(problem) : concat("needs CPU level ", name(row.level));
+    if (kernel_trace != nullptr) kernel_trace->emplace_back(row.name, why);
+    if (!reached) continue;
     if (why.empty()) return &row;
     *reason = std::move(why);
   }
