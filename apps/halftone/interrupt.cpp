@@ -1,0 +1,52 @@
+#include "interrupt.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <thread>
+
+#include "command.h"
+
+namespace halftone::app {
+
+namespace {
+
+std::stop_source& source() {
+  static std::stop_source stop;
+  return stop;
+}
+std::atomic<bool> graceful{false};
+
+sigset_t signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  return set;
+}
+
+}  // namespace
+
+void watch_interrupts() {
+  static const sigset_t set = signals();
+  source();
+  // Blocked here and in every thread to come; a signal waits for sigwait below, where any function
+  // may be called, unlike in a handler.
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::thread([] {
+    for (;;) {
+      int signal = 0;
+      if (sigwait(&set, &signal) != 0) continue;
+      if (!graceful || !source().request_stop()) _exit(128 + signal);
+    }
+  }).detach();
+}
+
+std::stop_token stop_on_interrupt() {
+  graceful = true;
+  return source().get_token();
+}
+
+}  // namespace halftone::app
