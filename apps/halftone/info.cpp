@@ -1,0 +1,163 @@
+// halftone info: the machine, the devices, and which kernels are chosen and why.
+#include <fmt/format.h>
+
+#include <functional>
+
+#include "base/kernel_table.h"
+#include "command.h"
+#include "console.h"
+#include "halftone/halftone.h"
+#include "machine.h"
+#include "support_matrix.h"
+
+namespace halftone::app {
+
+namespace {
+
+struct Options {
+  bool json = false, matrix = false, why = false;
+};
+
+struct Choice {
+  std::string problem, plan;
+  KernelTrace considered;
+};
+
+template <class Problem>
+Choice choice(const std::string& what, const Problem& problem) {
+  Choice c{what, "", {}};
+  kernel_trace = &c.considered;
+  const Support support = can_run(problem, Device::cpu());
+  kernel_trace = nullptr;
+  c.plan = support ? describe(plan(problem, Device::cpu())) : "not supported: " + support.reason;
+  return c;
+}
+
+MatmulProblem product(int64_t m, const std::string& weights) {
+  MatmulProblem p;
+  p.m = m, p.n = p.k = 4096;
+  if (weights == "bf16" || weights == "f32") {
+    p.weight = parse_format(weights);
+    if (weights == "f32") p.x = p.out = Format::f32;
+  } else {
+    const QuantizeOptions q = parse_quantization(weights);
+    p.weight = q.format, p.scaling = q.scaling, p.scaled = true;
+  }
+  return p;
+}
+
+AttentionProblem attention_of(int64_t queries, int64_t keys, const AttentionMode& mode) {
+  AttentionProblem p;
+  p.batch = 1, p.heads = 32, p.kv_heads = 8, p.head_dim = 128;
+  p.query_length = queries, p.key_length = keys, p.causal = true;
+  p.q = queries == 1 && !is_plain_float(mode.qk) ? Format::bf16 : mode.qk;
+  p.k = mode.qk, p.v = mode.pv, p.mode = mode;
+  p.out = mode.qk == Format::f32 ? Format::f32 : Format::bf16;
+  return p;
+}
+
+// What a language model asks for, prefill and decode.
+std::vector<Choice> choices() {
+  std::vector<Choice> all;
+  for (const char* weights : {"f32", "bf16", "fp8", "mxfp8", "mxfp4", "nvfp4", "int8", "int4"}) {
+    for (const int64_t m : {1, 512}) {
+      all.push_back(
+          choice(fmt::format("matmul {}x4096x4096, weights {}", m, weights), product(m, weights)));
+    }
+  }
+  for (const AttentionMode& mode : attention_modes()) {
+    all.push_back(
+        choice("attention prefill 2048, " + to_string(mode), attention_of(2048, 2048, mode)));
+    all.push_back(
+        choice("attention decode over 8192, " + to_string(mode), attention_of(1, 8192, mode)));
+  }
+  all.push_back(choice("rms norm 1x4096", NormProblem{1, 4096}));
+  all.push_back(choice("swiglu 512x14336", SwigluProblem{512, 14336}));
+  all.push_back(choice("rope 512 tokens, 32 heads", RopeProblem{512, 32, 128, Format::bf16, {}}));
+  all.push_back(choice("softmax 512x32000", SoftmaxProblem{512, 32000}));
+  EmbeddingProblem e;
+  e.tokens = 512, e.vocabulary = 32000, e.columns = 4096;
+  all.push_back(choice("embedding 512 of 32000", e));
+  return all;
+}
+
+void print_json(const std::vector<Choice>& chosen) {
+  nlohmann::json json{{"machine", machine(Stream::default_stream().threads())}};
+  for (const DeviceState& d : devices()) {
+    json["devices"].push_back({{"name", d.name}, {"available", d.available}, {"note", d.note}});
+  }
+  for (const Choice& c : chosen) {
+    nlohmann::json considered = nlohmann::json::array();
+    for (const auto& [kernel, reason] : c.considered) {
+      considered.push_back({{"kernel", kernel}, {"refused_because", reason}});
+    }
+    json["kernels"].push_back(
+        {{"problem", c.problem}, {"plan", c.plan}, {"considered", considered}});
+  }
+  fmt::print("{}\n", json.dump(2));
+}
+
+void print_text(const std::vector<Choice>& chosen, bool why) {
+  const Stream& stream = Stream::default_stream();
+  const char* forced = std::getenv("HALFTONE_CPU");
+  Table facts({"machine", ""});
+  facts.add({"processor", cpu_name()});
+  facts.add({"instruction level",
+             fmt::format("{} in force{}, {} detected", name(cpu_level()),
+                         forced != nullptr ? " (HALFTONE_CPU)" : "", name(detected_cpu_level()))});
+  facts.add({"threads",
+             fmt::format("{} of {} usable processors", stream.threads(), available_processors())});
+  facts.add({"memory", bytes(static_cast<double>(total_memory()))});
+  facts.add({"build", version()});
+  fmt::print("{}\n", facts.text());
+
+  Table present({"device", "state"});
+  for (const DeviceState& d : devices()) {
+    present.add({d.name, d.available ? "available: " + d.note : d.note});
+  }
+  fmt::print("{}\n", present.text());
+
+  Table kernels(
+      {"problem", "kernel: the first of its family's table that level and problem allow"});
+  for (const Choice& c : chosen) {
+    kernels.add({c.problem, c.plan});
+    if (!why) continue;
+    for (const auto& [kernel, reason] : c.considered) {
+      kernels.add({"", fmt::format("  {}: {}", kernel, reason.empty() ? "chosen" : reason)});
+    }
+  }
+  fmt::print("{}", kernels.text());
+  if (!why)
+    fmt::print("\n{}\n", dim("--why shows the kernels that were passed over and the reasons"));
+}
+
+int run(const Options& o) {
+  if (o.matrix) {
+    fmt::print("{}", support_matrix());
+  } else if (o.json) {
+    print_json(choices());
+  } else {
+    print_text(choices(), o.why);
+  }
+  return kOk;
+}
+
+std::function<int()> declare(CLI::App& app) {
+  const auto o = std::make_shared<Options>();
+  app.add_flag("--json", o->json, "one JSON object on stdout");
+  app.add_flag("--matrix", o->matrix, "the support matrix in Markdown");
+  app.add_flag("--why", o->why, "also the kernels passed over, with the reason");
+  return [o] { return run(*o); };
+}
+
+}  // namespace
+
+Command info_command() {
+  return {"info", "machine, devices, kernels chosen and why",
+          "  halftone info --why\n"
+          "  HALFTONE_CPU=avx2 halftone info\n"
+          "  halftone info --matrix\n",
+          declare};
+}
+
+}  // namespace halftone::app
