@@ -1,0 +1,138 @@
+// halftone check: accuracy, with the error of the format apart from the error of the kernel.
+#include <fmt/format.h>
+
+#include "accuracy_table.h"
+#include "check_attention.h"
+#include "check_matmul.h"
+#include "command.h"
+#include "console.h"
+#include "machine.h"
+#include "model_options.h"
+
+namespace halftone::app {
+
+namespace {
+
+struct Options {
+  std::string what;
+  std::vector<std::string> formats;
+  std::optional<int64_t> m, n, k, queries, keys, heads, kv_heads, head_dim, threads;
+  std::optional<uint64_t> seed;
+  bool full = false, json = false;
+};
+
+std::vector<AccuracyRow> matmul_rows(const Options& o, Stream& stream) {
+  MatmulCheck check;
+  check.m = o.m.value_or(check.m);
+  check.n = o.n.value_or(check.n);
+  check.k = o.k.value_or(check.k);
+  check.seed = o.seed.value_or(check.seed);
+  check.formats = o.formats;
+  for (const std::string& format : o.formats) check_weights("check: --mode", format);
+  for (const auto& [option, given] : {std::pair{"--queries", o.queries.has_value()},
+                                      {"--keys", o.keys.has_value()},
+                                      {"--heads", o.heads.has_value()},
+                                      {"--kv-heads", o.kv_heads.has_value()},
+                                      {"--head-dim", o.head_dim.has_value()},
+                                      {"--full", o.full}}) {
+    if (given) wrong_input(fmt::format("check: {} goes with attention, not with matmul", option));
+  }
+  return check_matmul(check, stream);
+}
+
+nlohmann::json to_json(const AccuracyRow& r) {
+  return {
+      {"mode", r.mode},
+      {"data", r.data},
+      {"format",
+       {{"cosine", r.format_cosine}, {"relative_l2", r.format_relative_l2}, {"max", r.format_max}}},
+      {"kernel",
+       {{"cosine", r.kernel_cosine}, {"relative_l2", r.kernel_relative_l2}, {"max", r.kernel_max}}},
+      {"worst", r.worst}};
+}
+
+std::vector<AccuracyRow> attention_rows(const Options& o, Stream& stream) {
+  for (const auto& [option, given] :
+       {std::pair{"--m", o.m.has_value()}, {"--n", o.n.has_value()}, {"--k", o.k.has_value()}}) {
+    if (given) wrong_input(fmt::format("check: {} goes with matmul, not with attention", option));
+  }
+  CheckAttentionOptions check;
+  check.queries = o.queries.value_or(check.queries);
+  check.keys = o.keys.value_or(std::max(check.keys, check.queries));
+  check.heads = o.heads.value_or(check.heads);
+  check.kv_heads = o.kv_heads.value_or(o.heads ? *o.heads : check.kv_heads);
+  check.head_dim = o.head_dim.value_or(check.head_dim);
+  check.causal = !o.full;
+  check.seed = o.seed.value_or(check.seed);
+  if (o.formats.empty()) return check_attention(stream, check);
+  std::vector<AccuracyRow> rows;
+  for (const std::string& mode : o.formats) {
+    check.mode = parse_attention_mode(mode);
+    for (AccuracyRow& row : check_attention(stream, check)) rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+int run(const Options& o) {
+  if (o.what != "attention" && o.what != "matmul") {
+    unknown_choice("check:", o.what, {"attention", "matmul"});
+  }
+  Stream stream(Device::cpu(), static_cast<int>(o.threads.value_or(0)));
+  const std::vector<AccuracyRow> rows =
+      o.what == "matmul" ? matmul_rows(o, stream) : attention_rows(o, stream);
+  if (o.json) {
+    nlohmann::json json{{"check", o.what}, {"machine", machine(stream.threads())}};
+    for (const AccuracyRow& row : rows) json["rows"].push_back(to_json(row));
+    fmt::print("{}\n", json.dump(2));
+  } else {
+    fmt::print("{}", accuracy_table(rows));
+  }
+  return kOk;
+}
+
+std::function<int()> declare(CLI::App& app) {
+  const auto o = std::make_shared<Options>();
+  app.add_option("WHAT", o->what, "attention or matmul")->required();
+  app.add_option("--mode", o->formats,
+                 "only this attention mode (qk+pv) or weight format; may be repeated")
+      ->type_name("MODE")
+      ->allow_extra_args(false);
+  constexpr int64_t kMost = 1 << 20;
+  add_number(app, "--m", o->m, 1, kMost, "matmul: rows of the activations (default 16)");
+  add_number(app, "--n", o->n, 1, kMost, "matmul: rows of the weights (default 512)");
+  add_number(app, "--k", o->k, 1, kMost, "matmul: length of the sums (default 1024)");
+  add_number(app, "--queries", o->queries, 1, kMost, "attention: queries (default 128)");
+  add_number(app, "--keys", o->keys, 1, kMost, "attention: keys (default 384)");
+  add_number(app, "--heads", o->heads, 1, 4096, "attention: query heads (default 4)");
+  add_number(app, "--kv-heads", o->kv_heads, 1, 4096, "attention: key heads (default 2)");
+  add_number(app, "--head-dim", o->head_dim, 1, 4096, "attention: head dimension (default 128)");
+  app.add_flag("--full", o->full, "attention: every query sees every key, not the causal part");
+  add_number(app, "--seed", o->seed, "of the random data (default 1)");
+  add_number(app, "--threads", o->threads, 1, 1024, "processor threads; default: all usable");
+  app.add_flag("--json", o->json, "one JSON object on stdout");
+  return [o] { return run(*o); };
+}
+
+}  // namespace
+
+std::string accuracy_table(const std::vector<AccuracyRow>& rows) {
+  Table table({"mode", "data", "format: cosine", "relative L2", "max", "kernel: relative L2", "max",
+               "worst element"});
+  for (const AccuracyRow& r : rows) {
+    table.add({r.mode, r.data, fmt::format("{:.6f}", r.format_cosine),
+               significant(r.format_relative_l2, 3), significant(r.format_max, 3),
+               significant(r.kernel_relative_l2, 3), significant(r.kernel_max, 3), r.worst});
+  }
+  return table.text();
+}
+
+Command check_command() {
+  return {"check", "accuracy of the operations: format error apart from kernel error",
+          "  halftone check attention\n"
+          "  halftone check attention --mode nvfp4+bf16 --head-dim 64 --keys 1000\n"
+          "  halftone check matmul --mode nvfp4 --mode int4 --k 4096\n"
+          "  halftone check matmul --json\n",
+          declare};
+}
+
+}  // namespace halftone::app

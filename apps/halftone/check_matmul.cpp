@@ -1,0 +1,90 @@
+#include "check_matmul.h"
+
+#include <cmath>
+#include <random>
+
+#include "base/message.h"
+#include "halftone/matmul.h"
+#include "halftone/quantize.h"
+
+namespace halftone {
+
+namespace {
+
+Tensor random_matrix(int64_t rows, int64_t columns, bool outliers, uint64_t seed) {
+  std::mt19937_64 engine(seed);
+  std::normal_distribution<float> normal;
+  Tensor t = Tensor::empty({rows, columns}, Format::f32);
+  for (int64_t i = 0; i < t.numel(); ++i) {
+    float x = normal(engine);
+    if (outliers && engine() % 1000 == 0) x += 10 * normal(engine);
+    t.data<float>()[i] = x;
+  }
+  return t;
+}
+
+struct Distance {
+  double cosine = 1, relative_l2 = 0, max = 0;
+  int64_t worst = 0;
+};
+
+// Both f32 and contiguous. A value that is not finite on one side alone is infinitely far.
+Distance distance(const Tensor& result, const Tensor& reference) {
+  Distance d;
+  double dot = 0, rr = 0, xx = 0, ee = 0;
+  for (int64_t i = 0; i < reference.numel(); ++i) {
+    const double x = result.data<float>()[i], r = reference.data<float>()[i];
+    double e = std::abs(x - r);
+    if (!std::isfinite(e)) e = x == r || (std::isnan(x) && std::isnan(r)) ? 0 : INFINITY;
+    if (e > d.max) d.max = e, d.worst = i;
+    dot += x * r, rr += r * r, xx += x * x, ee += e * e;
+  }
+  if (rr > 0) d.relative_l2 = std::sqrt(ee / rr);
+  if (rr > 0 && xx > 0) d.cosine = dot / std::sqrt(rr * xx);
+  return d;
+}
+
+Tensor as_weight(const Tensor& weight, const std::string& format, Stream& stream) {
+  if (format == "f32") return weight;
+  if (format == "f16" || format == "bf16") return convert(weight, parse_format(format), stream);
+  return quantize(weight, parse_quantization(format), stream);
+}
+
+}  // namespace
+
+std::vector<AccuracyRow> check_matmul(const MatmulCheck& check, Stream& stream) {
+  std::vector<std::string> formats = check.formats;
+  if (formats.empty()) {
+    formats = {"f32", "f16", "bf16"};
+    for (std::string& name : quantization_names()) formats.push_back(std::move(name));
+  }
+  std::vector<AccuracyRow> rows;
+  for (const bool outliers : {false, true}) {
+    const Tensor x = convert(random_matrix(check.m, check.k, outliers, check.seed), Format::bf16);
+    const Tensor weight = random_matrix(check.n, check.k, outliers, check.seed + 1);
+    const Tensor exact = matmul_reference(x, weight);
+    for (const std::string& format : formats) {
+      AccuracyRow row;
+      row.mode = format;
+      row.data = outliers ? "outliers" : "normal";
+      const Tensor stored = as_weight(weight, format, stream);
+      const Tensor best = matmul_reference(x, stored);
+      const Distance of_format = distance(best, exact);
+      row.format_cosine = of_format.cosine;
+      row.format_relative_l2 = of_format.relative_l2;
+      row.format_max = of_format.max;
+      const Tensor result = matmul(x, stored, Format::f32, stream);
+      const Distance of_kernel = distance(result, best);
+      row.kernel_cosine = of_kernel.cosine;
+      row.kernel_relative_l2 = of_kernel.relative_l2;
+      row.kernel_max = of_kernel.max;
+      row.worst = concat("[", of_format.worst / check.n, ", ", of_format.worst % check.n, "] ",
+                         best.data<float>()[of_format.worst], " for ",
+                         exact.data<float>()[of_format.worst]);
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
+}  // namespace halftone
