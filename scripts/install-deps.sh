@@ -6,6 +6,7 @@ set -euo pipefail
 packages=(
   g++ cmake ninja-build pkg-config        # the build
   nlohmann-json3-dev libpcre2-dev         # engine: JSON, tokenizer patterns
+  libutf8proc-dev                         # engine: Unicode normal forms and classes
   libcli11-dev libfmt-dev                 # command: options, output
   libgtest-dev                            # tests
 )
