@@ -3,25 +3,36 @@
 #include "ops/product/product.h"
 #include "simd/vec.h"
 
+#if defined(__AVX512VBMI__)
+#include "ops/product/bytes_vbmi.h"
+#endif
+
 namespace halftone::HALFTONE_LEVEL {
 
 using product::Code;
 
-// E4M3 in the top byte of each lane: sign, four bits of exponent and three of mantissa slide to
-// their places in a float that is 2^-120 times too small; 2^120 puts it right, subnormals too.
+// E4M3 in the top byte of each lane. Exponent 0 has no hidden bit: read as if its exponent were 1
+// with a hidden bit, it is too large by exactly 2^-6. (Placing the bits and multiplying by 2^120
+// is shorter, but a multiplication of subnormals costs tens of cycles.)
 HALFTONE_INLINE f32v e4m3_top(u32v t) {
-  const u32v placed = bits_as<u32v>(bits_as<i32v>(t) >> 4) & 0x87f00000u;
-  const f32v value = bits_as<f32v>(placed) * broadcast(std::bit_cast<float>((120u + 127u) << 23));
-  const i32v nan = bits_as<i32v>((t & 0x7f000000u) == broadcast_u32(0x7f000000u));
-  return bits_as<f32v>(bits_as<u32v>(value) | (bits_as<u32v>(nan) & 0x7fc00000u));
+  const u32v magnitude = (t >> 4) & 0x07f00000u;
+  const f32v normal = bits_as<f32v>(magnitude + (120u << 23));
+  const f32v subnormal = bits_as<f32v>(magnitude + (121u << 23)) - broadcast(0x1p-6f);
+  const i32v small = bits_as<i32v>(magnitude < broadcast_u32(0x00800000u));
+  const i32v nan = bits_as<i32v>(magnitude == broadcast_u32(0x07f00000u));
+  const u32v value = bits_as<u32v>(select(small, subnormal, normal));
+  return bits_as<f32v>(value | (t & 0x80000000u) | (bits_as<u32v>(nan) & 0x7fc00000u));
 }
 
 // E5M2 in the top byte: infinity and NaN keep their meaning.
 HALFTONE_INLINE f32v e5m2_top(u32v t) {
-  const u32v placed = bits_as<u32v>(bits_as<i32v>(t) >> 3) & 0x8fe00000u;
-  const f32v value = bits_as<f32v>(placed) * broadcast(std::bit_cast<float>((112u + 127u) << 23));
-  const i32v special = bits_as<i32v>((t & 0x7c000000u) == broadcast_u32(0x7c000000u));
-  return bits_as<f32v>(bits_as<u32v>(value) | (bits_as<u32v>(special) & 0x7f800000u));
+  const u32v magnitude = (t >> 3) & 0x0fe00000u;
+  const f32v normal = bits_as<f32v>(magnitude + (112u << 23));
+  const f32v subnormal = bits_as<f32v>(magnitude + (113u << 23)) - broadcast(0x1p-14f);
+  const i32v small = bits_as<i32v>(magnitude < broadcast_u32(0x00800000u));
+  const i32v special = bits_as<i32v>(magnitude >= broadcast_u32(0x0f800000u));
+  const u32v value = bits_as<u32v>(select(small, subnormal, normal));
+  return bits_as<f32v>(value | (t & 0x80000000u) | (bits_as<u32v>(special) & 0x7f800000u));
 }
 
 // 2^(code - 127). Code 0 is the subnormal 2^-127 and code 255 a NaN: both set bit 22.
@@ -97,6 +108,17 @@ HALFTONE_INLINE void expand_chunk(const uint8_t* p, const int32_t* zeros, f32v o
     for (int j = 0; j < 8; ++j) out[j] = load<Format::f16>(p, j * kLanes);
   } else if constexpr (C == Code::bf16) {
     for (int j = 0; j < 8; ++j) out[j] = load<Format::bf16>(p, j * kLanes);
+#if defined(__AVX512VBMI__)
+  } else if constexpr (kBits<C> == 8) {
+    // A dword of bf16 pairs is the two floats whose upper halves it holds.
+    words pairs[4];
+    expand_bytes<C>(p, pairs);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      out[j] = bits_as<f32v>(bits_as<u32v>(pairs[j]) << 16);
+      out[j + 4] = bits_as<f32v>(bits_as<u32v>(pairs[j]) & 0xffff0000u);
+    }
+#endif
   } else if constexpr (kBits<C> == 8) {
     u32v half[2];
     split_octets(p, &half[0], &half[1]);

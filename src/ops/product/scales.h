@@ -23,7 +23,11 @@ HALFTONE_INLINE float decode_scale(Format format, const uint8_t* p) {
     case Format::f16: {
       uint16_t half;
       std::memcpy(&half, p, 2);
+#if defined(__F16C__)
+      return _cvtsh_ss(half);
+#else
       return widen_f16(u16v{half})[0];
+#endif
     }
     case Format::fp8_e4m3:
       return e4m3_top(broadcast_u32(static_cast<uint32_t>(*p) << 24))[0];
@@ -32,101 +36,136 @@ HALFTONE_INLINE float decode_scale(Format format, const uint8_t* p) {
   }
 }
 
-// `count` scales, one after the other in memory, to f32.
-HALFTONE_INLINE void decode_scales(Format format, const uint8_t* p, int64_t count, float* out) {
-  int64_t i = 0;
-  switch (format) {
-    case Format::fp8_e4m3:
-      for (; i + kLanes <= count; i += kLanes) {
-        store_raw(out + i, e4m3_top(__builtin_convertvector(load_raw<u8v>(p + i), u32v) << 24));
-      }
-      break;
-    case Format::ue8m0:
-      for (; i + kLanes <= count; i += kLanes) {
-        store_raw(out + i, ue8m0(__builtin_convertvector(load_raw<u8v>(p + i), u32v)));
-      }
-      break;
-    case Format::f16:
-      for (; i + kLanes <= count; i += kLanes) store_raw(out + i, load<Format::f16>(p, i));
-      break;
-    case Format::bf16:
-      for (; i + kLanes <= count; i += kLanes) store_raw(out + i, load<Format::bf16>(p, i));
-      break;
-    default:
-      break;
-  }
-  const int64_t size = format == Format::f32                             ? 4
-                       : format == Format::f16 || format == Format::bf16 ? 2
-                                                                         : 1;
-  for (; i < count; ++i) out[i] = decode_scale(format, p + i * size);
+HALFTONE_INLINE constexpr int64_t scale_bytes(Format format) {
+  return format == Format::f32 ? 4 : format == Format::f16 || format == Format::bf16 ? 2 : 1;
 }
 
-// Lane d of each chunk gets element values[group of d] for groups that divide the chunk.
-HALFTONE_INLINE void replicate(const float* values, int64_t per_chunk, int64_t chunks, float* out) {
 #if defined(__AVX512F__)
-  const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  const int shift = __builtin_ctzll(static_cast<uint64_t>(kLanes / per_chunk));
-  const __m512i pick = _mm512_srli_epi32(lane, static_cast<unsigned>(shift));
-  for (int64_t c = 0; c < chunks; ++c) {
-    // Reads past the chunk's values stay inside the caller's array and are not picked.
-    const __m512 v = _mm512_permutexvar_ps(pick, _mm512_loadu_ps(values + c * per_chunk));
-    _mm512_storeu_ps(out + c * kLanes, v);
+// Up to 16 scales, one after the other in memory; the others read as 0.
+HALFTONE_INLINE __m512 decode_sixteen(Format format, const uint8_t* p, int64_t count) {
+  const auto mask = static_cast<__mmask16>(count >= 16 ? 0xffff : count > 0 ? (1 << count) - 1 : 0);
+  switch (format) {
+    case Format::f32:
+      return _mm512_maskz_loadu_ps(mask, p);
+    case Format::f16:
+      return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, p));
+    case Format::bf16:
+      return _mm512_castsi512_ps(
+          _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p)), 16));
+    case Format::fp8_e4m3: {
+      const __m512i code = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, p));
+      return bits_as<__m512>(e4m3_top(bits_as<u32v>(_mm512_slli_epi32(code, 24))));
+    }
+    default: {
+      const __m512i code = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, p));
+      return _mm512_maskz_mov_ps(mask, bits_as<__m512>(ue8m0(bits_as<u32v>(code))));
+    }
   }
-#else
-  const int64_t lanes_per_group = kLanes / per_chunk;
-  for (int64_t i = 0; i < chunks * kLanes; ++i) out[i] = values[i / lanes_per_group];
+}
 #endif
+
+// How the groups of a weight lie on chunks, worked out once a call: divisions are slow.
+struct Groups {
+  int64_t count = 0;             // of a row
+  int64_t chunks_per_group = 0;  // > 0: a chunk has one scale
+  int64_t per_chunk = 0;         // > 0: a chunk has that many, a power of two
+};
+HALFTONE_INLINE Groups groups_of(const Weights& w) {
+  Groups g;
+  if (!scaled_in_row(w)) return g;
+  g.count = product::ceil_div(w.k, w.group);
+  if (w.group % kChunk == 0) {
+    g.chunks_per_group = w.group / kChunk;
+  } else if (kChunk % w.group == 0 && w.group >= 8) {
+    g.per_chunk = kChunk / w.group;
+  }
+  return g;
+}
+HALFTONE_INLINE int64_t block_row(const Weights& w, int64_t row) {
+  return w.block_rows == 1 ? row : w.block_rows > 0 ? row / w.block_rows : 0;
 }
 
-// Scales of row `row` for `chunks` chunks from `chunk0` on, one f32 per lane: out[chunk * stride +
-// lane]. Lanes beyond K get 0.
-HALFTONE_INLINE void scale_lanes(const Weights& w, int64_t row, int64_t chunk0, int64_t chunks,
-                                 float* out) {
-  const uint8_t* base =
-      w.scales + (w.block_rows > 0 ? row / w.block_rows * w.scale_row : int64_t{0});
-  const int64_t groups = product::ceil_div(w.k, w.group);
-  if (w.group % kChunk == 0) {
-    for (int64_t c = 0; c < chunks; ++c) {
-      const int64_t g = (chunk0 + c) * kChunk / w.group;
-      store_raw(out + c * kLanes, broadcast(decode_scale(w.scale_format, base + g * w.scale_step)));
+// Fills lanes[chunk][lane] for `chunks` chunks from `chunk0` on with the 32 bits of each lane's
+// group: `one(g)` is the value of group g of the row. Lanes beyond K get 0.
+template <class One>
+HALFTONE_INLINE void fill_lanes(const Weights& w, const Groups& groups, int64_t chunk0,
+                                int64_t chunks, void* lanes, const One& one) {
+  auto* out = static_cast<uint32_t*>(lanes);
+  if (groups.chunks_per_group > 0) {
+    int64_t g = groups.chunks_per_group == 1 ? chunk0 : chunk0 / groups.chunks_per_group;
+    int64_t left = (g + 1) * groups.chunks_per_group - chunk0;
+    for (int64_t c = 0; c < chunks; ++c, --left) {
+      if (left == 0) ++g, left = groups.chunks_per_group;
+      store_raw(out + c * kLanes, broadcast_u32(one(g)));
     }
     return;
   }
-  const int64_t element = w.scale_format == Format::f32                                     ? 4
-                          : w.scale_format == Format::f16 || w.scale_format == Format::bf16 ? 2
-                                                                                            : 1;
-  if (kChunk % w.group == 0 && w.scale_step == element) {
-    const int64_t per_chunk = kChunk / w.group;
-    const int64_t first = chunk0 * per_chunk;
-    const int64_t wanted = chunks * per_chunk;
-    const int64_t present = groups - first < wanted ? groups - first : wanted;
-    float values[product::kMaxBlockChunks * kLanes + kLanes];
-    decode_scales(w.scale_format, base + first * element, present, values);
-    for (int64_t i = present; i < wanted; ++i) values[i] = 0;
-#if defined(__AVX512F__)
-    store_raw(values + wanted, f32v{});  // what replicate reads and does not pick
-#endif
-    replicate(values, per_chunk, chunks, out);
-    return;
-  }
-  for (int64_t i = 0; i < chunks * kLanes; ++i) {
+  for (int64_t i = 0; i < chunks * kLanes;) {
     const int64_t g = (chunk0 * kLanes + i) * 8 / w.group;
-    out[i] = g < groups ? decode_scale(w.scale_format, base + g * w.scale_step) : 0.0f;
+    const uint32_t value = g < groups.count ? one(g) : 0;
+    const int64_t end = product::ceil_div((g + 1) * w.group, 8) - chunk0 * kLanes;
+    for (; i < end && i < chunks * kLanes; ++i) out[i] = value;
   }
 }
 
-// Zero points likewise, as integers.
-HALFTONE_INLINE void zero_lanes(const Weights& w, int64_t row, int64_t chunk0, int64_t chunks,
-                                int32_t* out) {
-  const uint8_t* base = w.zeros + (w.block_rows > 0 ? row / w.block_rows * w.zero_row : int64_t{0});
-  const int64_t groups = product::ceil_div(w.k, w.group);
-  for (int64_t i = 0; i < chunks * kLanes;) {
-    const int64_t octet = chunk0 * kLanes + i;
-    const int64_t g = octet * 8 / w.group;
-    const int32_t zero = g < groups ? base[g * w.zero_step] : 0;
-    const int64_t end = (g + 1) * (w.group / 8) - chunk0 * kLanes;
-    for (; i < end && i < chunks * kLanes; ++i) out[i] = zero;
+#if defined(__AVX512F__)
+// The same for groups that divide a chunk and lie one after the other: `sixteen(g, count)` is a
+// vector of groups from g on.
+template <class Sixteen>
+HALFTONE_INLINE void spread_lanes(const Groups& groups, int64_t chunk0, int64_t chunks, void* lanes,
+                                  const Sixteen& sixteen) {
+  const int64_t first = chunk0 * groups.per_chunk;
+  const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  // per_chunk is 2, 4, 8 or 16.
+  __m512i pick = _mm512_srli_epi32(
+      lane, static_cast<unsigned>(__builtin_ctzll(static_cast<uint64_t>(16 / groups.per_chunk))));
+  const __m512i step = _mm512_set1_epi32(static_cast<int>(groups.per_chunk));
+  auto* out = static_cast<float*>(lanes);
+  const int64_t in_vector = 16 / groups.per_chunk;
+  for (int64_t c = 0; c < chunks; c += in_vector) {
+    const int64_t g = first + c * groups.per_chunk;
+    const __m512 values = sixteen(g, groups.count - g);
+    __m512i index = pick;
+    for (int64_t i = c; i < c + in_vector && i < chunks; ++i) {
+      _mm512_storeu_ps(out + i * kLanes, _mm512_permutexvar_ps(index, values));
+      index = _mm512_add_epi32(index, step);
+    }
   }
+}
+#endif
+
+HALFTONE_INLINE void scale_lanes(const Weights& w, const Groups& groups, const uint8_t* base,
+                                 int64_t chunk0, int64_t chunks, float* lanes) {
+#if defined(__AVX512F__)
+  const int64_t size = scale_bytes(w.scale_format);
+  if (groups.per_chunk > 0 && w.scale_step == size) {
+    spread_lanes(groups, chunk0, chunks, lanes, [&](int64_t g, int64_t count) {
+      return decode_sixteen(w.scale_format, base + g * size, count);
+    });
+    return;
+  }
+#endif
+  fill_lanes(w, groups, chunk0, chunks, lanes, [&](int64_t g) {
+    return std::bit_cast<uint32_t>(decode_scale(w.scale_format, base + g * w.scale_step));
+  });
+}
+
+// Zero points likewise, as integers.
+HALFTONE_INLINE void zero_lanes(const Weights& w, const Groups& groups, const uint8_t* base,
+                                int64_t chunk0, int64_t chunks, int32_t* lanes) {
+#if defined(__AVX512F__)
+  if (groups.per_chunk > 0 && w.zero_step == 1) {
+    spread_lanes(groups, chunk0, chunks, lanes, [&](int64_t g, int64_t count) {
+      const auto mask = static_cast<__mmask16>(count >= 16 ? 0xffff
+                                               : count > 0 ? (1 << count) - 1
+                                                           : 0);
+      return _mm512_castsi512_ps(_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, base + g)));
+    });
+    return;
+  }
+#endif
+  fill_lanes(w, groups, chunk0, chunks, lanes,
+             [&](int64_t g) { return static_cast<uint32_t>(base[g * w.zero_step]); });
 }
 
 }  // namespace halftone::HALFTONE_LEVEL

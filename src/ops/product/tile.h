@@ -27,6 +27,21 @@ HALFTONE_INLINE __m256 reduce_eight(const f32v v[8]) {
   const __m512i pick = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 0, 0, 0, 0, 0, 0, 0, 0);
   return _mm512_castps512_ps256(_mm512_permutexvar_ps(pick, sums));
 }
+
+HALFTONE_INLINE __m128 reduce_four(const f32v v[4]) {
+  const __m512 a = bits_as<__m512>(v[0]), b = bits_as<__m512>(v[1]);
+  const __m512 c = bits_as<__m512>(v[2]), d = bits_as<__m512>(v[3]);
+  const __m512 ab =
+      _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+  const __m512 cd =
+      _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
+  const __m512 q =
+      _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+  const __m512 pairs = _mm512_add_ps(q, _mm512_permute_ps(q, 0x4e));
+  const __m512 sums = _mm512_add_ps(pairs, _mm512_permute_ps(pairs, 0xb1));
+  const __m512i pick = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+  return _mm512_castps512_ps128(_mm512_permutexvar_ps(pick, sums));
+}
 #elif defined(__AVX2__)
 HALFTONE_INLINE __m128 reduce_four(const f32v v[4]) {
   const __m256 a = bits_as<__m256>(v[0]), b = bits_as<__m256>(v[1]);
@@ -62,6 +77,16 @@ HALFTONE_INLINE void add_lanes(const f32v v[kTileColumns], float* sums, bool fir
     const float r = reduce_add(v[n]);
     sums[n] = first ? r : sums[n] + r;
   }
+#endif
+}
+
+// The same for the four rows of a GEMV step.
+HALFTONE_INLINE void add_four(const f32v v[4], float* sums, bool first) {
+#if defined(__AVX2__)
+  const __m128 r = reduce_four(v);
+  _mm_storeu_ps(sums, first ? r : _mm_add_ps(_mm_loadu_ps(sums), r));
+#else
+  add_lanes(v, sums, first);
 #endif
 }
 
@@ -136,65 +161,84 @@ void multiply(const void* x, int64_t m, const void* strip, const float* scales, 
   }
 }
 
-// The codes of one chunk of a row: in place, or when K ends inside it copied and filled with code
-// 0, which meets zeros of x (every format decodes 0 to a finite number).
+// The codes of the chunk that K ends in: copied and filled with code 0, which meets zeros of x
+// (every format decodes 0 to a finite number).
 template <Code C>
-HALFTONE_INLINE const uint8_t* chunk_codes(const uint8_t* row, int64_t chunk, int64_t k,
-                                           uint8_t* copy) {
-  const int64_t begin = chunk * kChunk;
-  const uint8_t* p = row + begin * kBits<C> / 8;
-  if (begin + kChunk <= k) return p;
+HALFTONE_INLINE const uint8_t* partial_codes(const uint8_t* p, int64_t elements, uint8_t* copy) {
   std::memset(copy, 0, kChunk * kBits<C> / 8);
-  std::memcpy(copy, p, static_cast<size_t>(((k - begin) * kBits<C> + 7) / 8));
+  std::memcpy(copy, p, static_cast<size_t>((elements * kBits<C> + 7) / 8));
   return copy;
 }
 
 // Rows read side by side: as many accumulator chains, and as many streams for the prefetcher.
-inline constexpr int kGemvRows = 4;
+inline constexpr int kGemvRows = 4;  // as add_four takes
+
+// One chunk of one row into its accumulator.
+template <class A, Code C, bool kScaled>
+HALFTONE_INLINE f32v add_chunk(const uint8_t* codes, const int32_t* zeros, const float* scales,
+                               const unsigned char* x, f32v acc) {
+  typedef typename A::Vector Vector;
+  Vector ws[A::kSteps];
+  A::template expand<C>(codes, zeros, ws);
+  f32v part = kScaled ? f32v{} : acc;
+#pragma GCC unroll 8
+  for (int j = 0; j < A::kSteps; ++j) {
+    part = A::multiply_add(ws[j], load_raw<Vector>(x + j * sizeof(Vector)), part);
+  }
+  if constexpr (kScaled) return fma(part, load_raw<f32v>(scales), acc);
+  return part;
+}
 
 template <class A, Code C, bool kScaled>
 void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const void* x, float* sums) {
-  typedef typename A::Vector Vector;
   constexpr int kBlock = A::kBlockChunks;
+  constexpr int64_t kCodeBytes = kChunk * kBits<C> / 8;
+  constexpr int64_t kXBytes = A::kSteps * static_cast<int64_t>(sizeof(typename A::Vector));
   const int64_t chunks = product::ceil_div(w.k, kChunk);
+  const Groups groups = groups_of(w);
   alignas(64) float scales[kGemvRows][kBlock * kLanes];
   alignas(64) int32_t zeros[kGemvRows][kBlock * kLanes];
-  alignas(64) uint8_t copy[kGemvRows][kChunk * kBits<C> / 8];
+  alignas(64) uint8_t copy[kCodeBytes];
   for (int64_t n = n0; n < n1; n += kGemvRows) {
     const uint8_t* rows[kGemvRows];
+    const uint8_t* scale_rows[kGemvRows];
+    const uint8_t* zero_rows[kGemvRows];
     float total[kGemvRows] = {};
     for (int r = 0; r < kGemvRows; ++r) {
       const int64_t row = n + r < n1 ? n + r : n1 - 1;  // spare rows repeat the last one
       rows[r] = w.data + row * w.row_bytes;
+      if constexpr (kScaled) scale_rows[r] = w.scales + block_row(w, row) * w.scale_row;
+      if constexpr (C == Code::int4_asymmetric) {
+        zero_rows[r] = w.zeros + block_row(w, row) * w.zero_row;
+      }
     }
+    const auto* xs = static_cast<const unsigned char*>(x);
     for (int64_t chunk0 = 0; chunk0 < chunks; chunk0 += kBlock) {
       const int64_t count = chunks - chunk0 < kBlock ? chunks - chunk0 : kBlock;
-      for (int r = 0; r < kGemvRows; ++r) {
-        const int64_t row = n + r < n1 ? n + r : n1 - 1;
-        if constexpr (kScaled) scale_lanes(w, row, chunk0, count, scales[r]);
-        if constexpr (C == Code::int4_asymmetric) zero_lanes(w, row, chunk0, count, zeros[r]);
-      }
+      const int64_t whole = (chunk0 + count) * kChunk <= w.k ? count : count - 1;
       f32v acc[kGemvRows] = {};
-      for (int64_t c = 0; c < count; ++c) {
-        const auto* xs = static_cast<const unsigned char*>(x) +
-                         (chunk0 + c) * (A::kSteps * static_cast<int64_t>(sizeof(Vector)));
+      for (int r = 0; r < kGemvRows; ++r) {
+        if constexpr (kScaled) scale_lanes(w, groups, scale_rows[r], chunk0, count, scales[r]);
+        if constexpr (C == Code::int4_asymmetric) {
+          zero_lanes(w, groups, zero_rows[r], chunk0, count, zeros[r]);
+        }
+      }
+      for (int64_t c = 0; c < whole; ++c, xs += kXBytes) {
 #pragma GCC unroll 4
         for (int r = 0; r < kGemvRows; ++r) {
-          Vector ws[A::kSteps];
-          A::template expand<C>(chunk_codes<C>(rows[r], chunk0 + c, w.k, copy[r]),
-                                zeros[r] + c * kLanes, ws);
-          f32v part = kScaled ? f32v{} : acc[r];
-#pragma GCC unroll 8
-          for (int j = 0; j < A::kSteps; ++j) {
-            part = A::multiply_add(ws[j], load_raw<Vector>(xs + j * sizeof(Vector)), part);
-          }
-          acc[r] = kScaled ? fma(part, load_raw<f32v>(scales[r] + c * kLanes), acc[r]) : part;
+          acc[r] = add_chunk<A, C, kScaled>(rows[r] + c * kCodeBytes, zeros[r] + c * kLanes,
+                                            scales[r] + c * kLanes, xs, acc[r]);
         }
       }
       for (int r = 0; r < kGemvRows; ++r) {
-        const float sum = reduce_add(acc[r]);
-        total[r] = chunk0 == 0 ? sum : total[r] + sum;
+        if (whole < count) {
+          acc[r] = add_chunk<A, C, kScaled>(
+              partial_codes<C>(rows[r] + whole * kCodeBytes, w.k % kChunk, copy),
+              zeros[r] + whole * kLanes, scales[r] + whole * kLanes, xs, acc[r]);
+        }
+        rows[r] += count * kCodeBytes;
       }
+      add_four(acc, total, chunk0 == 0);
     }
     for (int r = 0; r < kGemvRows && n + r < n1; ++r) sums[n + r - n0] = total[r];
   }
@@ -206,30 +250,44 @@ void expand_rows(const Weights& w, int64_t n0, int64_t rows, int64_t block, void
                  float* scales) {
   typedef typename A::Vector Vector;
   constexpr int kBlock = A::kBlockChunks;
+  constexpr int64_t kCodeBytes = kChunk * kBits<C> / 8;
+  constexpr int64_t kStep = kTileColumns * sizeof(Vector);
   const int64_t chunk0 = block * kBlock;
   const int64_t left = product::ceil_div(w.k, kChunk) - chunk0;
   const int64_t count = left < kBlock ? left : kBlock;
-  alignas(64) uint8_t copy[kChunk * kBits<C> / 8];
-  alignas(64) float row_scales[kBlock * kLanes];
-  alignas(64) int32_t zeros[kBlock * kLanes];
+  const int64_t whole = (chunk0 + count) * kChunk <= w.k ? count : count - 1;
+  const bool scaled = scaled_in_row(w);
+  const Groups groups = groups_of(w);
+  alignas(64) uint8_t copy[kCodeBytes];
+  alignas(64) float row_scales[kBlock * kLanes] = {};
+  alignas(64) int32_t zeros[kBlock * kLanes] = {};
   auto* out = static_cast<unsigned char*>(strip);
-  constexpr int64_t kStep = kTileColumns * sizeof(Vector);
   for (int64_t r = 0; r < kTileColumns; ++r, out += sizeof(Vector), scales += kLanes) {
-    const bool scaled = scaled_in_row(w);
-    if (r < rows && scaled) scale_lanes(w, n0 + r, chunk0, count, row_scales);
-    if (C == Code::int4_asymmetric && r < rows) zero_lanes(w, n0 + r, chunk0, count, zeros);
-    const uint8_t* row = w.data + (n0 + (r < rows ? r : 0)) * w.row_bytes;
-    for (int64_t c = 0; c < count; ++c) {
-      Vector ws[A::kSteps] = {};
-      if (r < rows) {
-        A::template expand<C>(chunk_codes<C>(row, chunk0 + c, w.k, copy), zeros + c * kLanes, ws);
+    if (r >= rows) {  // absent rows are 0
+      for (int64_t i = 0; i < count * A::kSteps; ++i) store_raw(out + i * kStep, Vector{});
+      for (int64_t c = 0; scaled && c < count; ++c) {
+        store_raw(scales + c * kTileColumns * kLanes, f32v{});
       }
+      continue;
+    }
+    const uint8_t* codes = w.data + (n0 + r) * w.row_bytes + chunk0 * kCodeBytes;
+    if (scaled) {
+      const int64_t row = block_row(w, n0 + r);
+      scale_lanes(w, groups, w.scales + row * w.scale_row, chunk0, count, row_scales);
+      if constexpr (C == Code::int4_asymmetric) {
+        zero_lanes(w, groups, w.zeros + row * w.zero_row, chunk0, count, zeros);
+      }
+      for (int64_t c = 0; c < count; ++c) {
+        store_raw(scales + c * kTileColumns * kLanes, load_raw<f32v>(row_scales + c * kLanes));
+      }
+    }
+    for (int64_t c = 0; c < count; ++c) {
+      Vector ws[A::kSteps];
+      const uint8_t* p = codes + c * kCodeBytes;
+      A::template expand<C>(c < whole ? p : partial_codes<C>(p, w.k % kChunk, copy),
+                            zeros + c * kLanes, ws);
 #pragma GCC unroll 8
       for (int j = 0; j < A::kSteps; ++j) store_raw(out + (c * A::kSteps + j) * kStep, ws[j]);
-      if (scaled) {
-        store_raw(scales + c * kTileColumns * kLanes,
-                  r < rows ? load_raw<f32v>(row_scales + c * kLanes) : f32v{});
-      }
     }
   }
 }
