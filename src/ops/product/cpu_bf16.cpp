@@ -19,28 +19,6 @@ namespace {
 
 using product::Kernels;
 
-struct WordTable {
-  alignas(64) uint16_t words[32];
-};
-constexpr WordTable word_table(Code code) {
-  constexpr float kE2m1[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
-  WordTable t{};
-  for (int i = 0; i < 32; ++i) {
-    float x = 0;
-    if (code == Code::e2m1) {
-      x = (i & 8) != 0 ? -kE2m1[i & 7] : kE2m1[i & 7];
-    } else if (code == Code::int4) {
-      x = static_cast<float>((i & 15) - 8);
-    } else {
-      x = static_cast<float>(i - 15);  // index: code + 15 - zero point
-    }
-    t.words[i] = bf16_bits(x);
-  }
-  return t;
-}
-template <Code C>
-constexpr WordTable kWordTable = word_table(C);
-
 struct Bf16 {
   typedef words Vector;
   static constexpr int kSteps = 4;
@@ -56,25 +34,8 @@ struct Bf16 {
   HALFTONE_INLINE static void expand(const uint8_t* p, const int32_t* zeros, words out[4]) {
     if constexpr (C == Code::bf16) {
       for (int j = 0; j < 4; ++j) out[j] = load_raw<words>(p + 64 * j);
-    } else if constexpr (kBits<C> == 8) {
-      expand_bytes<C>(p, out);
     } else {
-      const __m512i raw = load_raw<__m512i>(p);
-      const __m512i table = load_raw<__m512i>(kWordTable<C>.words);
-      __m512i shift = _mm512_setzero_si512();
-      if constexpr (C == Code::int4_asymmetric) {
-        const __m512i zero = load_raw<__m512i>(zeros);
-        shift = _mm512_sub_epi16(_mm512_set1_epi16(15),
-                                 _mm512_or_si512(zero, _mm512_slli_epi32(zero, 16)));
-      }
-#pragma GCC unroll 4
-      for (int j = 0; j < 4; ++j) {
-        __m512i index = _mm512_srli_epi16(raw, static_cast<unsigned>(4 * j));
-        if constexpr (C == Code::int4_asymmetric) {
-          index = _mm512_add_epi16(_mm512_and_si512(index, _mm512_set1_epi16(15)), shift);
-        }
-        out[j] = bits_as<words>(_mm512_permutexvar_epi16(index, table));
-      }
+      expand_words<C>(p, zeros, out);
     }
   }
 };

@@ -4,7 +4,7 @@
 #include "simd/vec.h"
 
 #if defined(__AVX512VBMI__)
-#include "ops/product/bytes_vbmi.h"
+#include "ops/product/expand_vbmi.h"
 #endif
 
 namespace halftone::HALFTONE_LEVEL {
@@ -109,10 +109,10 @@ HALFTONE_INLINE void expand_chunk(const uint8_t* p, const int32_t* zeros, f32v o
   } else if constexpr (C == Code::bf16) {
     for (int j = 0; j < 8; ++j) out[j] = load<Format::bf16>(p, j * kLanes);
 #if defined(__AVX512VBMI__)
-  } else if constexpr (kBits<C> == 8) {
+  } else if constexpr (kBits<C> <= 8) {
     // A dword of bf16 pairs is the two floats whose upper halves it holds.
     words pairs[4];
-    expand_bytes<C>(p, pairs);
+    expand_words<C>(p, zeros, pairs);
 #pragma GCC unroll 4
     for (int j = 0; j < 4; ++j) {
       out[j] = bits_as<f32v>(bits_as<u32v>(pairs[j]) << 16);

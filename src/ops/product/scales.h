@@ -76,6 +76,7 @@ HALFTONE_INLINE Groups groups_of(const Weights& w) {
   g.count = product::ceil_div(w.k, w.group);
   if (w.group % kChunk == 0) {
     g.chunks_per_group = w.group / kChunk;
+    if (g.chunks_per_group == 1) g.per_chunk = 1;
   } else if (kChunk % w.group == 0 && w.group >= 8) {
     g.per_chunk = kChunk / w.group;
   }
@@ -116,7 +117,6 @@ HALFTONE_INLINE void spread_lanes(const Groups& groups, int64_t chunk0, int64_t 
                                   const Sixteen& sixteen) {
   const int64_t first = chunk0 * groups.per_chunk;
   const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  // per_chunk is 2, 4, 8 or 16.
   __m512i pick = _mm512_srli_epi32(
       lane, static_cast<unsigned>(__builtin_ctzll(static_cast<uint64_t>(16 / groups.per_chunk))));
   const __m512i step = _mm512_set1_epi32(static_cast<int>(groups.per_chunk));

@@ -196,9 +196,15 @@ void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const void* x, float* s
   constexpr int64_t kXBytes = A::kSteps * static_cast<int64_t>(sizeof(typename A::Vector));
   const int64_t chunks = product::ceil_div(w.k, kChunk);
   const Groups groups = groups_of(w);
-  alignas(64) float scales[kGemvRows][kBlock * kLanes];
-  alignas(64) int32_t zeros[kGemvRows][kBlock * kLanes];
+  // Scales are spread for several blocks at once.
+  constexpr int64_t kSpan = product::kMaxBlockChunks;
+  static_assert(kSpan % kBlock == 0);
+  alignas(64) float scales[kGemvRows][kSpan * kLanes];
+  alignas(64) int32_t zeros[kGemvRows][kSpan * kLanes];
   alignas(64) uint8_t copy[kCodeBytes];
+  // Rows are too short for the hardware's prefetcher to run ahead in: the next ones are asked for,
+  // into the second level.
+  const int64_t ahead = kGemvRows * w.row_bytes;
   for (int64_t n = n0; n < n1; n += kGemvRows) {
     const uint8_t* rows[kGemvRows];
     const uint8_t* scale_rows[kGemvRows];
@@ -207,36 +213,46 @@ void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const void* x, float* s
     for (int r = 0; r < kGemvRows; ++r) {
       const int64_t row = n + r < n1 ? n + r : n1 - 1;  // spare rows repeat the last one
       rows[r] = w.data + row * w.row_bytes;
-      if constexpr (kScaled) scale_rows[r] = w.scales + block_row(w, row) * w.scale_row;
+      if constexpr (kScaled) {
+        scale_rows[r] = w.scales + block_row(w, row) * w.scale_row;
+        const uint8_t* next = scale_rows[r] + kGemvRows * w.scale_row;
+        for (int64_t i = 0; w.block_rows == 1 && i < w.scale_row; i += 64) {
+          __builtin_prefetch(next + i, 0, 2);
+        }
+      }
       if constexpr (C == Code::int4_asymmetric) {
         zero_rows[r] = w.zeros + block_row(w, row) * w.zero_row;
       }
     }
     const auto* xs = static_cast<const unsigned char*>(x);
-    for (int64_t chunk0 = 0; chunk0 < chunks; chunk0 += kBlock) {
+    for (int64_t chunk0 = 0, c = kSpan; chunk0 < chunks; chunk0 += kBlock) {
+      if (c == kSpan) {
+        c = 0;
+        const int64_t span = chunks - chunk0 < kSpan ? chunks - chunk0 : kSpan;
+        for (int r = 0; r < kGemvRows; ++r) {
+          if constexpr (kScaled) scale_lanes(w, groups, scale_rows[r], chunk0, span, scales[r]);
+          if constexpr (C == Code::int4_asymmetric) {
+            zero_lanes(w, groups, zero_rows[r], chunk0, span, zeros[r]);
+          }
+        }
+      }
       const int64_t count = chunks - chunk0 < kBlock ? chunks - chunk0 : kBlock;
       const int64_t whole = (chunk0 + count) * kChunk <= w.k ? count : count - 1;
       f32v acc[kGemvRows] = {};
-      for (int r = 0; r < kGemvRows; ++r) {
-        if constexpr (kScaled) scale_lanes(w, groups, scale_rows[r], chunk0, count, scales[r]);
-        if constexpr (C == Code::int4_asymmetric) {
-          zero_lanes(w, groups, zero_rows[r], chunk0, count, zeros[r]);
-        }
-      }
-      for (int64_t c = 0; c < whole; ++c, xs += kXBytes) {
+      for (const int64_t end = c + whole; c < end; ++c, xs += kXBytes) {
 #pragma GCC unroll 4
         for (int r = 0; r < kGemvRows; ++r) {
-          acc[r] = add_chunk<A, C, kScaled>(rows[r] + c * kCodeBytes, zeros[r] + c * kLanes,
-                                            scales[r] + c * kLanes, xs, acc[r]);
+          for (int64_t i = 0; i < kCodeBytes; i += 64)
+            __builtin_prefetch(rows[r] + ahead + i, 0, 2);
+          acc[r] = add_chunk<A, C, kScaled>(rows[r], zeros[r] + c * kLanes, scales[r] + c * kLanes,
+                                            xs, acc[r]);
+          rows[r] += kCodeBytes;
         }
       }
-      for (int r = 0; r < kGemvRows; ++r) {
-        if (whole < count) {
-          acc[r] = add_chunk<A, C, kScaled>(
-              partial_codes<C>(rows[r] + whole * kCodeBytes, w.k % kChunk, copy),
-              zeros[r] + whole * kLanes, scales[r] + whole * kLanes, xs, acc[r]);
-        }
-        rows[r] += count * kCodeBytes;
+      for (int r = 0; r < kGemvRows && whole < count; ++r) {
+        acc[r] =
+            add_chunk<A, C, kScaled>(partial_codes<C>(rows[r], w.k % kChunk, copy),
+                                     zeros[r] + c * kLanes, scales[r] + c * kLanes, xs, acc[r]);
       }
       add_four(acc, total, chunk0 == 0);
     }

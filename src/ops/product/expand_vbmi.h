@@ -1,4 +1,4 @@
-// Codes of 8 bits to bf16 by table, for levels with VPERMI2B (128 bytes looked up at once).
+// Codes of 8 and 4 bits to bf16 by table, for levels with VPERMI2B (128 bytes looked up at once).
 // Included by level sources.
 #pragma once
 #include "ops/product/product.h"
@@ -67,6 +67,28 @@ constexpr Arrangement arrangement() {
 }
 constexpr Arrangement kArrangement = arrangement();
 
+struct WordTable {
+  alignas(64) uint16_t words[32];
+};
+constexpr WordTable word_table(Code code) {
+  constexpr float kE2m1[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+  WordTable t{};
+  for (int i = 0; i < 32; ++i) {
+    float x = 0;
+    if (code == Code::e2m1) {
+      x = (i & 8) != 0 ? -kE2m1[i & 7] : kE2m1[i & 7];
+    } else if (code == Code::int4) {
+      x = static_cast<float>((i & 15) - 8);
+    } else {
+      x = static_cast<float>(i - 15);  // index: code + 15 - zero point
+    }
+    t.words[i] = bf16_bits(x);
+  }
+  return t;
+}
+template <Code C>
+constexpr WordTable kWordTable = word_table(C);
+
 }  // namespace
 
 // Word w of vector j is element 4w + j of a chunk of 128.
@@ -92,6 +114,36 @@ HALFTONE_INLINE void expand_bytes(const uint8_t* p, words out[4]) {
     }
     out[2 * pair] = bits_as<words>(_mm512_unpacklo_epi8(low, high));
     out[2 * pair + 1] = bits_as<words>(_mm512_unpackhi_epi8(low, high));
+  }
+}
+
+template <Code C>
+HALFTONE_INLINE void expand_nibbles(const uint8_t* p, const int32_t* zeros, words out[4]) {
+  const __m512i raw = load_raw<__m512i>(p);
+  const __m512i table = load_raw<__m512i>(kWordTable<C>.words);
+  __m512i shift = _mm512_setzero_si512();
+  if constexpr (C == Code::int4_asymmetric) {
+    const __m512i zero = load_raw<__m512i>(zeros);
+    shift =
+        _mm512_sub_epi16(_mm512_set1_epi16(15), _mm512_or_si512(zero, _mm512_slli_epi32(zero, 16)));
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    // The table repeats after 16 entries, so that the bit beyond the nibble is harmless.
+    __m512i index = _mm512_srli_epi16(raw, static_cast<unsigned>(4 * j));
+    if constexpr (C == Code::int4_asymmetric) {
+      index = _mm512_add_epi16(_mm512_and_si512(index, _mm512_set1_epi16(15)), shift);
+    }
+    out[j] = bits_as<words>(_mm512_permutexvar_epi16(index, table));
+  }
+}
+
+template <Code C>
+HALFTONE_INLINE void expand_words(const uint8_t* p, const int32_t* zeros, words out[4]) {
+  if constexpr (C == Code::e4m3 || C == Code::e5m2 || C == Code::int8) {
+    expand_bytes<C>(p, out);
+  } else {
+    expand_nibbles<C>(p, zeros, out);
   }
 }
 
