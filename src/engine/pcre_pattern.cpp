@@ -21,9 +21,10 @@ struct Free {
 template <class T>
 using Owned = std::unique_ptr<T, Free>;
 
-// A pattern from a file must not hang: backtracking steps of one match, far more than any pattern
-// in use needs, and the memory of its stack.
-constexpr uint32_t kMatchLimit = 1'000'000;
+// A pattern from a file must not hang. A match may backtrack kSteps times, which is far more than
+// known patterns need; those that need more, in strange texts, share a budget.
+constexpr uint32_t kSteps = 10'000;
+constexpr uint64_t kBudget = 100'000'000;
 constexpr uint32_t kHeapLimitKiB = 64 * 1024;
 constexpr size_t kLongestPattern = 64 * 1024;
 
@@ -42,9 +43,9 @@ class PcrePattern : public Pattern {
     }
     int error = 0;
     PCRE2_SIZE offset = 0;
-    // Text that is not UTF-8 matches nothing and is cut out as a piece of its own.
-    const uint32_t options =
-        PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C;
+    // Anchored: the search goes from character to character here, so that the limit is one of the
+    // whole and not of each place at which a match may begin.
+    const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED | PCRE2_NEVER_BACKSLASH_C;
     code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(regex.data()), regex.size(), options,
                               &error, &offset, nullptr));
     if (!code_) {
@@ -52,43 +53,82 @@ class PcrePattern : public Pattern {
            " at byte ", offset);
     }
     pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // slower without, never wrong
-    limits_.reset(pcre2_match_context_create(nullptr));
-    if (!limits_) fail(ErrorCode::out_of_memory, where, ": no memory for the pattern");
-    pcre2_set_match_limit(limits_.get(), kMatchLimit);
-    pcre2_set_heap_limit(limits_.get(), kHeapLimitKiB);
   }
 
+  // Bytes that are not UTF-8 match nothing; the text between them is matched.
   std::vector<Match> matches(std::string_view text) const override {
-    std::vector<Match> result;
-    const Owned<pcre2_match_data> data(pcre2_match_data_create_from_pattern(code_.get(), nullptr));
-    if (!data) fail(ErrorCode::out_of_memory, where_, ": no memory for a match");
-    size_t at = 0, reached = 0;
-    while (at < text.size()) {
-      const int count = pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()),
-                                    text.size(), at, 0, data.get(), limits_.get());
-      if (count == PCRE2_ERROR_NOMATCH) break;
-      if (count < 0) {
-        fail(ErrorCode::malformed_file, where_, " is ", quote(regex_),
-             ": matching it was given up (", pcre_message(count), ")");
-      }
-      const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(data.get());
-      const size_t begin = ends[0], end = ends[1];
-      if (begin >= reached && end > begin) {
-        result.push_back({begin, end});
-        at = reached = end;
-      } else {  // empty: the next character
-        const size_t from = std::max(at, std::min(end, text.size()));
-        if (from >= text.size()) break;
-        at = from + static_cast<size_t>(decode_utf8(text, from).length);
-      }
+    Search search{
+        Owned<pcre2_match_data>(pcre2_match_data_create_from_pattern(code_.get(), nullptr)),
+        Owned<pcre2_match_context>(pcre2_match_context_create(nullptr)), kBudget};
+    if (!search.data || !search.limits) {
+      fail(ErrorCode::out_of_memory, where_, ": no memory for a match");
     }
+    pcre2_set_heap_limit(search.limits.get(), kHeapLimitKiB);
+    pcre2_set_match_limit(search.limits.get(), kSteps);
+    std::vector<Match> result;
+    size_t begin = 0;  // of the valid stretch that ends at `at`
+    for (size_t at = 0; at < text.size();) {
+      const Utf8Step step = decode_utf8(text, at);
+      if (step.codepoint < 0) {
+        match_valid(text.substr(begin, at - begin), begin, search, result);
+        begin = at + static_cast<size_t>(step.length);
+      }
+      at += static_cast<size_t>(step.length);
+    }
+    match_valid(text.substr(begin), begin, search, result);
     return result;
   }
 
  private:
+  struct Search {
+    Owned<pcre2_match_data> data;
+    Owned<pcre2_match_context> limits;
+    uint64_t budget;
+  };
+
+  void match_valid(std::string_view text, size_t offset, Search& search,
+                   std::vector<Match>& result) const {
+    for (size_t at = 0; at < text.size();) {
+      const size_t end = match_at(text, at, search);
+      if (end > at) {
+        result.push_back({offset + at, offset + end});
+        at = end;
+      } else {
+        at += static_cast<size_t>(decode_utf8(text, at).length);
+      }
+    }
+  }
+
+  // The end of the match at `at`, or `at`.
+  size_t match_at(std::string_view text, size_t at, Search& search) const {
+    uint64_t steps = kSteps;
+    for (uint32_t options = PCRE2_NO_UTF_CHECK;;) {
+      if (steps > kSteps) pcre2_set_match_limit(search.limits.get(), static_cast<uint32_t>(steps));
+      const int count =
+          pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
+                      options, search.data.get(), search.limits.get());
+      if (steps > kSteps) pcre2_set_match_limit(search.limits.get(), kSteps);
+      if (count >= 0) {
+        const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(search.data.get());
+        // \K in a look-ahead can move the begin.
+        return ends[0] == at && ends[1] <= text.size() ? ends[1] : at;
+      }
+      if (count == PCRE2_ERROR_NOMATCH) return at;
+      if (count == PCRE2_ERROR_JIT_STACKLIMIT) {  // the interpreter's stack is on the heap
+        options |= PCRE2_NO_JIT;
+        continue;
+      }
+      if (count != PCRE2_ERROR_MATCHLIMIT || steps > search.budget) {
+        fail(ErrorCode::malformed_file, where_, " is ", quote(regex_),
+             ": matching it was given up (", pcre_message(count), ")");
+      }
+      search.budget -= steps;
+      steps *= 10;
+    }
+  }
+
   std::string regex_, where_;
   Owned<pcre2_code> code_;
-  Owned<pcre2_match_context> limits_;
 };
 
 }  // namespace

@@ -19,8 +19,9 @@ class Pattern {
 };
 
 // A regular expression of a tokenizer: the well-known ones (GPT-2, Llama 3, Qwen) by a scanner that
-// takes time linear in the text, others by PCRE2 with limits on its backtracking. `where` names the
-// file and field in errors.
+// takes time linear in the text, others by PCRE2 with limits on its backtracking (which counts the
+// obsolete U+180E as white space, as Unicode did before 6.3). `where` names the file and field in
+// errors.
 std::unique_ptr<Pattern> make_pattern(const std::string& regex, const std::string& where);
 // The same, always by PCRE2: for tests of the scanners.
 std::unique_ptr<Pattern> make_pcre_pattern(const std::string& regex, const std::string& where);

@@ -111,6 +111,11 @@ TEST(Splitter, BacktrackingIsLimited) {
                      {"file: pattern", "(a+)+$", "given up"});
   test::expect_error([] { make_pattern("(a", "file: pattern"); },
                      {"file: pattern", "(a", "byte 2"});
+  // Long words need many steps and are still cut right; so does a group that needs a deep stack.
+  for (const char* regex : {R"([\p{Lu}\p{Lo}]*[\p{Ll}\p{Lo}]+|\p{Lu}+)", "(?:(A)|(b))+"}) {
+    const auto long_words = make_pattern(regex, "test");
+    EXPECT_EQ(long_words->matches(std::string(100'000, 'A')).size(), 1u) << regex;
+  }
   EXPECT_TRUE(make_pattern("x*", "test")->matches("yyy").empty());  // empty matches cut nothing
 }
 
