@@ -76,7 +76,13 @@ std::shared_ptr<const Model> load_model(const ModelOptions& options, const std::
   load.threads = static_cast<int>(options.threads.value_or(0));
   Progress bar(weights.empty() ? "loading" : "loading as " + weights, progress);
   load.progress = bar.callback();
-  return Model::load(options.model, load);
+  try {
+    return Model::load(options.model, load);
+  } catch (const Error& error) {
+    // A file that MODEL should hold and does not: the wrong path, not a failing disk.
+    if (error.code() == ErrorCode::io) wrong_input(error.what());
+    throw;
+  }
 }
 
 SessionOptions session_options(const ModelOptions& options) {

@@ -1,0 +1,226 @@
+// The command at work: streams, JSON, exit codes, interruption, terminals.
+#include <gtest/gtest.h>
+#include <pty.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "apps/run_command.h"
+
+namespace halftone {
+namespace {
+
+using nlohmann::json;
+using test::CommandCall;
+using test::CommandResult;
+using test::run_command;
+
+const std::string kBard = test::source("examples/models/bard");
+const std::string kText = test::source("examples/models/heldout.txt");
+constexpr int kInterrupted = 130;
+
+class WithModel : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (access(kBard.c_str(), R_OK) != 0) GTEST_SKIP() << kBard << " is absent";
+  }
+};
+
+TEST(Command, HelpIsFastAndComplete) {
+  double best = 1;
+  CommandResult r;
+  for (int i = 0; i < 5; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    r = run_command({"--help"});
+    best = std::min(
+        best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  EXPECT_EQ(r.exit_code, 0);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  EXPECT_LT(best, 1.0);
+#else
+  EXPECT_LT(best, 0.030);
+#endif
+  EXPECT_EQ(run_command({"help"}).out, r.out);
+  for (const char* name :
+       {"generate", "quantize", "perplexity", "demo", "check", "bench", "info"}) {
+    EXPECT_NE(r.out.find(name), std::string::npos);
+    const CommandResult help = run_command({"help", name});
+    EXPECT_EQ(help.exit_code, 0);
+    EXPECT_NE(help.out.find(std::string("examples\n  ")), std::string::npos) << name;
+    EXPECT_EQ(help.out, run_command({name, "--help"}).out);
+  }
+  EXPECT_TRUE(run_command({"--version"}).out.starts_with("halftone "));
+}
+
+TEST_F(WithModel, JsonAndStreamAgree) {
+  const std::vector<std::string> call = {
+      "generate", kBard, "--prompt", "ROMEO:", "-n", "24", "--seed", "7"};
+  const CommandResult streamed = run_command(call);
+  EXPECT_EQ(streamed.exit_code, 0);
+  EXPECT_NE(streamed.err.find("tok/s"), std::string::npos);
+  EXPECT_NE(streamed.err.find("memory"), std::string::npos);
+  auto with_json = call;
+  with_json.emplace_back("--json");
+  const CommandResult r = run_command(with_json);
+  EXPECT_EQ(r.exit_code, 0);
+  const json object = json::parse(r.out);
+  EXPECT_EQ(object.at("text").get<std::string>() + "\n", streamed.out);
+  EXPECT_EQ(object.at("generated_tokens"), object.at("tokens").size());
+  EXPECT_EQ(object.at("finish"), "length");
+  EXPECT_GT(object.at("tokens_per_second").get<double>(), 0);
+  EXPECT_GT(object.at("weight_bytes").get<int64_t>(), 1000000);
+  EXPECT_EQ(object.at("sampling").at("seed"), 7);
+  EXPECT_FLOAT_EQ(object.at("sampling").at("temperature").get<float>(), 0.8f);  // the model's own
+  EXPECT_EQ(object.at("sampling").at("top_k"), 40);
+  auto quiet = call;
+  quiet.emplace_back("--quiet");
+  const CommandResult silent = run_command(quiet);
+  EXPECT_EQ(silent.out, streamed.out);
+  EXPECT_EQ(silent.err, "");
+}
+
+TEST_F(WithModel, OptionsOverrideTheModelsDefaults) {
+  const auto text = [](std::vector<std::string> extra, const char* tokens = "16") {
+    std::vector<std::string> call = {"generate", kBard, "-n", tokens, "--quiet"};
+    call.insert(call.end(), extra.begin(), extra.end());
+    const CommandResult r = run_command(call);
+    EXPECT_EQ(r.exit_code, 0) << r.err;
+    return r.out;
+  };
+  const std::string greedy = text({"--prompt", "JULIET:", "--temperature", "0"});
+  EXPECT_EQ(greedy, text({"--prompt", "JULIET:", "--top-k", "1", "--seed", "5"}));
+  EXPECT_EQ(greedy, text({"--prompt", "JULIET:", "--temperature", "0", "--threads", "1"}));
+  EXPECT_NE(greedy, text({"--prompt", "JULIET:", "--seed", "5"}));
+  EXPECT_EQ(text({"--prompt", "JULIET:"}, "0"), "\n");
+}
+
+TEST_F(WithModel, PromptFromAFileAndStandardInput) {
+  const CommandResult direct =
+      run_command({"generate", kBard, "--prompt", "KING:", "-n", "8", "--quiet"});
+  const CommandResult piped = run_command(CommandCall{
+      {"generate", kBard, "--prompt-file", "-", "-n", "8", "--quiet"}, {}, "KING:", 0, false});
+  EXPECT_EQ(direct.out, piped.out);
+  EXPECT_EQ(piped.exit_code, 0);
+}
+
+TEST_F(WithModel, StopTextsEndTheOutput) {
+  const std::vector<std::string> call = {"generate", kBard,           "--prompt", "ROMEO:", "-n",
+                                         "60",       "--temperature", "0",        "--json"};
+  const json whole = json::parse(run_command(call).out);
+  const std::string text = whole.at("text");
+  ASSERT_GT(text.size(), 12u);
+  const std::string stop = text.substr(8, 3);
+  auto stopping = call;
+  stopping.insert(stopping.end(), {"--stop", "never to be seen", "--stop", stop});
+  const json cut = json::parse(run_command(stopping).out);
+  EXPECT_EQ(cut.at("text"), text.substr(0, text.find(stop)));
+  EXPECT_EQ(cut.at("finish"), "stop");
+}
+
+TEST_F(WithModel, CtrlCEndsGenerationWithItsTextSoFar) {
+  const CommandResult r = run_command(
+      CommandCall{{"generate", kBard, "--prompt", "ROMEO:", "-n", "400", "--ignore-eos"},
+                  {},
+                  "",
+                  SIGINT,
+                  false});
+  EXPECT_EQ(r.exit_code, kInterrupted) << r.err;
+  EXPECT_TRUE(r.out.ends_with("\n"));
+  EXPECT_NE(r.err.find("tok/s"), std::string::npos);  // the figures still come
+}
+
+TEST(Command, CtrlCEndsOtherCommandsAtOnce) {
+  const auto start = std::chrono::steady_clock::now();
+  const CommandResult r = run_command(CommandCall{{"bench", "ops"}, {}, "", SIGINT, true});
+  EXPECT_EQ(r.exit_code, kInterrupted);
+  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), 5.0);
+}
+
+TEST_F(WithModel, PerplexityOfTheExactModelAndOfFourBits) {
+  const auto score = [](std::vector<std::string> extra) {
+    std::vector<std::string> call = {"perplexity", kBard, kText, "--json"};
+    call.insert(call.end(), extra.begin(), extra.end());
+    const CommandResult r = run_command(call);
+    EXPECT_EQ(r.exit_code, 0) << r.err;
+    return json::parse(r.out);
+  };
+  const json exact = score({"--weights", "f32", "--kv", "f32"});
+  EXPECT_LT(exact.at("kl").get<double>(), 1e-9);
+  EXPECT_NEAR(exact.at("perplexity").get<double>(), 30.8, 0.5);  // as its card says
+  const json rough = score({"--weights", "nvfp4", "--window", "128"});
+  EXPECT_GT(rough.at("kl").get<double>(), 1e-3);
+  EXPECT_LT(rough.at("kl").get<double>(), 0.1);
+  EXPECT_LT(rough.at("weight_bytes").get<int64_t>(), exact.at("weight_bytes").get<int64_t>() / 3);
+  EXPECT_FALSE(score({"--against", "none"}).contains("kl"));
+}
+
+TEST_F(WithModel, QuantizedCheckpointsLoadAgain) {
+  const std::string folder = testing::TempDir() + "halftone_quantize_" + std::to_string(getpid());
+  for (const char* format : {"fp8", "nvfp4"}) {
+    const std::string out = folder + "_" + format;
+    ASSERT_EQ(run_command({"quantize", kBard, out, "--format", format}).exit_code, 0);
+    const CommandResult r =
+        run_command({"generate", out, "--prompt", "ROMEO:", "-n", "8", "--json"});
+    EXPECT_EQ(r.exit_code, 0) << r.err;
+    EXPECT_LT(json::parse(r.out).at("weight_bytes").get<int64_t>(), 2500000);
+    std::filesystem::remove_all(out);
+  }
+}
+
+TEST(Command, InfoCheckAndBenchSpeakJson) {
+  const json info = json::parse(run_command({"info", "--json"}).out);
+  EXPECT_GE(info.at("machine").at("threads").get<int>(), 1);
+  EXPECT_GT(info.at("kernels").size(), 10u);
+  EXPECT_FALSE(info.at("kernels")[0].at("considered").empty());
+  const json low = json::parse(
+      run_command(CommandCall{{"info", "--json"}, {"HALFTONE_CPU=baseline"}, "", 0, false}).out);
+  EXPECT_EQ(low.at("machine").at("cpu_level"), "baseline");
+  EXPECT_NE(low.at("kernels"), info.at("kernels"));
+  EXPECT_TRUE(run_command({"info", "--matrix"}).out.starts_with("| operation | formats | cpu |"));
+
+  const json check = json::parse(run_command({"check", "matmul", "--mode", "nvfp4", "--json"}).out);
+  ASSERT_EQ(check.at("rows").size(), 2u);
+  EXPECT_GT(check.at("rows")[0].at("format").at("cosine").get<double>(), 0.99);
+  EXPECT_LT(check.at("rows")[0].at("kernel").at("relative_l2").get<double>(), 1e-5);
+  const json attention = json::parse(run_command({"check", "attention", "--mode", "nvfp4+bf16",
+                                                  "--keys", "64", "--queries", "8", "--json"})
+                                         .out);
+  EXPECT_EQ(attention.at("rows").size(), 2u);
+
+  const json bench = json::parse(run_command({"bench", "ops", "--quick", "--json"}).out);
+  EXPECT_EQ(bench.at("benchmark"), "ops");
+  EXPECT_GT(bench.at("rows")[0].at("fraction_of_roof").get<double>(), 0);
+  EXPECT_TRUE(bench.at("machine").contains("commit"));
+}
+
+// Standard output of a call whose terminal is a pseudo-terminal.
+std::string on_terminal(const char* no_color) {
+  int terminal = -1;
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (child == 0) {
+    setenv("TERM", "xterm", 1);
+    no_color != nullptr ? setenv("NO_COLOR", no_color, 1) : unsetenv("NO_COLOR");
+    execl(HALFTONE_COMMAND, HALFTONE_COMMAND, "--help", nullptr);
+    _exit(127);
+  }
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n; (n = read(terminal, buffer, sizeof buffer)) > 0;)
+    text.append(buffer, static_cast<size_t>(n));
+  close(terminal);
+  waitpid(child, nullptr, 0);
+  return text;
+}
+
+TEST(Command, ColoursOnlyOnATerminalThatWantsThem) {
+  EXPECT_EQ(run_command({"--help"}).out.find('\x1b'), std::string::npos);
+  EXPECT_NE(on_terminal(nullptr).find('\x1b'), std::string::npos);
+  EXPECT_EQ(on_terminal("1").find('\x1b'), std::string::npos);
+}
+
+}  // namespace
+}  // namespace halftone
