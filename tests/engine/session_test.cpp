@@ -86,16 +86,30 @@ TEST_P(SessionTest, TruncateForgets) {
   EXPECT_EQ(logits_of(session, std::span(tokens).subspan(20)), first);  // the same bits
 }
 
+// In every kind of weights and cache; 400 keys and 3 threads for 2 KV heads, so that attention
+// splits the keys of one head among threads.
 TEST_P(SessionTest, SameBitsForAnyThreadCount) {
-  const auto model = make_model(random_checkpoint(config()));
-  const std::vector<int32_t> tokens = random_tokens(100, 9);
-  Session one(model, exact_session(1));
-  const std::vector<float> prompt = logits_of(one, tokens);
-  const std::vector<float> step = logits_of(one, random_tokens(1, 3));
-  for (const int threads : {2, 3, 5}) {
-    Session many(model, exact_session(threads));
-    EXPECT_EQ(logits_of(many, tokens), prompt) << threads << " threads";
-    EXPECT_EQ(logits_of(many, random_tokens(1, 3)), step) << threads << " threads";
+  const std::vector<int32_t> tokens = random_tokens(400, 9), next = random_tokens(2, 3);
+  for (const char* weights : {"f32", "bf16", "fp8", "nvfp4", "int4"}) {
+    const auto model = make_model(random_checkpoint(config()), weights);
+    for (const Format kv : {Format::f32, Format::bf16, Format::nvfp4}) {
+      SCOPED_TRACE(std::string(weights) + " with a cache in " + name(kv));
+      const auto run = [&](int threads) {
+        SessionOptions options;
+        options.kv = kv;
+        options.threads = threads;
+        Session session(model, options);
+        std::vector<float> result = logits_of(session, tokens);
+        for (const int32_t token : next) {
+          const std::span<const float> step = session.forward(std::span(&token, 1));
+          result.insert(result.end(), step.begin(), step.end());
+        }
+        return result;
+      };
+      const std::vector<float> one = run(1);
+      EXPECT_EQ(run(2), one);
+      EXPECT_EQ(run(3), one);
+    }
   }
 }
 

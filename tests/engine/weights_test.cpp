@@ -134,6 +134,25 @@ INSTANTIATE_TEST_SUITE_P(Models, SweepTest, ::testing::Values("bard", "bard-moe"
                            return std::string(info.param) == "bard" ? "bard" : "bard_moe";
                          });
 
+// What the cache's format costs: squared rounding errors as above, of a value's last bit for plain
+// formats, so each format costs at least thrice the one before.
+TEST_P(SweepTest, EveryCacheFormat) {
+  const std::string text = heldout().substr(0, 1200);
+  const auto model = load(GetParam(), "f32");
+  Session teacher(model, exact_session());
+  double before = 0;
+  for (const Format kv : {Format::f16, Format::bf16, Format::fp8_e4m3, Format::nvfp4}) {
+    SessionOptions options;
+    options.kv = kv;
+    Session session(model, options);
+    const double kl = score(session, text, 256, &teacher).kl;
+    EXPECT_GT(kl, 3 * before) << name(kv);
+    EXPECT_LT(kl, 0.05) << name(kv);
+    RecordProperty(name(kv), std::to_string(1e6 * kl));
+    before = kl;
+  }
+}
+
 TEST(Weights, PlainFormatsTakeEverything) {
   const MemoryCheckpoint checkpoint = random_checkpoint(test::small_config(), Format::bf16);
   int64_t elements = 0;
