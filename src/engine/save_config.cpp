@@ -1,5 +1,6 @@
 #include "engine/save_config.h"
 
+#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -46,6 +47,15 @@ Json quantization_config(const ModelConfig& config, const QuantizeOptions& optio
           {"modules_to_not_convert", excluded_modules(config)}};
 }
 
+// The double with the fewest digits that rounds to `x`: 1e-05, not 9.999999747378752e-06.
+double shortest(float x) {
+  char text[32];
+  const std::to_chars_result end = std::to_chars(text, text + sizeof text, x);
+  double result = x;
+  std::from_chars(text, end.ptr, result);
+  return result;
+}
+
 // config.json for a checkpoint that had none, such as llama2.c's.
 Json config_of(const ModelConfig& c) {
   Json json = {{"architectures", {c.architecture}},
@@ -59,7 +69,7 @@ Json config_of(const ModelConfig& c) {
                {"head_dim", c.head_dim},
                {"vocab_size", c.vocabulary},
                {"max_position_embeddings", c.max_positions},
-               {"rms_norm_eps", c.rms_eps},
+               {"rms_norm_eps", shortest(c.rms_eps)},
                {"rope_theta", c.rope.theta},
                {"attention_bias", c.attention_bias},
                {"mlp_bias", false},
