@@ -62,16 +62,28 @@ int64_t SafetensorsWriter::total_bytes() const {
   return total;
 }
 
+std::vector<const SafetensorsWriter::Item*> SafetensorsWriter::file_order() const {
+  std::vector<const Item*> order;
+  bool aligned = true;
+  int64_t offset = 0;
+  for (const Item& item : entries_) {
+    const Format format = item.second.format;
+    aligned = aligned && offset % std::max(bits(format) / 8, 1) == 0;
+    offset += packed_bytes(format, element_count(item.second.shape));
+    order.push_back(&item);
+  }
+  // Tensors follow each other without gaps: wide elements first keeps every one aligned.
+  if (!aligned) {
+    std::stable_sort(order.begin(), order.end(), [](const Item* a, const Item* b) {
+      return bits(a->second.format) > bits(b->second.format);
+    });
+  }
+  return order;
+}
+
 void SafetensorsWriter::write(const std::string& path,
                               const std::function<void(double)>& progress) const {
-  // Tensors follow each other without gaps: wide elements first keeps every one aligned.
-  using Item = std::pair<const std::string, Entry>;
-  std::vector<const Item*> order;
-  for (const Item& item : entries_) order.push_back(&item);
-  std::stable_sort(order.begin(), order.end(), [](const Item* a, const Item* b) {
-    return bits(a->second.format) > bits(b->second.format);
-  });
-
+  const std::vector<const Item*> order = file_order();
   std::string header = "{";
   if (!metadata_.empty()) {
     header += "\"__metadata__\":{";

@@ -16,7 +16,8 @@ class SafetensorsWriter {
   // codes of 4 bits are stored as U8 with half the last extent, mxfp8 codes as F8_E4M3.
   void add(const std::string& name, const Tensor& tensor);
   // `produce` is called once, while the file is written, so that a large model need not be in
-  // memory; its result must have this format and shape.
+  // memory; its result must have this format and shape. Calls come in the order of the names
+  // wherever that leaves all elements aligned.
   void add(const std::string& name, Format format, const Shape& shape,
            std::function<Tensor()> produce);
   void add_metadata(const std::string& key, const std::string& value);
@@ -32,6 +33,11 @@ class SafetensorsWriter {
     Shape shape;  // of the tensor, in elements
     std::function<Tensor()> produce;
   };
+  using Item = std::pair<const std::string, Entry>;
+  // By name, so that a weight and its scales are written one after the other; by width of element
+  // where the order by name would leave elements unaligned.
+  std::vector<const Item*> file_order() const;
+
   std::map<std::string, Entry> entries_;
   std::map<std::string, std::string> metadata_;
 };

@@ -74,6 +74,30 @@ TEST(Safetensors, TheSameTensorsGiveTheSameBytes) {
   EXPECT_EQ(forward.total_bytes(), 5 * 3 * 4 + 7 * 2);
 }
 
+// A weight and its scales are made together; unless the scales would lie unaligned.
+TEST(Safetensors, TensorsAreWrittenInTheOrderOfTheirNames) {
+  const auto order = [](int64_t width) {
+    const TempDirectory directory;
+    SafetensorsWriter writer;
+    std::string calls;
+    const auto add = [&](const std::string& name, Format format, const Shape& shape) {
+      writer.add(name, format, shape, [&calls, name, format, shape] {
+        calls += name + " ";
+        return Tensor::zeros(shape, format);
+      });
+    };
+    add("b.weight", Format::fp8_e4m3, {2, 8});
+    add("a.weight_scale_inv", Format::f32, {1});
+    add("a.weight", Format::fp8_e4m3, {1, width});
+    writer.write(directory.file("x"));
+    const Safetensors read = Safetensors::open_file(directory.file("x"));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(read.tensor("a.weight_scale_inv").data()) % 4, 0u);
+    return calls;
+  };
+  EXPECT_EQ(order(8), "a.weight a.weight_scale_inv b.weight ");
+  EXPECT_EQ(order(7), "a.weight_scale_inv a.weight b.weight ");
+}
+
 TEST(Safetensors, AFailedWriteLeavesTheOldFileAndNoOther) {
   const TempDirectory directory;
   const std::string path = directory.write("model.safetensors", "old");
