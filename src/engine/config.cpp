@@ -225,9 +225,17 @@ WeightScheme read_modelopt(const JsonField& field) {
                           "implemented");
   }
   scheme.method = WeightScheme::Method::nvfp4;
-  const JsonField group = field["group_size"];
-  if (const int64_t size = group.integer_or(16, 1, kMaxWidth); size != 16) {
-    group.malformed(" is ", size, "; NVFP4 is defined with groups of 16");
+  const auto check_group = [](const JsonField& group) {
+    if (const int64_t size = group.integer_or(16, 1, kMaxWidth); size != 16) {
+      group.malformed(" is ", size, "; NVFP4 is defined with groups of 16");
+    }
+  };
+  check_group(field["group_size"]);
+  const JsonField groups = field["config_groups"];
+  if (groups.present()) {
+    for (const Json::Member& member : groups.members()) {
+      check_group(groups[member.key]["weights"]["group_size"]);
+    }
   }
   const JsonField excluded =
       field["exclude_modules"].present() ? field["exclude_modules"] : field["ignore"];

@@ -1,7 +1,6 @@
 #include "engine/llama2c.h"
 
 #include <cstring>
-#include <fstream>
 #include <map>
 
 #include "engine/json.h"
@@ -183,10 +182,14 @@ class Llama2cCheckpoint : public Checkpoint {
 }  // namespace
 
 std::optional<Llama2cHeader> probe_llama2c(const std::string& path) {
-  char bytes[kHeaderBytes];
-  std::ifstream file(path, std::ios::binary);
-  if (!file.read(bytes, sizeof bytes)) return std::nullopt;
-  const Llama2cHeader header = decode_header(bytes);
+  std::shared_ptr<const MappedFile> file;
+  try {
+    file = MappedFile::open(path);
+  } catch (const Error&) {  // not readable: no checkpoint
+    return std::nullopt;
+  }
+  if (file->size() < kHeaderBytes) return std::nullopt;
+  const Llama2cHeader header = decode_header(file->data());
   if (!header_fault(header).empty()) return std::nullopt;
   return header;
 }

@@ -134,7 +134,7 @@ void Safetensors::add_file(const std::string& path,
     malformed("the header length is ", header_bytes, " but only ", mapped->size() - 8,
               " bytes follow; the file is truncated");
   }
-  const JsonLimits limits{kLongestHeader, 8, size_t{1} << 24};
+  const JsonLimits limits{kLongestHeader, 8, size_t{1} << 22};
   const Json header = Json::parse(mapped->bytes().substr(8, header_bytes), path, limits);
   const JsonField root(&header, path);
   const uint64_t data_bytes = mapped->size() - 8 - header_bytes;
@@ -177,7 +177,7 @@ void Safetensors::add_file(const std::string& path,
 }
 
 void Safetensors::add_shards(const std::string& directory, const std::string& index) {
-  const JsonLimits limits{size_t{256} << 20, 8, size_t{1} << 24};
+  const JsonLimits limits{kLongestHeader, 8, size_t{1} << 22};
   const Json json = Json::read(index, limits);
   const JsonField root(&json, index);
   const JsonField map = root["weight_map"];
