@@ -24,6 +24,8 @@ struct FormatKernels {
   // on a byte; the high half of an odd last byte becomes 0.
   void (*encode)(Format source, Format target, const void* x, int64_t n, float multiplier, int zero,
                  uint8_t* codes);
+  // Scales to powers of two.
+  void (*encode_ue8m0)(const float* x, int64_t n, bool down, uint8_t* codes);
   // Sum of (x - decoded)^2 in FP64, element i in partial sum i % 16, when encoded as above and
   // decoded with scale * tensor_scale.
   double (*squared_error)(Format source, Format target, const void* x, int64_t n, float multiplier,

@@ -151,6 +151,12 @@ void dequantize_row(Format format, const uint8_t* codes, int64_t columns, const 
   }
 }
 
+void encode_ue8m0(const float* x, int64_t n, bool down, uint8_t* codes) {
+  for (int64_t i = 0; i < n; ++i) {
+    codes[i] = down ? encode_ue8m0_down(x[i]) : encode_ue8m0_up(x[i]);
+  }
+}
+
 void decode_bf16(Format format, const uint8_t* codes, int64_t n, uint16_t* y) {
   for (int64_t i = 0; i < n; ++i) {
     const uint8_t code = is_four_bits(format) ? nibble(codes, i) : codes[i];
@@ -174,9 +180,9 @@ void convert(Format source, Format out, const void* x, int64_t n, void* y) {
   }
 }
 
-constexpr FormatKernels kScalar = {ScalarOps::amax, ScalarOps::encode, ScalarOps::squared_error,
-                                   quantize_row,    dequantize_row,    decode_bf16,
-                                   convert};
+constexpr FormatKernels kScalar = {
+    ScalarOps::amax, ScalarOps::encode, encode_ue8m0, ScalarOps::squared_error,
+    quantize_row,    dequantize_row,    decode_bf16,  convert};
 
 }  // namespace
 

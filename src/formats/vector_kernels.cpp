@@ -240,6 +240,20 @@ void dequantize_row(Format format, const uint8_t* codes, int64_t columns, const 
       });
 }
 
+void encode_ue8m0(const float* x, int64_t n, bool down, uint8_t* codes) {
+  const auto encode = [down](f32v v) __attribute__((always_inline)) {
+    const u32v code = down ? encode_ue8m0_down(v) : encode_ue8m0_up(v);
+    return __builtin_convertvector(code, u8v);
+  };
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store_raw(codes + i, encode(load<Format::f32>(x, i)));
+  if (i == n) return;
+  const int left = static_cast<int>(n - i);
+  uint8_t bytes[kLanes];
+  store_raw(bytes, encode(load_partial<Format::f32>(x, i, left)));
+  std::memcpy(codes + i, bytes, static_cast<size_t>(left));
+}
+
 void decode_bf16(Format format, const uint8_t* codes, int64_t n, uint16_t* y) {
   with_element(
       format, [&]<Format F>() __attribute__((always_inline)) {
@@ -276,8 +290,8 @@ void convert(Format source, Format out, const void* x, int64_t n, void* y) {
 }  // namespace
 
 extern const FormatKernels kFormatKernels;
-const FormatKernels kFormatKernels = {VectorOps::amax, VectorOps::encode, VectorOps::squared_error,
-                                      quantize_row,    dequantize_row,    decode_bf16,
-                                      convert};
+const FormatKernels kFormatKernels = {
+    VectorOps::amax, VectorOps::encode, encode_ue8m0, VectorOps::squared_error,
+    quantize_row,    dequantize_row,    decode_bf16,  convert};
 
 }  // namespace halftone::HALFTONE_LEVEL
