@@ -47,51 +47,104 @@ HALFTONE_INLINE float load_scalar(const void* x, int64_t i) {
   }
 }
 
-// Largest bits of |x|, lane by lane; NaNs are above infinity.
-template <Format S>
+// Largest bits of |x|, lane by lane; NaNs are above infinity. 16-bit numbers are compared as they
+// are, and the winners widened: widening keeps the order of magnitudes. kWhole: n is a multiple of
+// kLanes.
+template <Format S, bool kWhole = false>
 HALFTONE_INLINE u32v amax_lanes(const void* x, int64_t begin, int64_t n) {
-  i32v largest{}, other{};
-  int64_t i = begin;
+  constexpr int kStep = S == Format::f32 ? kLanes : 2 * kLanes;
+  typedef int16_t i16x2 __attribute__((vector_size(kLanes * 4)));
   const int64_t end = begin + n;
-  for (; i + 2 * kLanes <= end; i += 2 * kLanes) {
+  int64_t i = begin;
+  i32v largest{};
+  if constexpr (S == Format::f32) {
+    i32v other{};
+    for (; i + 2 * kStep <= end; i += 2 * kStep) {
+      largest = max(largest, bits_as<i32v>(load<S>(x, i)) & 0x7fffffff);
+      other = max(other, bits_as<i32v>(load<S>(x, i + kLanes)) & 0x7fffffff);
+    }
+    largest = max(largest, other);
+  } else if (i + kStep <= end) {
+    i16x2 half{};
+    for (; i + kStep <= end; i += kStep) {
+      const i16x2 magnitude = load_raw<i16x2>(static_cast<const uint16_t*>(x) + i) & 0x7fff;
+      half = magnitude > half ? magnitude : half;
+    }
+    u16v parts[2];
+    std::memcpy(parts, &half, sizeof half);
+    const f32v a = S == Format::bf16 ? widen_bf16(parts[0]) : widen_f16(parts[0]);
+    const f32v b = S == Format::bf16 ? widen_bf16(parts[1]) : widen_f16(parts[1]);
+    largest = max(bits_as<i32v>(a), bits_as<i32v>(b));
+  }
+  for (; i + kLanes <= end; i += kLanes) {
     largest = max(largest, bits_as<i32v>(load<S>(x, i)) & 0x7fffffff);
-    other = max(other, bits_as<i32v>(load<S>(x, i + kLanes)) & 0x7fffffff);
   }
-  for (; i < end; i += kLanes) {
-    const int64_t left = end - i;
-    const f32v v = left >= kLanes ? load<S>(x, i) : load_partial<S>(x, i, static_cast<int>(left));
-    largest = max(largest, bits_as<i32v>(v) & 0x7fffffff);
+  if constexpr (!kWhole) {
+    if (i < end) {
+      const f32v last = load_partial<S>(x, i, static_cast<int>(end - i));
+      largest = max(largest, bits_as<i32v>(last) & 0x7fffffff);
+    }
   }
-  return bits_as<u32v>(max(largest, other));
-}
-HALFTONE_INLINE uint32_t largest_lane(u32v x) {
-  uint32_t lane[kLanes], largest = 0;
-  store_raw(lane, x);
-  for (int i = 0; i < kLanes; ++i) largest = lane[i] > largest ? lane[i] : largest;
-  return largest;
+  return bits_as<u32v>(largest);
 }
 
-template <Format T>
+// Lane i of the result is lane i ^ kStep of x.
+template <int kStep>
+HALFTONE_INLINE u32v swap_lanes(u32v x) {
+#if defined(__AVX512F__)
+  return __builtin_shufflevector(x, x, 0 ^ kStep, 1 ^ kStep, 2 ^ kStep, 3 ^ kStep, 4 ^ kStep,
+                                 5 ^ kStep, 6 ^ kStep, 7 ^ kStep, 8 ^ kStep, 9 ^ kStep, 10 ^ kStep,
+                                 11 ^ kStep, 12 ^ kStep, 13 ^ kStep, 14 ^ kStep, 15 ^ kStep);
+#elif defined(__AVX2__)
+  return __builtin_shufflevector(x, x, 0 ^ kStep, 1 ^ kStep, 2 ^ kStep, 3 ^ kStep, 4 ^ kStep,
+                                 5 ^ kStep, 6 ^ kStep, 7 ^ kStep);
+#else
+  return __builtin_shufflevector(x, x, 0 ^ kStep, 1 ^ kStep, 2 ^ kStep, 3 ^ kStep);
+#endif
+}
+
+// Reduces kLanes vectors at once: lane i of v[0] becomes op over the lanes of v[i].
+template <int kStep = kLanes / 2, class V, class Op>
+HALFTONE_INLINE void reduce_each(V* v, Op op) {
+  if constexpr (kStep > 0) {
+    alignas(64) int32_t index[kLanes];
+    for (int i = 0; i < kLanes; ++i) index[i] = (i & kStep) != 0 ? -1 : 0;
+    const i32v upper = load_raw<i32v>(index);
+    for (int i = 0; i < kStep; ++i) {
+      const V kept = pick(upper, v[i + kStep], v[i]);
+      const V other = pick(upper, v[i], v[i + kStep]);
+      v[i] = op(kept, bits_as<V>(swap_lanes<kStep>(bits_as<u32v>(other))));
+    }
+    reduce_each<kStep / 2>(v, op);
+  }
+}
+
+template <int kStep = kLanes / 2>
+HALFTONE_INLINE uint32_t largest_lane(u32v x) {
+  if constexpr (kStep == 0) {
+    uint32_t first;
+    std::memcpy(&first, &x, sizeof first);
+    return first;
+  } else {
+    const i32v folded = max(bits_as<i32v>(x), bits_as<i32v>(swap_lanes<kStep>(x)));
+    return largest_lane<kStep / 2>(bits_as<u32v>(folded));
+  }
+}
+
+// kNan: x may be NaN. Only the low bits of a lane are the code.
+template <Format T, bool kNan>
 HALFTONE_INLINE u32v encode_lanes(f32v x, int zero) {
   if constexpr (T == Format::fp8_e4m3) {
-    return encode_e4m3(x);
+    return encode_detail::encode_e4m3<kNan>(x);
   } else if constexpr (T == Format::fp8_e5m2) {
-    return encode_e5m2(x);
+    return encode_detail::encode_e5m2<kNan>(x);
   } else if constexpr (T == Format::int8) {
     return encode_int8(x);
   } else if constexpr (T == Format::int4) {
     return encode_int4(x, zero);
   } else {
-    return encode_e2m1(x);
+    return encode_detail::encode_e2m1<kNan>(x);
   }
-}
-
-// Lanes 2i and 2i + 1 into byte i.
-HALFTONE_INLINE void store_nibbles(uint8_t* to, u32v codes) {
-  typedef uint64_t u64v __attribute__((vector_size(kLanes * 4)));
-  typedef uint8_t u8h __attribute__((vector_size(kLanes / 2)));
-  const u64v pairs = bits_as<u64v>(codes);
-  store_raw(to, __builtin_convertvector(pairs | (pairs >> 28), u8h));
 }
 
 template <Format T>
@@ -99,23 +152,24 @@ HALFTONE_INLINE void store_codes(uint8_t* to, u32v codes) {
   if constexpr (is_four_bits(T)) {
     store_nibbles(to, codes);
   } else {
-    store_raw(to, __builtin_convertvector(codes, u8v));
+    store_bytes(to, codes);
   }
 }
 
 // Elements begin .. begin + n of x; `codes` is the byte of the first.
-template <Format S, Format T>
+template <Format S, Format T, bool kNan = true>
 HALFTONE_INLINE void encode_run(const void* x, int64_t begin, int64_t n, float multiplier, int zero,
                                 uint8_t* codes) {
   const f32v factor = broadcast(multiplier);
   constexpr int kPerByte = is_four_bits(T) ? 2 : 1;
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    store_codes<T>(codes + i / kPerByte, encode_lanes<T>(load<S>(x, begin + i) * factor, zero));
+    store_codes<T>(codes + i / kPerByte,
+                   encode_lanes<T, kNan>(load<S>(x, begin + i) * factor, zero));
   }
   if (i == n) return;
   const int left = static_cast<int>(n - i);
-  u32v last = encode_lanes<T>(load_partial<S>(x, begin + i, left) * factor, zero);
+  u32v last = encode_lanes<T, kNan>(load_partial<S>(x, begin + i, left) * factor, zero);
   uint8_t bytes[kLanes];
   if (kPerByte == 2 && left % 2 != 0) {  // the half byte behind the row is 0
     uint32_t lane[kLanes];
@@ -135,12 +189,12 @@ HALFTONE_INLINE double error_run(const void* x, int64_t n, float multiplier, int
   const f32v factor = broadcast(multiplier);
   for (int64_t i = 0; i < n; i += 16) {
     const int count = n - i < 16 ? static_cast<int>(n - i) : 16;
-    float value[16] = {}, decoded[16];
+    float value[16] = {}, decoded[16] = {};
     for (int j = 0; j < count; j += kLanes) {
       const int left = count - j;
       const f32v v = left >= kLanes ? load<S>(x, i + j) : load_partial<S>(x, i + j, left);
       uint8_t codes[kLanes];
-      store_codes<T>(codes, encode_lanes<T>(v * factor, zero));
+      store_codes<T>(codes, encode_lanes<T, false>(v * factor, zero));
       store_raw(value + j, v);
       if constexpr (T == Format::int4) {
         store_raw(decoded + j, decode_int4(codes, 0, zero));
@@ -148,7 +202,8 @@ HALFTONE_INLINE double error_run(const void* x, int64_t n, float multiplier, int
         store_raw(decoded + j, decode<T>(codes, 0));
       }
     }
-    for (int j = 0; j < count; ++j) {
+    for (int j = count; j < 16; ++j) value[j] = decoded[j] = 0;
+    for (int j = 0; j < 16; ++j) {
       const double difference = value[j] - static_cast<double>(decoded[j]) * scale * tensor_scale;
       partial[j] += difference * difference;
     }

@@ -26,7 +26,7 @@ typedef int8_t i8v __attribute__((vector_size(kLanes)));
 // --- registers: one code a byte ------------------------------------------------------------------
 
 HALFTONE_INLINE f32v decode_ue8m0(u8v codes) {
-  const u32v code = __builtin_convertvector(codes, u32v);
+  const u32v code = widen_u8(codes);
   const u32v least = select(bits_as<i32v>(code == u32v{}), broadcast_u32(0x400000u), code << 23);
   const i32v nan = bits_as<i32v>(code == broadcast_u32(255));
   return bits_as<f32v>(select(nan, broadcast_u32(0x7fc00000u), least));
@@ -37,10 +37,10 @@ HALFTONE_INLINE f32v decode_e5m2(u8v codes) {
 }
 
 HALFTONE_INLINE f32v decode_e4m3(u8v codes) {
-  const u32v code = __builtin_convertvector(codes, u32v);
+  const u32v code = widen_u8(codes);
   const u32v magnitude = code & 0x7fu;
   const u32v normal = (magnitude << 20) + (120u << 23);
-  const f32v subnormal = __builtin_convertvector(bits_as<i32v>(magnitude), f32v) * 0x1p-9f;
+  const f32v subnormal = float_from(bits_as<i32v>(magnitude)) * 0x1p-9f;
   const i32v small = bits_as<i32v>(magnitude < broadcast_u32(8));
   const i32v nan = bits_as<i32v>(magnitude == broadcast_u32(0x7f));
   u32v bits = select(small, bits_as<u32v>(subnormal), normal);
@@ -50,7 +50,7 @@ HALFTONE_INLINE f32v decode_e4m3(u8v codes) {
 
 // Only the low four bits of a code count.
 HALFTONE_INLINE f32v decode_e2m1(u8v codes) {
-  const u32v code = __builtin_convertvector(codes, u32v);
+  const u32v code = widen_u8(codes);
 #if defined(__AVX512F__)
   const __m512 table = _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f,
                                       -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f);
@@ -63,7 +63,7 @@ HALFTONE_INLINE f32v decode_e2m1(u8v codes) {
       bits_as<u32v>(_mm256_permutevar8x32_ps(table, bits_as<__m256i>(code)));  // low three bits
 #else
   const u32v index = code & 7u;
-  const f32v subnormal = __builtin_convertvector(bits_as<i32v>(index), f32v) * 0.5f;
+  const f32v subnormal = float_from(bits_as<i32v>(index)) * 0.5f;
   const u32v magnitude = select(bits_as<i32v>(index < broadcast_u32(2)), bits_as<u32v>(subnormal),
                                 (index << 22) + (126u << 23));
 #endif
@@ -72,7 +72,7 @@ HALFTONE_INLINE f32v decode_e2m1(u8v codes) {
 }
 
 HALFTONE_INLINE f32v decode_int8(u8v codes) {
-  return __builtin_convertvector(__builtin_convertvector(bits_as<i8v>(codes), i32v), f32v);
+  return float_from(bits_as<i32v>(widen_u8(codes) << 24) >> 24);
 }
 
 // kLanes nibbles, one a byte, from kLanes / 2 bytes.
@@ -99,7 +99,7 @@ HALFTONE_INLINE u8v load_nibbles(const uint8_t* packed) {
 
 HALFTONE_INLINE f32v decode_int4(const void* codes, int64_t i, int zero) {
   const u8v nibbles = load_nibbles(static_cast<const uint8_t*>(codes) + i / 2);
-  return __builtin_convertvector(__builtin_convertvector(nibbles, i32v) - zero, f32v);
+  return float_from(bits_as<i32v>(widen_u8(nibbles)) - zero);
 }
 
 template <Format F>
@@ -142,8 +142,8 @@ HALFTONE_INLINE bf16v join_bf16(f32v first, f32v second) {
   return bits_as<bf16v>(
       _mm512_permutex2var_epi16(bits_as<__m512i>(first), order, bits_as<__m512i>(second)));
 #else
-  const u16v halves[2] = {__builtin_convertvector(bits_as<u32v>(first) >> 16, u16v),
-                          __builtin_convertvector(bits_as<u32v>(second) >> 16, u16v)};
+  const u16v halves[2] = {narrow_u16(bits_as<u32v>(first) >> 16),
+                          narrow_u16(bits_as<u32v>(second) >> 16)};
   bf16v result;
   std::memcpy(&result, halves, sizeof result);
   return result;

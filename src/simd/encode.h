@@ -15,14 +15,43 @@ using halftone::encode_ue8m0_up;
 HALFTONE_INLINE u32v pick(i32v mask, u32v yes, u32v no) { return mask ? yes : no; }
 HALFTONE_INLINE i32v pick(i32v mask, i32v yes, i32v no) { return mask ? yes : no; }
 HALFTONE_INLINE f32v pick(i32v mask, f32v yes, f32v no) { return mask ? yes : no; }
-HALFTONE_INLINE i32v min(i32v a, i32v b) { return pick(a < b, a, b); }
-HALFTONE_INLINE i32v max(i32v a, i32v b) { return pick(a > b, a, b); }
+// GCC 12 finds VPMINSD and VPMAXSD of 512 bits only when asked by name.
+HALFTONE_INLINE i32v min(i32v a, i32v b) {
+#if defined(__AVX512F__)
+  return bits_as<i32v>(_mm512_maskz_min_epi32(0xffff, bits_as<__m512i>(a), bits_as<__m512i>(b)));
+#else
+  return pick(a < b, a, b);
+#endif
+}
+HALFTONE_INLINE i32v max(i32v a, i32v b) {
+#if defined(__AVX512F__)
+  return bits_as<i32v>(_mm512_maskz_max_epi32(0xffff, bits_as<__m512i>(a), bits_as<__m512i>(b)));
+#else
+  return pick(a > b, a, b);
+#endif
+}
+
+// Bits of `yes` where `mask` has ones, of `no` elsewhere.
+HALFTONE_INLINE u32v merge(uint32_t mask, u32v yes, u32v no) {
+#if defined(__AVX512F__)
+  return bits_as<u32v>(_mm512_ternarylogic_epi32(_mm512_set1_epi32(static_cast<int>(mask)),
+                                                 bits_as<__m512i>(yes), bits_as<__m512i>(no),
+                                                 0xca));
+#else
+  return (yes & mask) | (no & ~mask);
+#endif
+}
 
 namespace encode_detail {
-// A float format of 8 bits or fewer that saturates. Of each magnitude, the power of two whose last
-// bit is the spacing of the format there is added to it: the addition itself rounds to nearest
-// even, and the low bits of the sum are the significand.
-template <int kMantissaBits, int kMinExponent, uint32_t kMaxBits, uint32_t kNanCode, int kSignShift>
+// A float format of 8 bits or fewer that saturates; kNan: x may be NaN. Only the low
+// 1 + kSignShift bits of a lane are the code, what lies above is arbitrary.
+//
+// To each magnitude the power of two is added whose last bit is the spacing of the format there:
+// the addition itself rounds to nearest even, and the low bits of the sum are the significand, with
+// the leading 1 of normal numbers. Adding the exponent of that power, counted from the least one,
+// above them gives the code; modulo 256 the sum itself may stand for its low bits.
+template <int kMantissaBits, int kMinExponent, uint32_t kMaxBits, uint32_t kNanCode, int kSignShift,
+          bool kNan>
 HALFTONE_INLINE u32v encode_float(f32v x) {
   constexpr int kShift = 23 - kMantissaBits;
   constexpr int kLeastPower = (kMinExponent + 127 + kShift) << 23;
@@ -30,23 +59,30 @@ HALFTONE_INLINE u32v encode_float(f32v x) {
   const i32v magnitude = bits_as<i32v>(bits & 0x7fffffffu);
   const i32v clipped = min(magnitude, broadcast_i32(static_cast<int32_t>(kMaxBits)));
   const i32v power = max((clipped & 0x7f800000) + (kShift << 23), broadcast_i32(kLeastPower));
-  const i32v sum = bits_as<i32v>(bits_as<f32v>(clipped) + bits_as<f32v>(power));
-  const i32v code = (sum - power) + ((power - kLeastPower) >> kShift);
-  const u32v sign = (bits >> (31 - kSignShift)) & (1u << kSignShift);
-  return pick(magnitude > broadcast_i32(0x7f800000), broadcast_u32(kNanCode),
-              bits_as<u32v>(code) | sign);
+  const u32v sum = bits_as<u32v>(bits_as<f32v>(clipped) + bits_as<f32v>(power));
+  const u32v code = (sum >> kShift) + (sum - (static_cast<uint32_t>(kLeastPower) >> kShift));
+  const u32v result = merge((1u << kSignShift) - 1, code, bits >> (31 - kSignShift));
+  if constexpr (!kNan) return result;
+  return pick(magnitude > broadcast_i32(0x7f800000), broadcast_u32(kNanCode), result);
+}
+
+template <bool kNan>
+HALFTONE_INLINE u32v encode_e4m3(f32v x) {
+  return encode_float<3, -6, 0x43e00000u, 0x7f, 7, kNan>(x);
+}
+template <bool kNan>
+HALFTONE_INLINE u32v encode_e5m2(f32v x) {
+  return encode_float<2, -14, 0x47600000u, 0x7f, 7, kNan>(x);
+}
+template <bool kNan>
+HALFTONE_INLINE u32v encode_e2m1(f32v x) {
+  return encode_float<1, 0, 0x40c00000u, 0x7, 3, kNan>(x);
 }
 }  // namespace encode_detail
 
-HALFTONE_INLINE u32v encode_e4m3(f32v x) {
-  return encode_detail::encode_float<3, -6, 0x43e00000u, 0x7f, 7>(x);
-}
-HALFTONE_INLINE u32v encode_e5m2(f32v x) {
-  return encode_detail::encode_float<2, -14, 0x47600000u, 0x7f, 7>(x);
-}
-HALFTONE_INLINE u32v encode_e2m1(f32v x) {
-  return encode_detail::encode_float<1, 0, 0x40c00000u, 0x7, 3>(x);
-}
+HALFTONE_INLINE u32v encode_e4m3(f32v x) { return encode_detail::encode_e4m3<true>(x) & 0xffu; }
+HALFTONE_INLINE u32v encode_e5m2(f32v x) { return encode_detail::encode_e5m2<true>(x) & 0xffu; }
+HALFTONE_INLINE u32v encode_e2m1(f32v x) { return encode_detail::encode_e2m1<true>(x) & 0xfu; }
 
 HALFTONE_INLINE u32v encode_ue8m0_up(f32v x) {
   const u32v magnitude = bits_as<u32v>(x) & 0x7fffffffu;
@@ -76,6 +112,31 @@ HALFTONE_INLINE u32v encode_int8(f32v x) {
 HALFTONE_INLINE u32v encode_int4(f32v x, int zero) {
   const i32v code = round_clamped(x, -16.0f, 16.0f) + zero;
   return bits_as<u32v>(max(min(code, broadcast_i32(15)), broadcast_i32(0)));
+}
+
+// --- stores of codes: one a lane, what lies above them arbitrary ---------------------------------
+
+HALFTONE_INLINE void store_bytes(uint8_t* to, u32v codes) {
+#if defined(__AVX512F__)
+  store_raw(to, narrow_u8(codes));  // truncates
+#else
+  store_raw(to, narrow_u8(codes & 0xffu));
+#endif
+}
+
+// Lanes 2i and 2i + 1 into byte i.
+HALFTONE_INLINE void store_nibbles(uint8_t* to, u32v codes) {
+  typedef uint64_t u64v __attribute__((vector_size(kLanes * 4)));
+  const u32v high = bits_as<u32v>(bits_as<u64v>(codes) >> 28);
+  const u32v pairs = merge(0xf, codes, high);
+#if defined(__AVX512F__)
+  const __m128i bytes = _mm512_maskz_cvtepi64_epi8(0xff, bits_as<__m512i>(pairs));
+  _mm_storel_epi64(static_cast<__m128i*>(static_cast<void*>(to)), bytes);
+#else
+  uint64_t lane[kLanes / 2];
+  store_raw(lane, pairs);
+  for (int i = 0; i < kLanes / 2; ++i) to[i] = static_cast<uint8_t>(lane[i]);
+#endif
 }
 
 }  // namespace halftone::HALFTONE_LEVEL

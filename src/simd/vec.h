@@ -70,14 +70,30 @@ HALFTONE_INLINE f32v fma(f32v a, f32v b, f32v c) {
 #endif
 }
 
-// NaN in either operand gives b (as MAXPS does).
+// NaN in either operand gives b, as do zeros of either sign: what MAXPS and MINPS do.
 HALFTONE_INLINE f32v max(f32v a, f32v b) {
+#if defined(__AVX512F__)
+  return bits_as<f32v>(_mm512_maskz_max_ps(0xffff, bits_as<__m512>(a), bits_as<__m512>(b)));
+#elif defined(__AVX2__)
+  return bits_as<f32v>(_mm256_max_ps(bits_as<__m256>(a), bits_as<__m256>(b)));
+#elif defined(__x86_64__)
+  return bits_as<f32v>(_mm_max_ps(bits_as<__m128>(a), bits_as<__m128>(b)));
+#else
   const i32v keep = a > b;
   return bits_as<f32v>((bits_as<i32v>(a) & keep) | (bits_as<i32v>(b) & ~keep));
+#endif
 }
 HALFTONE_INLINE f32v min(f32v a, f32v b) {
+#if defined(__AVX512F__)
+  return bits_as<f32v>(_mm512_maskz_min_ps(0xffff, bits_as<__m512>(a), bits_as<__m512>(b)));
+#elif defined(__AVX2__)
+  return bits_as<f32v>(_mm256_min_ps(bits_as<__m256>(a), bits_as<__m256>(b)));
+#elif defined(__x86_64__)
+  return bits_as<f32v>(_mm_min_ps(bits_as<__m128>(a), bits_as<__m128>(b)));
+#else
   const i32v keep = a < b;
   return bits_as<f32v>((bits_as<i32v>(a) & keep) | (bits_as<i32v>(b) & ~keep));
+#endif
 }
 HALFTONE_INLINE f32v select(i32v mask, f32v yes, f32v no) {
   return bits_as<f32v>((bits_as<i32v>(yes) & mask) | (bits_as<i32v>(no) & ~mask));
@@ -108,19 +124,95 @@ HALFTONE_INLINE float reduce_max(f32v x) {
   return lane[0];
 }
 
+// --- integer widths ------------------------------------------------------------------------------
+// One instruction each where there is one: __builtin_convertvector goes through halves in GCC 12.
+
+HALFTONE_INLINE u32v widen_u8(u8v x) {
+#if defined(__AVX512F__)
+  return bits_as<u32v>(_mm512_maskz_cvtepu8_epi32(0xffff, bits_as<__m128i>(x)));
+#elif defined(__AVX2__)
+  return bits_as<u32v>(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(bits_as<long long>(x))));
+#elif defined(__SSE4_1__)
+  return bits_as<u32v>(_mm_cvtepu8_epi32(_mm_cvtsi32_si128(bits_as<int>(x))));
+#else
+  return __builtin_convertvector(x, u32v);
+#endif
+}
+HALFTONE_INLINE u32v widen_u16(u16v x) {
+#if defined(__AVX512F__)
+  return bits_as<u32v>(_mm512_maskz_cvtepu16_epi32(0xffff, bits_as<__m256i>(x)));
+#elif defined(__AVX2__)
+  return bits_as<u32v>(_mm256_cvtepu16_epi32(bits_as<__m128i>(x)));
+#elif defined(__SSE4_1__)
+  return bits_as<u32v>(_mm_cvtepu16_epi32(_mm_cvtsi64_si128(bits_as<long long>(x))));
+#else
+  return __builtin_convertvector(x, u32v);
+#endif
+}
+// The low bits of each lane; what lies above them must be 0.
+HALFTONE_INLINE u16v narrow_u16(u32v x) {
+#if defined(__AVX512F__)
+  return bits_as<u16v>(_mm512_maskz_cvtepi32_epi16(0xffff, bits_as<__m512i>(x)));
+#elif defined(__AVX2__)
+  const __m256i packed = _mm256_packus_epi32(bits_as<__m256i>(x), bits_as<__m256i>(x));
+  return bits_as<u16v>(_mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08)));
+#elif defined(__SSE4_1__)
+  const __m128i packed = _mm_packus_epi32(bits_as<__m128i>(x), bits_as<__m128i>(x));
+  return bits_as<u16v>(_mm_cvtsi128_si64(packed));
+#else
+  return __builtin_convertvector(x, u16v);
+#endif
+}
+HALFTONE_INLINE u8v narrow_u8(u32v x) {
+#if defined(__AVX512F__)
+  return bits_as<u8v>(_mm512_maskz_cvtepi32_epi8(0xffff, bits_as<__m512i>(x)));
+#elif defined(__AVX2__)
+  const __m128i words = bits_as<__m128i>(narrow_u16(x));
+  return bits_as<u8v>(_mm_cvtsi128_si64(_mm_packus_epi16(words, words)));
+#elif defined(__SSE4_1__)
+  const __m128i words = _mm_packus_epi32(bits_as<__m128i>(x), bits_as<__m128i>(x));
+  return bits_as<u8v>(_mm_cvtsi128_si32(_mm_packus_epi16(words, words)));
+#else
+  return __builtin_convertvector(x, u8v);
+#endif
+}
+HALFTONE_INLINE f32v float_from(i32v x) {
+#if defined(__AVX512F__)
+  return bits_as<f32v>(_mm512_maskz_cvtepi32_ps(0xffff, bits_as<__m512i>(x)));
+#elif defined(__AVX2__)
+  return bits_as<f32v>(_mm256_cvtepi32_ps(bits_as<__m256i>(x)));
+#else
+  return __builtin_convertvector(x, f32v);
+#endif
+}
+
+// Whether a comparison holds in any lane.
+HALFTONE_INLINE bool any(i32v mask) {
+#if defined(__AVX512F__)
+  return _mm512_test_epi32_mask(bits_as<__m512i>(mask), bits_as<__m512i>(mask)) != 0;
+#elif defined(__AVX2__)
+  return _mm256_testz_si256(bits_as<__m256i>(mask), bits_as<__m256i>(mask)) == 0;
+#elif defined(__SSE4_1__)
+  return _mm_testz_si128(bits_as<__m128i>(mask), bits_as<__m128i>(mask)) == 0;
+#else
+  int32_t lane[kLanes], all = 0;
+  store_raw(lane, mask);
+  for (int i = 0; i < kLanes; ++i) all |= lane[i];
+  return all != 0;
+#endif
+}
+
 // --- bf16 and f16, exactly as formats/codec.h
 // -----------------------------------------------------
 
-HALFTONE_INLINE f32v widen_bf16(u16v x) {
-  return bits_as<f32v>(__builtin_convertvector(x, u32v) << 16);
-}
+HALFTONE_INLINE f32v widen_bf16(u16v x) { return bits_as<f32v>(widen_u16(x) << 16); }
 HALFTONE_INLINE u16v narrow_bf16(f32v x) {
   // VCVTNEPS2BF16 flushes subnormals; integer rounding does not.
   const u32v u = bits_as<u32v>(x);
   const u32v rounded = (u + 0x7fffu + ((u >> 16) & 1)) >> 16;
   const u32v quiet = (u >> 16) | 0x40;
   const i32v is_nan = bits_as<i32v>((u & 0x7fffffffu) > broadcast_u32(0x7f800000u));
-  return __builtin_convertvector(select(is_nan, quiet, rounded), u16v);
+  return narrow_u16(select(is_nan, quiet, rounded));
 }
 
 HALFTONE_INLINE f32v widen_f16(u16v x) {
@@ -130,7 +222,7 @@ HALFTONE_INLINE f32v widen_f16(u16v x) {
 #elif defined(__F16C__)
   return bits_as<f32v>(_mm256_cvtph_ps(bits_as<__m128i>(x)));
 #else
-  const u32v code = __builtin_convertvector(x, u32v);
+  const u32v code = widen_u16(x);
   const u32v sign = (code & 0x8000u) << 16;
   const u32v magnitude = (code & 0x7fffu) << 13;
   // Multiplying by 2^112 re-biases normal and subnormal codes alike; infinity and NaN need 255.
@@ -159,7 +251,7 @@ HALFTONE_INLINE u16v narrow_f16(f32v x) {
   code = select(bits_as<i32v>(u >= broadcast_u32(0x477ff000u)), broadcast_u32(0x7c00u), code);
   const i32v nan = bits_as<i32v>(u > broadcast_u32(0x7f800000u));
   code = select(nan, 0x7e00u | ((u >> 13) & 0x3ffu), code);
-  return __builtin_convertvector(sign | code, u16v);
+  return narrow_u16(sign | code);
 #endif
 }
 

@@ -1,0 +1,155 @@
+// Scales and codes of kLanes groups of a row at once, a lane per group: groups of 16 or 32 elements
+// are too short for scalar arithmetic on each.
+#pragma once
+#include "formats/recipe.h"
+#include "formats/vector_encode.h"
+
+namespace halftone::HALFTONE_LEVEL {
+
+// Scales of kLanes blocks: recipe.h's block_scale with a lane per block.
+struct Scales {
+  u32v code;
+  f32v value, multiplier;
+};
+
+HALFTONE_INLINE Scales scales_of_codes(const Recipe& recipe, u32v code, f32v value) {
+  if (recipe.format == Format::nvfp4) {
+    const f32v inverse = 1.0f / (value * recipe.decode_scale);
+    return {code, value, min(inverse, broadcast(kFloatMax))};
+  }
+  return {code, value, 1.0f / value};
+}
+
+HALFTONE_INLINE Scales scales_near(const Recipe& recipe, f32v wanted) {
+  if (recipe.scale_format == Format::f16) {
+    const u16v code = narrow_f16(max(wanted, broadcast(0x1p-24f)));
+    return scales_of_codes(recipe, widen_u16(code), widen_f16(code));
+  }
+  const f32v clamped = max(wanted, broadcast(0x1p-126f));
+  if (recipe.scale_format == Format::bf16) {
+    const u16v code = narrow_bf16(clamped);
+    return scales_of_codes(recipe, widen_u16(code), widen_bf16(code));
+  }
+  return scales_of_codes(recipe, bits_as<u32v>(clamped), clamped);
+}
+
+HALFTONE_INLINE Scales block_scales(const Recipe& recipe, u32v amax) {
+  const f32v largest = bits_as<f32v>(amax);
+  const i32v zero = bits_as<i32v>(amax) == i32v{};
+  if (recipe.scale_format == Format::ue8m0) {
+    const bool e5m2 = recipe.format == Format::fp8_e5m2;
+    const bool e2m1 = largest_element(recipe.format) == kE2m1Max;
+    const int element_exponent = e5m2 ? 15 : e2m1 ? 2 : 8;
+    // Rounding up: past 1.75 (1.5 for E2M1) the mantissa carries into the exponent.
+    const int carry = recipe.ue8m0_down ? 0 : 0x7fffff - (e2m1 ? 0x400000 : 0x600000);
+    i32v code = ((bits_as<i32v>(amax) + carry) >> 23) - element_exponent;
+    code = max(code, i32v{});
+    const i32v inverse = 254 - code;
+    const u32v bits = bits_as<u32v>(inverse << 23);
+    const i32v subnormal = inverse == i32v{};
+    return {bits_as<u32v>(code), f32v{},
+            bits_as<f32v>(pick(subnormal, broadcast_u32(0x400000), bits))};
+  }
+  if (recipe.format == Format::nvfp4) {
+    const u32v code = encode_e4m3(largest * (recipe.encode_scale * (1.0f / 6.0f)));
+    Scales scales = scales_of_codes(recipe, code, decode_e4m3(narrow_u8(code)));
+    scales.multiplier = pick(zero, f32v{}, scales.multiplier);
+    return scales;
+  }
+  return scales_near(recipe, pick(zero, broadcast(1.0f), largest / largest_element(recipe.format)));
+}
+
+HALFTONE_INLINE void store_scales(Format format, uint8_t* to, u32v codes) {
+  switch (scale_bytes(format)) {
+    case 4:
+      store_raw(to, codes);
+      break;
+    case 2:
+      store_raw(to, narrow_u16(codes));
+      break;
+    default:
+      store_raw(to, narrow_u8(codes));
+  }
+}
+
+// Zero points of kLanes blocks: recipe.h's asymmetric_scale.
+HALFTONE_INLINE Scales asymmetric_scales(const Recipe& recipe, f32v low, f32v high,
+                                         i32v* zero_points) {
+  const f32v width = high * 0.5f - low * 0.5f;
+  const i32v some = width > f32v{};
+  const Scales scales = scales_near(recipe, pick(some, width * (2.0f / 15.0f), broadcast(1.0f)));
+  const f32v shift = broadcast(12582912.0f);  // 1.5 * 2^23: the sum has no bits below 1
+  const f32v zero = min((shift - low * scales.multiplier) - shift, broadcast(15.0f));
+  *zero_points = bits_as<i32v>(zero + shift) - 0x4b400000;
+  return scales;
+}
+
+struct LargerBits {
+  HALFTONE_INLINE u32v operator()(u32v a, u32v b) const {
+    return bits_as<u32v>(max(bits_as<i32v>(a), bits_as<i32v>(b)));
+  }
+};
+struct Smaller {
+  HALFTONE_INLINE f32v operator()(f32v a, f32v b) const { return min(a, b); }
+};
+struct Larger {
+  HALFTONE_INLINE f32v operator()(f32v a, f32v b) const { return max(a, b); }
+};
+
+// Least and largest number of each of kLanes groups, and 0.
+template <Format S>
+HALFTONE_INLINE void group_ranges(const void* x, int64_t begin, int64_t group, f32v* low,
+                                  f32v* high) {
+  f32v least[kLanes], largest[kLanes];
+  for (int g = 0; g < kLanes; ++g) {
+    least[g] = largest[g] = f32v{};
+    for (int64_t i = 0; i < group; i += kLanes) {
+      const f32v v = load<S>(x, begin + g * group + i);
+      least[g] = min(v, least[g]);
+      largest[g] = max(v, largest[g]);
+    }
+  }
+  reduce_each(least, Smaller());
+  reduce_each(largest, Larger());
+  *low = least[0];
+  *high = largest[0];
+}
+
+// kLanes groups of `group` elements, a multiple of kLanes, from element `begin` on; false, having
+// written nothing, when an element is not finite or a scale overflows.
+template <Format S, Format T>
+HALFTONE_INLINE bool quantize_groups(const Recipe& recipe, int64_t group, const void* x,
+                                     int64_t begin, uint8_t* codes, uint8_t* scales,
+                                     uint8_t* zeros) {
+  u32v amax[kLanes];
+  for (int g = 0; g < kLanes; ++g) amax[g] = amax_lanes<S, true>(x, begin + g * group, group);
+  reduce_each(amax, LargerBits());
+  if (any(bits_as<i32v>(amax[0] >= broadcast_u32(kInfinityBits)))) return false;
+  Scales of;
+  i32v zero_points = broadcast_i32(kInt4Zero);
+  if (T == Format::int4 && recipe.asymmetric) {
+    f32v low, high;
+    group_ranges<S>(x, begin, group, &low, &high);
+    of = asymmetric_scales(recipe, low, high, &zero_points);
+    store_bytes(zeros, bits_as<u32v>(zero_points));
+  } else {
+    of = block_scales(recipe, amax[0]);
+  }
+  if (recipe.scale_format == Format::f16 && any(of.value > broadcast(65504.0f))) return false;
+  store_scales(recipe.scale_format, scales, of.code);
+  float multiplier[kLanes];
+  int32_t zero[kLanes];
+  store_raw(multiplier, of.multiplier);
+  store_raw(zero, zero_points);
+  for (int g = 0; g < kLanes; ++g) {
+    const f32v factor = broadcast(multiplier[g]);
+    for (int64_t i = 0; i < group; i += kLanes) {
+      const int64_t at = g * group + i;
+      store_codes<T>(codes + (is_four_bits(T) ? at / 2 : at),
+                     encode_lanes<T, false>(load<S>(x, begin + at) * factor, zero[g]));
+    }
+  }
+  return true;
+}
+
+}  // namespace halftone::HALFTONE_LEVEL
