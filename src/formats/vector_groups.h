@@ -115,32 +115,43 @@ HALFTONE_INLINE void group_ranges(const void* x, int64_t begin, int64_t group, f
   *high = largest[0];
 }
 
-// kLanes groups of `group` elements, a multiple of kLanes, from element `begin` on; false, having
-// written nothing, when an element is not finite or a scale overflows.
+// What encodes kLanes groups; finite: whether it does.
+struct GroupScales {
+  u32v code;
+  f32v multiplier;
+  i32v zero;
+  bool finite;
+};
+
+// Of the kLanes groups of `group` elements, a multiple of kLanes, from element `begin` on. Not
+// finite when an element is not, or when a scale overflows.
 template <Format S, Format T>
-HALFTONE_INLINE bool quantize_groups(const Recipe& recipe, int64_t group, const void* x,
-                                     int64_t begin, uint8_t* codes, uint8_t* scales,
-                                     uint8_t* zeros) {
+HALFTONE_INLINE GroupScales group_scales(const Recipe& recipe, int64_t group, const void* x,
+                                         int64_t begin) {
   u32v amax[kLanes];
   for (int g = 0; g < kLanes; ++g) amax[g] = amax_lanes<S, true>(x, begin + g * group, group);
   reduce_each(amax, LargerBits());
-  if (any(bits_as<i32v>(amax[0] >= broadcast_u32(kInfinityBits)))) return false;
+  i32v unusable = bits_as<i32v>(amax[0] >= broadcast_u32(kInfinityBits));
   Scales of;
-  i32v zero_points = broadcast_i32(kInt4Zero);
+  i32v zero = broadcast_i32(kInt4Zero);
   if (T == Format::int4 && recipe.asymmetric) {
     f32v low, high;
     group_ranges<S>(x, begin, group, &low, &high);
-    of = asymmetric_scales(recipe, low, high, &zero_points);
-    store_bytes(zeros, bits_as<u32v>(zero_points));
+    of = asymmetric_scales(recipe, low, high, &zero);
   } else {
     of = block_scales(recipe, amax[0]);
   }
-  if (recipe.scale_format == Format::f16 && any(of.value > broadcast(65504.0f))) return false;
-  store_scales(recipe.scale_format, scales, of.code);
+  if (recipe.scale_format == Format::f16) unusable |= of.value > broadcast(65504.0f);
+  return {of.code, of.multiplier, zero, !any(unusable)};
+}
+
+template <Format S, Format T>
+HALFTONE_INLINE void encode_groups(const GroupScales& of, int64_t group, const void* x,
+                                   int64_t begin, uint8_t* codes) {
   float multiplier[kLanes];
   int32_t zero[kLanes];
   store_raw(multiplier, of.multiplier);
-  store_raw(zero, zero_points);
+  store_raw(zero, of.zero);
   for (int g = 0; g < kLanes; ++g) {
     const f32v factor = broadcast(multiplier[g]);
     for (int64_t i = 0; i < group; i += kLanes) {
@@ -149,7 +160,6 @@ HALFTONE_INLINE bool quantize_groups(const Recipe& recipe, int64_t group, const 
                      encode_lanes<T, false>(load<S>(x, begin + at) * factor, zero[g]));
     }
   }
-  return true;
 }
 
 }  // namespace halftone::HALFTONE_LEVEL

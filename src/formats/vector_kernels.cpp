@@ -51,14 +51,20 @@ HALFTONE_INLINE bool quantize_strips(const Recipe& recipe, int64_t group, const 
                                      uint8_t* zeros, const General& general) {
   bool fits = true;
   const int64_t strip = group * kLanes;
+  GroupScales next = group_scales<S, T>(recipe, group, x, 0);
   for (int64_t begin = 0; begin < columns; begin += strip) {
-    const int64_t g = begin / group;
-    uint8_t* to = codes + (is_four_bits(T) ? begin / 2 : begin);
-    uint8_t* scales_to = scales + g * scale_bytes(recipe.scale_format);
-    uint8_t* zeros_to = recipe.asymmetric ? zeros + g : nullptr;
-    if (!quantize_groups<S, T>(recipe, group, x, begin, to, scales_to, zeros_to)) {
+    // The scales of the next strip come first: their long chain of dependent steps then runs beside
+    // the encoding of this one.
+    const GroupScales of = next;
+    if (begin + strip < columns) next = group_scales<S, T>(recipe, group, x, begin + strip);
+    if (!of.finite) {
       fits &= general(begin, strip);
+      continue;
     }
+    const int64_t g = begin / group;
+    store_scales(recipe.scale_format, scales + g * scale_bytes(recipe.scale_format), of.code);
+    if (recipe.asymmetric) store_bytes(zeros + g, bits_as<u32v>(of.zero));
+    encode_groups<S, T>(of, group, x, begin, codes + (is_four_bits(T) ? begin / 2 : begin));
   }
   return fits;
 }
@@ -76,6 +82,7 @@ bool quantize_row(const Recipe& recipe, Format source, const void* x, int64_t co
   const int64_t strip = recipe.group * kLanes;
   if (recipe.adaptive || strip == 0 || recipe.group % kLanes != 0) return general(0, columns);
   const int64_t whole = columns / strip * strip;
+  if (whole == 0) return general(0, columns);
   bool fits = true;
   with_source(source, [&]<Format S>() {
     with_element(recipe.format, [&]<Format T>() {
@@ -97,17 +104,29 @@ bool quantize_row(const Recipe& recipe, Format source, const void* x, int64_t co
 
 // --- the way back --------------------------------------------------------------------------------
 
-// Whether a float that was itself rounded may lie midway between two numbers of the output.
+// Stores floats that were themselves rounded; false, having stored nothing, where one lies midway
+// between two numbers of the output, so that the direction depends on what was rounded away.
 template <Format O>
-HALFTONE_INLINE bool any_midway(f32v x) {
-  if constexpr (O == Format::f32) return false;
+HALFTONE_INLINE bool store_rounded(void* y, int64_t i, f32v x) {
   const i32v bits = bits_as<i32v>(x) & 0x7fffffff;
   if constexpr (O == Format::bf16) {
-    return any((bits & 0xffff) == broadcast_i32(0x8000));
-  } else {  // below 2^-14 the spacing changes: those all count
+#if defined(__AVX512BF16__)
+    // VCVTNEPS2BF16 flushes subnormals.
+    const __mmask32 midway =
+        _mm512_mask_cmpeq_epi16_mask(0x55555555, bits_as<__m512i>(x), _mm512_set1_epi16(-0x8000));
+    const __mmask16 subnormal = _mm512_fpclass_ps_mask(bits_as<__m512>(x), 0x20);
+    if ((midway | subnormal) != 0) return false;
+    store_raw(static_cast<uint16_t*>(y) + i, _mm512_cvtneps_pbh(bits_as<__m512>(x)));
+    return true;
+#else
+    if (any((bits & 0xffff) == broadcast_i32(0x8000))) return false;
+#endif
+  } else if constexpr (O == Format::f16) {  // below 2^-14 the spacing changes: those all count
     const i32v small = (bits < broadcast_i32(0x38800000)) & (bits != i32v{});
-    return any(((bits & 0x1fff) == broadcast_i32(0x1000)) | small);
+    if (any(((bits & 0x1fff) == broadcast_i32(0x1000)) | small)) return false;
   }
+  store<O>(y, i, x);
+  return true;
 }
 
 template <Format F, Format O>
@@ -132,12 +151,8 @@ HALFTONE_INLINE void dequantize_run(Format format, const uint8_t* codes, int64_t
       } else {
         v = decode<F>(codes, i);
       }
-      v = v * scale * factor;
-      if (any_midway<O>(v)) [[unlikely]] {
+      if (!store_rounded<O>(y, i, v * scale * factor)) [[unlikely]]
         exactly(i, kLanes);
-      } else {
-        store<O>(y, i, v);
-      }
     }
     if (i < end) exactly(i, end - i);
   }
