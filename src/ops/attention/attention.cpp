@@ -235,18 +235,19 @@ std::string describe(const AttentionPlan& plan) {
                 plan.workspace_bytes, " bytes of scratch a thread");
 }
 
-void run(const AttentionPlan& plan, const AttentionTensors& tensors, Stream& stream) {
+void run(const AttentionPlan& plan, const AttentionTensors& t, Stream& stream) {
   require(plan.kernel != nullptr, "the attention plan is empty; make it with plan()");
   require(stream.device() == plan.device, "stream is on ", stream.device().name(), ", the plan on ",
           plan.device.name());
-  check_attention_tensors(plan.problem, tensors);
+  check_attention_tensors(plan.problem, t);
   const AttentionCpu& cpu = *plan.kernel->function;
-  const Driver driver{plan.problem, tensors, cpu};
+  const Driver driver{plan.problem, t, cpu};
   const AttentionProblem& p = plan.problem;
   const int64_t units = driver.units();
   if (units == 0) return;
 
-  // Few units over many keys: chunks of a unit go to several threads and are folded afterwards.
+  // Few queries: the cache is read once, in the order in which it lies, all heads of a chunk before
+  // the next chunk, and the chunks are folded afterwards.
   const int64_t chunks = (p.key_length + driver.chunk - 1) / driver.chunk;
   const int64_t threads = stream.threads();
   const bool split =
@@ -266,16 +267,23 @@ void run(const AttentionPlan& plan, const AttentionTensors& tensors, Stream& str
   const int64_t floats = cpu.partial_floats(p.value_dim, tile_rows(p));
   auto* partial = reinterpret_cast<float*>(
       partial_memory.get(units * chunks * floats * static_cast<int64_t>(sizeof(float))));
-  stream.pool().parallel_for(units * chunks, 1, [&](int64_t begin, int64_t end) {
+  stream.pool().parallel_for(p.batch * chunks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t piece = begin; piece < end; ++piece) {
-      AttentionTile tile;
-      const int64_t unit = piece / chunks, c = piece % chunks;
-      if (!driver.tile(unit, &tile) || c < tile.first_chunk || c >= tile.end_chunk) continue;
-      tile.first_chunk = c, tile.end_chunk = c + 1;
-      tile.partial = partial + piece * floats;
-      tile.partial_stride = floats;
-      tile.scratch = scratch_memory.get(plan.workspace_bytes);
-      cpu.run(tile);
+      const int64_t b = piece / chunks, c = piece % chunks;
+      for (int64_t kv_head = 0; kv_head < p.kv_heads; ++kv_head) {
+        const int64_t unit = b * p.kv_heads + kv_head;
+        AttentionTile tile;
+        if (!driver.tile(unit, &tile) || c < tile.first_chunk || c >= tile.end_chunk) continue;
+        tile.first_chunk = c, tile.end_chunk = c + 1;
+        tile.partial = partial + (unit * chunks + c) * floats;
+        tile.partial_stride = floats;
+        if (kv_head + 1 < p.kv_heads) {
+          tile.k.next_bytes = byte_stride(t.k, t.k.rank() - 2);
+          tile.v.next_bytes = byte_stride(t.v, t.v.rank() - 2);
+        }
+        tile.scratch = scratch_memory.get(plan.workspace_bytes);
+        cpu.run(tile);
+      }
     }
   });
   stream.pool().parallel_for(units, 1, [&](int64_t begin, int64_t end) {

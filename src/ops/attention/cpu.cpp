@@ -8,6 +8,7 @@
 #include "ops/attention/cpu_multiply.h"
 #include "ops/attention/cpu_pack.h"
 #include "ops/attention/cpu_softmax.h"
+#include "ops/attention/cpu_values.h"
 
 namespace halftone::HALFTONE_LEVEL {
 namespace {
@@ -39,7 +40,8 @@ struct Scratch {
     o = take<float>(base, rows * columns);
     maxima = take<float>(base, rows + kStatistics);
     sums = take<float>(base, rows + kStatistics);
-    expanded = take<uint32_t>(base, larger(kLanes * depth, 2 * columns + kLanes));
+    expanded = take<uint32_t>(base, larger(kLanes * depth, (kStripKeys + 1) * columns + kLanes));
+    few = take<float>(base, kAttentionFewRows * columns);
   }
   template <class T>
   T* take(uint8_t* base, int64_t count) {
@@ -48,7 +50,7 @@ struct Scratch {
     return result;
   }
   uint32_t *q, *keys, *values, *weights, *expanded;
-  float *q_scales, *key_scales, *value_scales, *scores, *o, *maxima, *sums;
+  float *q_scales, *key_scales, *value_scales, *scores, *o, *maxima, *sums, *few;
   int64_t offset;
 };
 
@@ -101,10 +103,7 @@ class Tile {
         for (int64_t i = 0; i < count; ++i) {
           float* o = o_ + (r + i) * columns_;
           const float* p = part + (r + i) * columns_;
-          for (int64_t x = 0; x < columns_; x += kLanes) {
-            store_raw(o + x, fma(load_raw<f32v>(p + x), broadcast(add[i]),
-                                 load_raw<f32v>(o + x) * broadcast(keep[i])));
-          }
+          fold_row(o, p, keep[i], add[i]);
         }
       }
     }
@@ -121,7 +120,7 @@ class Tile {
   }
 
   void load_queries() {
-    const auto expand = expand_row_of<Element>(t_.q_format);
+    const auto expand = expand_rows_of<Element>(t_.q_format);
     auto* row = reinterpret_cast<Element*>(s_.expanded);
     const bool scaled = t_.q_scales != nullptr && !has_blocks(t_.q_format);
     for (int64_t r = 0; r < rows_; ++r) {
@@ -130,8 +129,9 @@ class Tile {
       if (scales != nullptr) {
         scales += query * t_.q_scale_query_bytes + head * t_.q_scale_head_bytes;
       }
-      expand(t_.q + query * t_.q_query_bytes + head * t_.q_head_bytes, scales, t_.head_dim,
-             steps_ * kPair, row);
+      const RowToExpand<Element> source{t_.q + query * t_.q_query_bytes + head * t_.q_head_bytes,
+                                        scales, row};
+      expand(&source, 1, t_.head_dim, steps_ * kPair);
       __builtin_memcpy(s_.q + r * steps_, row, static_cast<size_t>(steps_) * 4);
       float scale = 1;
       if (scaled) std::memcpy(&scale, scales, 4);
@@ -164,18 +164,20 @@ class Tile {
       for (int64_t i = 0; i < kStatistics; ++i) maxima[i] = kMinusInfinity, sums[i] = 0;
       const float* key_scales = has_row_scales(t_.k) ? s_.key_scales : nullptr;
       const float* value_scales = has_row_scales(t_.v) ? s_.value_scales : nullptr;
-      for (; values_ready < end; ++values_ready) {
+      const bool few = rows_ <= kAttentionFewRows;
+      if (few) load_value_scales(base, begin * kPanel, end * kPanel);
+      for (; !few && values_ready < end; ++values_ready) {
         pack_values<Products>(t_.v, t_.value_dim, columns_, base + values_ready * kPanel, kPanel,
                               low_, high_, s_.values + values_ready * kPanel / kPair * kPanel,
                               chunk_ / kPair * kPanel, s_.value_scales + values_ready * kPanel,
                               s_.expanded);
       }
       auto* weights = reinterpret_cast<Element*>(s_.weights);
+      const auto softmax = softmax_row_of<Element>(t_.rounding);
       for (int64_t i = 0; i < count; ++i) {
-        const RowStatistics row = softmax_row<Element, kPair == 1>(
+        const RowStatistics row = softmax(
             s_.scores + i * chunk_, weights + i * chunk_, begin * kPanel, end * kPanel,
-            low(r + i) - base, high(r + i) - base, s_.q_scales[r + i], key_scales, value_scales,
-            t_.rounding);
+            low(r + i) - base, high(r + i) - base, s_.q_scales[r + i], key_scales, value_scales);
         maxima[i] = row.maximum, sums[i] = row.sum;
       }
       const bool split = t_.partial != nullptr;
@@ -183,6 +185,10 @@ class Tile {
         for (int64_t i = 0; i < count; ++i) maxima_[r + i] = maxima[i], sums_[r + i] = sums[i];
       } else {
         fold_statistics(r, maxima, sums, keep, add);
+      }
+      if (few) {
+        multiply_few(base, begin * kPanel, end * kPanel, keep, add);
+        continue;
       }
       for (int64_t c = 0; c < columns_; c += kPanel) {
         const int64_t left = t_.value_dim - c;
@@ -192,6 +198,31 @@ class Tile {
                            static_cast<int>((smaller(left, kPanel) + kLanes - 1) / kLanes),
                            {o_ + r * columns_ + c, columns_, split ? nullptr : keep, add});
       }
+    }
+  }
+
+  void load_value_scales(int64_t base, int64_t begin, int64_t end) {
+    if (!has_row_scales(t_.v)) return;
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t key = base + i;
+      s_.value_scales[i] = 0;
+      if (key >= low_ && key < high_) std::memcpy(&s_.value_scales[i], row_of(t_.v, key).scales, 4);
+    }
+  }
+
+  // All rows of the tile at once. A split writes the chunk's O where it belongs.
+  void multiply_few(int64_t base, int64_t begin, int64_t end, const float* keep, const float* add) {
+    auto* strip = reinterpret_cast<Element*>(s_.expanded);
+    Element* zeros = strip + kStripKeys * columns_;
+    __builtin_memset(zeros, 0, static_cast<size_t>(columns_) * sizeof(Element));
+    float* o = t_.partial != nullptr ? o_ : s_.few;
+    __builtin_memset(o, 0, static_cast<size_t>(rows_ * columns_) * 4);
+    multiply_values<Products>(t_.v, t_.value_dim, columns_, base + begin, end - begin, low_, high_,
+                              reinterpret_cast<const Element*>(s_.weights) + begin, chunk_, rows_,
+                              o, strip, zeros);
+    if (t_.partial != nullptr) return;
+    for (int64_t r = 0; r < rows_; ++r) {
+      fold_row(o_ + r * columns_, o + r * columns_, keep[r], add[r]);
     }
   }
 
@@ -208,6 +239,13 @@ class Tile {
       store_raw(maxima_ + r + i, most);
       store_raw(sums_ + r + i,
                 fma(load_raw<f32v>(sums + i), add_now, load_raw<f32v>(sums_ + r + i) * keep_now));
+    }
+  }
+
+  void fold_row(float* o, const float* part, float keep, float add) const {
+    for (int64_t x = 0; x < columns_; x += kLanes) {
+      store_raw(o + x, fma(load_raw<f32v>(part + x), broadcast(add),
+                           load_raw<f32v>(o + x) * broadcast(keep)));
     }
   }
 

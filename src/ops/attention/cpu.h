@@ -20,6 +20,10 @@ enum class AttentionRounding : uint8_t { none, f16, bf16, e4m3 };
 // P is multiplied by this before it is rounded to E4M3 (largest 448), and O divided by it.
 inline constexpr float kE4m3PScale = 256.0f;
 
+// Up to this many rows V is multiplied as it is read, without being packed; and then the driver
+// walks the cache in its own order.
+inline constexpr int64_t kAttentionFewRows = 8;
+
 // The rows of K or V of one sequence and head, contiguous or paged.
 struct AttentionRows {
   const uint8_t* data = nullptr;
@@ -30,6 +34,8 @@ struct AttentionRows {
   // Block formats: codes of the groups of a row, side by side. Else one f32 a row. Null: none.
   const uint8_t* scales = nullptr;
   int64_t scale_row_bytes = 0, scale_page_bytes = 0;
+  // From a row to the one that the thread reads a chunk later, for prefetching; 0: unknown.
+  int64_t next_bytes = 0;
 };
 
 // Queries of one sequence that share a KV head: row r is query r / group, head r % group.

@@ -145,8 +145,8 @@ HALFTONE_INLINE int64_t expand_blocks<Format::int8, uint16_t>(const uint8_t* row
   int64_t i = 0;
   for (; i + 32 <= count; i += 32) {
     // Integers of 8 bits are exact in bf16, so rounding does nothing.
-    const auto first = bits_as<__m512>(decode<Format::int8>(row, i));
-    const auto second = bits_as<__m512>(decode<Format::int8>(row, i + 16));
+    const auto first = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_raw<__m128i>(row + i)));
+    const auto second = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_raw<__m128i>(row + i + 16)));
     store_raw(out + i, _mm512_cvtne2ps_pbh(second, first));
   }
   return i;
@@ -156,8 +156,8 @@ HALFTONE_INLINE int64_t expand_blocks<Format::int8, uint16_t>(const uint8_t* row
 // `count` elements of a row to Element (float or bf16), zeros up to `padded`. `out` has room for a
 // whole vector at the end.
 template <Format F, class Element>
-void expand_row(const uint8_t* row, const uint8_t* scales, int64_t count, int64_t padded,
-                Element* out) {
+HALFTONE_INLINE void expand_row(const uint8_t* row, const uint8_t* scales, int64_t count,
+                                int64_t padded, Element* out) {
   int64_t i = expand_blocks<F>(row, scales, count, out);
   for (; i + kLanes <= count; i += kLanes) store_expanded(out + i, expand<F>(row, scales, i));
   if (i < count) {
@@ -173,29 +173,45 @@ void expand_row(const uint8_t* row, const uint8_t* scales, int64_t count, int64_
   for (; i < padded; ++i) out[i] = Element{};
 }
 
+// What to expand and where to.
 template <class Element>
-using ExpandRow = void (*)(const uint8_t* row, const uint8_t* scales, int64_t count, int64_t padded,
-                           Element* out);
+struct RowToExpand {
+  const uint8_t* data;
+  const uint8_t* scales;
+  Element* out;
+};
+
+template <Format F, class Element>
+void expand_rows(const RowToExpand<Element>* rows, int64_t row_count, int64_t count,
+                 int64_t padded) {
+  for (int64_t r = 0; r < row_count; ++r) {
+    expand_row<F>(rows[r].data, rows[r].scales, count, padded, rows[r].out);
+  }
+}
 
 template <class Element>
-ExpandRow<Element> expand_row_of(Format format) {
+using ExpandRows = void (*)(const RowToExpand<Element>* rows, int64_t row_count, int64_t count,
+                            int64_t padded);
+
+template <class Element>
+ExpandRows<Element> expand_rows_of(Format format) {
   switch (format) {
     case Format::f32:
-      return expand_row<Format::f32, Element>;
+      return expand_rows<Format::f32, Element>;
     case Format::f16:
-      return expand_row<Format::f16, Element>;
+      return expand_rows<Format::f16, Element>;
     case Format::bf16:
-      return expand_row<Format::bf16, Element>;
+      return expand_rows<Format::bf16, Element>;
     case Format::int8:
-      return expand_row<Format::int8, Element>;
+      return expand_rows<Format::int8, Element>;
     case Format::mxfp8:
-      return expand_row<Format::mxfp8, Element>;
+      return expand_rows<Format::mxfp8, Element>;
     case Format::mxfp4:
-      return expand_row<Format::mxfp4, Element>;
+      return expand_rows<Format::mxfp4, Element>;
     case Format::nvfp4:
-      return expand_row<Format::nvfp4, Element>;
+      return expand_rows<Format::nvfp4, Element>;
     default:
-      return expand_row<Format::fp8_e4m3, Element>;
+      return expand_rows<Format::fp8_e4m3, Element>;
   }
 }
 

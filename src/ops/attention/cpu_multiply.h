@@ -15,11 +15,16 @@ inline constexpr int kPanel = kVectors * kLanes;
 // of 6 at two products a cycle; with 16 registers 6 x 2, 2 and 1.
 inline constexpr int kRows = 6;
 
+template <int N>
+struct Count {
+  static constexpr int value = N;
+};
+
 struct F32Products {
   static constexpr int kPair = 1;
   typedef float Element;
-  static HALFTONE_INLINE f32v multiply_add(f32v c, uint32_t a, const void* b) {
-    return fma(broadcast(bits_as<float>(a)), load_raw<f32v>(b), c);
+  static HALFTONE_INLINE f32v multiply_add(f32v c, uint32_t a, f32v b) {
+    return fma(broadcast(bits_as<float>(a)), b, c);
   }
 };
 
@@ -28,8 +33,8 @@ struct F32Products {
 struct Bf16Products {
   static constexpr int kPair = 2;
   typedef uint16_t Element;
-  static HALFTONE_INLINE f32v multiply_add(f32v c, uint32_t a, const void* b) {
-    return bits_as<f32v>(_mm512_dpbf16_ps(bits_as<__m512>(c), load_raw<__m512bh>(b),
+  static HALFTONE_INLINE f32v multiply_add(f32v c, uint32_t a, f32v b) {
+    return bits_as<f32v>(_mm512_dpbf16_ps(bits_as<__m512>(c), bits_as<__m512bh>(b),
                                           bits_as<__m512bh>(broadcast_u32(a))));
   }
 };
@@ -52,7 +57,8 @@ void multiply_block(const uint32_t* a, int64_t a_stride, const uint32_t* b, int6
     for (int r = 0; r < MR; ++r) {
 #pragma GCC unroll 4
       for (int v = 0; v < NV; ++v) {
-        acc[r][v] = Products::multiply_add(acc[r][v], a[r * a_stride + k], b + v * kLanes);
+        acc[r][v] =
+            Products::multiply_add(acc[r][v], a[r * a_stride + k], load_raw<f32v>(b + v * kLanes));
       }
     }
   }

@@ -26,6 +26,7 @@ HALFTONE_INLINE bool has_row_scales(const AttentionRows& rows) {
   return rows.scales != nullptr && !has_blocks(rows.format);
 }
 
+#if !defined(__AVX512F__)
 template <int kStep, bool kHigh, int... kLane>
 HALFTONE_INLINE u32v swap_blocks(u32v a, u32v b) {
   if constexpr (kHigh) {
@@ -37,15 +38,11 @@ HALFTONE_INLINE u32v swap_blocks(u32v a, u32v b) {
 
 template <int kStep>
 HALFTONE_INLINE void transpose_step(u32v (&x)[kLanes]) {
-#pragma GCC unroll 16
+#pragma GCC unroll 8
   for (int i = 0; i < kLanes; ++i) {
     if ((i & kStep) != 0) continue;
     const u32v a = x[i], b = x[i + kStep];
-    if constexpr (kLanes == 16) {
-      x[i] = swap_blocks<kStep, false, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15>(a, b);
-      x[i + kStep] =
-          swap_blocks<kStep, true, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15>(a, b);
-    } else if constexpr (kLanes == 8) {
+    if constexpr (kLanes == 8) {
       x[i] = swap_blocks<kStep, false, 0, 1, 2, 3, 4, 5, 6, 7>(a, b);
       x[i + kStep] = swap_blocks<kStep, true, 0, 1, 2, 3, 4, 5, 6, 7>(a, b);
     } else {
@@ -55,12 +52,66 @@ HALFTONE_INLINE void transpose_step(u32v (&x)[kLanes]) {
   }
 }
 
-// Square of kLanes rows of 32-bit elements, transposed in place.
-HALFTONE_INLINE void transpose(u32v (&x)[kLanes]) {
-  if constexpr (kLanes >= 16) transpose_step<8>(x);
+#endif
+
+#if defined(__AVX512F__)
+// Square of 16 rows of 32-bit elements: out + i * stride receives element i of every row. Halves of
+// rows are paired as they are loaded, so that three steps of shuffles without index vectors remain.
+HALFTONE_INLINE void transpose_square(const uint8_t* const* rows, int64_t offset, uint32_t* out,
+                                      int64_t stride) {
+#pragma GCC unroll 2
+  for (int half = 0; half < 2; ++half) {
+    const auto pair = [&](int first, int second) {
+      const auto low = load_raw<__m256i>(rows[first] + offset + 32 * half);
+      const auto high = load_raw<__m256i>(rows[second] + offset + 32 * half);
+      return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+    };
+    __m512i x[2][4];  // column quads of rows r, r + 4, r + 8, r + 12
+#pragma GCC unroll 4
+    for (int r = 0; r < 4; ++r) {
+      const __m512i a = pair(r, r + 4), b = pair(r + 8, r + 12);
+      x[0][r] = _mm512_shuffle_i32x4(a, b, 0x88);
+      x[1][r] = _mm512_shuffle_i32x4(a, b, 0xdd);
+    }
+#pragma GCC unroll 2
+    for (int q = 0; q < 2; ++q) {
+      const __m512i low01 = _mm512_unpacklo_epi32(x[q][0], x[q][1]);
+      const __m512i low23 = _mm512_unpacklo_epi32(x[q][2], x[q][3]);
+      const __m512i high01 = _mm512_unpackhi_epi32(x[q][0], x[q][1]);
+      const __m512i high23 = _mm512_unpackhi_epi32(x[q][2], x[q][3]);
+      uint32_t* to = out + (8 * half + 4 * q) * stride;
+      store_raw(to, _mm512_unpacklo_epi64(low01, low23));
+      store_raw(to + stride, _mm512_unpackhi_epi64(low01, low23));
+      store_raw(to + 2 * stride, _mm512_unpacklo_epi64(high01, high23));
+      store_raw(to + 3 * stride, _mm512_unpackhi_epi64(high01, high23));
+    }
+  }
+}
+#else
+HALFTONE_INLINE void transpose_square(const uint8_t* const* rows, int64_t offset, uint32_t* out,
+                                      int64_t stride) {
+  u32v x[kLanes];
+#pragma GCC unroll 8
+  for (int i = 0; i < kLanes; ++i) x[i] = load_raw<u32v>(rows[i] + offset);
   if constexpr (kLanes >= 8) transpose_step<4>(x);
   transpose_step<2>(x);
   transpose_step<1>(x);
+#pragma GCC unroll 8
+  for (int i = 0; i < kLanes; ++i) store_raw(out + i * stride, x[i]);
+}
+#endif
+
+// Asks for the row that this thread reads next but one.
+HALFTONE_INLINE void prefetch_next(const AttentionRows& rows, const uint8_t* row, int64_t bytes) {
+  if (rows.next_bytes == 0) return;
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(row + rows.next_bytes + i, 0, 3);
+}
+
+// Rows that need no expansion are read where they lie, if whole vectors of `multiple` fill them.
+template <class Products>
+HALFTONE_INLINE bool reads_in_place(const AttentionRows& rows, int64_t count, int64_t multiple) {
+  return rows.format == (Products::kPair == 2 ? Format::bf16 : Format::f32) &&
+         count % multiple == 0;
 }
 
 // Keys [first, first + kPanel) with the keys in the lanes; keys outside [low, high) become 0.
@@ -70,35 +121,43 @@ void pack_keys(const AttentionRows& k, int64_t head_dim, int64_t first, int64_t 
                uint32_t* panel, float* key_scales, uint32_t* rows, int64_t stride) {
   using Element = typename Products::Element;
   const int64_t steps = (head_dim + Products::kPair - 1) / Products::kPair;
-  const auto expand = expand_row_of<Element>(k.format);
+  const auto expand = expand_rows_of<Element>(k.format);
   const bool scaled = has_row_scales(k);
+  const bool in_place = reads_in_place<Products>(k, head_dim, kLanes * Products::kPair);
+  const int64_t row_bytes = head_dim * element_bits(k.format) / 8;
   for (int v = 0; v < kVectors; ++v) {
+    const uint8_t* lane_row[kLanes];
+    RowToExpand<Element> to_expand[kLanes];
+    int64_t expanded = 0;
     for (int j = 0; j < kLanes; ++j) {
       const int64_t key = first + v * kLanes + j;
       uint32_t* row = rows + j * stride;
+      lane_row[j] = reinterpret_cast<const uint8_t*>(row);
       if (key < low || key >= high) {
         __builtin_memset(row, 0, static_cast<size_t>(stride) * 4);
         if (scaled) key_scales[v * kLanes + j] = 0;
         continue;
       }
       const RowPointer source = row_of(k, key);
-      expand(source.data, source.scales, head_dim, steps * Products::kPair,
-             reinterpret_cast<Element*>(row));
+      prefetch_next(k, source.data, row_bytes);
+      if (in_place) {
+        lane_row[j] = source.data;
+      } else {
+        to_expand[expanded++] = {source.data, source.scales, reinterpret_cast<Element*>(row)};
+      }
       if (scaled) std::memcpy(&key_scales[v * kLanes + j], source.scales, 4);
     }
+    if (expanded > 0) expand(to_expand, expanded, head_dim, steps * Products::kPair);
     for (int64_t d = 0; d < steps; d += kLanes) {
-      u32v block[kLanes];
-#pragma GCC unroll 16
-      for (int j = 0; j < kLanes; ++j) block[j] = load_raw<u32v>(rows + j * stride + d);
-      transpose(block);
       uint32_t* out = panel + d * kPanel + v * kLanes;
       if (d + kLanes <= steps) {
-#pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) store_raw(out + i * kPanel, block[i]);
+        transpose_square(lane_row, 4 * d, out, kPanel);
       } else {
-        u32v rest[kLanes];  // indexed at run time, so not the registers
-        for (int i = 0; i < kLanes; ++i) rest[i] = block[i];
-        for (int64_t i = 0; i < steps - d; ++i) store_raw(out + i * kPanel, rest[i]);
+        alignas(64) uint32_t square[kLanes * kLanes];
+        transpose_square(lane_row, 4 * d, square, kLanes);
+        for (int64_t i = 0; i < steps - d; ++i) {
+          store_raw(out + i * kPanel, load_raw<u32v>(square + i * kLanes));
+        }
       }
     }
   }
@@ -119,7 +178,7 @@ void pack_values(const AttentionRows& v, int64_t value_dim, int64_t columns, int
                  int64_t count, int64_t low, int64_t high, uint32_t* packed, int64_t panel_stride,
                  float* value_scales, uint32_t* rows) {
   using Element = typename Products::Element;
-  const auto expand = expand_row_of<Element>(v.format);
+  const auto expand = expand_rows_of<Element>(v.format);
   const bool scaled = has_row_scales(v);
   auto* row = reinterpret_cast<Element*>(rows);
   for (int64_t i = 0; i < count; i += Products::kPair) {
@@ -131,7 +190,8 @@ void pack_values(const AttentionRows& v, int64_t value_dim, int64_t columns, int
         continue;
       }
       const RowPointer source = row_of(v, key);
-      expand(source.data, source.scales, value_dim, columns, row + j * columns);
+      const RowToExpand<Element> to_expand{source.data, source.scales, row + j * columns};
+      expand(&to_expand, 1, value_dim, columns);
       if (scaled) std::memcpy(&value_scales[i + j], source.scales, 4);
     }
     uint32_t* out = packed + i / Products::kPair * kPanel;

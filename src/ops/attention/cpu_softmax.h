@@ -7,12 +7,21 @@ namespace halftone::HALFTONE_LEVEL {
 
 inline constexpr float kMinusInfinity = -__builtin_inff();
 
+#if defined(__AVX512F__)
+// As max() of simd/vec.h, which the compiler does not recognise as the instruction.
+HALFTONE_INLINE f32v maximum_of(f32v a, f32v b) {
+  return bits_as<f32v>(_mm512_max_ps(bits_as<__m512>(a), bits_as<__m512>(b)));
+}
+#else
+HALFTONE_INLINE f32v maximum_of(f32v a, f32v b) { return max(a, b); }
+#endif
+
 // 2^x for x <= 0; exactly 0 below -127, NaN stays NaN. x = n + r with |r| <= 1/2. The short
 // polynomial is within 2^-17, well below the 2^-9 of a P in bf16, the long one within 2^-26.
 template <bool kExact>
 HALFTONE_INLINE f32v exp2_negative(f32v x) {
   const f32v magic = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
-  x = max(broadcast(-127.0f), x);             // in this order, so that NaN passes
+  x = maximum_of(broadcast(-127.0f), x);      // in this order, so that NaN passes
   const f32v shifted = x + magic;
   const f32v r = x - (shifted - magic);
   f32v p;
@@ -39,7 +48,11 @@ HALFTONE_INLINE f32v exp2_negative(f32v x) {
 HALFTONE_INLINE f32v round_e4m3(f32v x) {
   u32v exponent = bits_as<u32v>(x) & 0x7f800000u;
   const u32v least = broadcast_u32((127u - 6) << 23);
+#if defined(__AVX512F__)
+  exponent = bits_as<u32v>(_mm512_max_epu32(bits_as<__m512i>(exponent), bits_as<__m512i>(least)));
+#else
   exponent = select(bits_as<i32v>(exponent < least), least, exponent);
+#endif
   const f32v magic = bits_as<f32v>((exponent + (20u << 23)) | 0x400000u);
   return (x + magic) - magic;
 }
@@ -48,15 +61,24 @@ struct RowStatistics {
   float maximum, sum;
 };
 
+// P is not negative; the instruction takes subnormals for 0, as the products do.
+HALFTONE_INLINE u16v round_bf16(f32v x) {
+#if defined(__AVX512BF16__)
+  return bits_as<u16v>(_mm512_cvtneps_pbh(bits_as<__m512>(x)));
+#else
+  return narrow_bf16(x);
+#endif
+}
+
 // s: scores of keys [begin, end) of the chunk (multiples of kLanes), of which the row sees [low,
 // high). Scores become score * row_scale (* key_scales[key]) in units of log2; P (of Element,
 // rounded) is written to p, times value_scales[key] if there are any. The sum is that of the
 // unrounded P, as the rounding errors of P then do not bias the norm.
-template <class Element, bool kExact>
-HALFTONE_INLINE RowStatistics softmax_row(float* s, Element* p, int64_t begin, int64_t end,
-                                          int64_t low, int64_t high, float row_scale,
-                                          const float* key_scales, const float* value_scales,
-                                          AttentionRounding rounding) {
+template <class Element, AttentionRounding kRounding>
+RowStatistics softmax_row(float* s, Element* p, int64_t begin, int64_t end, int64_t low,
+                          int64_t high, float row_scale, const float* key_scales,
+                          const float* value_scales) {
+  constexpr bool kExact = sizeof(Element) == 4;
   i32v lane;
   for (int i = 0; i < kLanes; ++i) lane[i] = i;
   const f32v scale = broadcast(row_scale);
@@ -71,7 +93,7 @@ HALFTONE_INLINE RowStatistics softmax_row(float* s, Element* p, int64_t begin, i
       x = select(seen, x, broadcast(kMinusInfinity));
     }
     store_raw(s + i, x);
-    maximum = max(x, maximum);
+    maximum = maximum_of(x, maximum);
   }
   const float m = reduce_max(maximum);
   // A row of -inf alone keeps the sum 0; NaN stays NaN.
@@ -80,19 +102,34 @@ HALFTONE_INLINE RowStatistics softmax_row(float* s, Element* p, int64_t begin, i
   for (int64_t i = begin; i < end; i += kLanes) {
     f32v x = exp2_negative<kExact>(load_raw<f32v>(s + i) - shift);
     sum += x;
-    if (rounding == AttentionRounding::e4m3) x = round_e4m3(x * broadcast(kE4m3PScale));
-    if (rounding == AttentionRounding::f16) x = widen_f16(narrow_f16(x));
+    if constexpr (kRounding == AttentionRounding::e4m3) x = round_e4m3(x * kE4m3PScale);
+    if constexpr (kRounding == AttentionRounding::f16) x = widen_f16(narrow_f16(x));
     if (value_scales != nullptr) x *= load_raw<f32v>(value_scales + i);
     if constexpr (sizeof(Element) == 2) {
-      store_raw(p + i, narrow_bf16(x));
+      store_raw(p + i, round_bf16(x));
     } else {
-      if (rounding == AttentionRounding::bf16 || rounding == AttentionRounding::e4m3) {
+      if constexpr (kRounding == AttentionRounding::bf16 || kRounding == AttentionRounding::e4m3) {
         x = widen_bf16(narrow_bf16(x));
       }
       store_raw(p + i, x);
     }
   }
   return {m, reduce_add(sum)};
+}
+
+template <class Element>
+using SoftmaxRow = RowStatistics (*)(float* s, Element* p, int64_t begin, int64_t end, int64_t low,
+                                     int64_t high, float row_scale, const float* key_scales,
+                                     const float* value_scales);
+
+template <class Element>
+SoftmaxRow<Element> softmax_row_of(AttentionRounding rounding) {
+  if (rounding == AttentionRounding::e4m3) return softmax_row<Element, AttentionRounding::e4m3>;
+  if constexpr (sizeof(Element) == 4) {
+    if (rounding == AttentionRounding::none) return softmax_row<Element, AttentionRounding::none>;
+    if (rounding == AttentionRounding::f16) return softmax_row<Element, AttentionRounding::f16>;
+  }
+  return softmax_row<Element, AttentionRounding::bf16>;
 }
 
 }  // namespace halftone::HALFTONE_LEVEL

@@ -1,0 +1,114 @@
+// O += P V of a few rows (decode): V is multiplied as it is read, each cache row once for all heads
+// of the group, in the same order of sums as with packed V.
+#pragma once
+#include "ops/attention/cpu_pack.h"
+
+namespace halftone::HALFTONE_LEVEL {
+
+inline constexpr int64_t kStripKeys = 32;  // expanded at a time: 8 KB of bf16 at head_dim 128
+
+// kVectors vectors of B for one step from column x of its row, or of its two rows.
+HALFTONE_INLINE void load_step(const float* const* rows, int64_t x, f32v (&b)[kVectors]) {
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) b[v] = load_raw<f32v>(rows[0] + x + v * kLanes);
+}
+#if defined(__AVX512BF16__)
+HALFTONE_INLINE void load_step(const uint16_t* const* rows, int64_t x, f32v (&b)[kVectors]) {
+  alignas(64) static constexpr uint16_t kLow[32] = {0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,
+                                                    37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
+                                                    11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+  const __m512i low = load_raw<__m512i>(kLow);
+  const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    const auto even = load_raw<__m512i>(rows[0] + x + 32 * i);
+    const auto odd = load_raw<__m512i>(rows[1] + x + 32 * i);
+    b[2 * i] = bits_as<f32v>(_mm512_permutex2var_epi16(even, low, odd));
+    b[2 * i + 1] = bits_as<f32v>(_mm512_permutex2var_epi16(even, high, odd));
+  }
+}
+#endif
+
+// MR rows of C, kPanel columns from x: C += A B over `steps` steps.
+template <class Products, int MR>
+void accumulate_block(const uint32_t* a, int64_t a_stride,
+                      const typename Products::Element* const* rows, int64_t steps, int64_t x,
+                      float* c, int64_t c_stride) {
+  f32v acc[MR][kVectors];
+#pragma GCC unroll 4
+  for (int r = 0; r < MR; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      acc[r][v] = load_raw<f32v>(c + r * c_stride + x + v * kLanes);
+    }
+  }
+  for (int64_t k = 0; k < steps; ++k) {
+    f32v b[kVectors];
+    load_step(rows + k * Products::kPair, x, b);
+#pragma GCC unroll 4
+    for (int r = 0; r < MR; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        acc[r][v] = Products::multiply_add(acc[r][v], a[r * a_stride + k], b[v]);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < MR; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      store_raw(c + r * c_stride + x + v * kLanes, acc[r][v]);
+    }
+  }
+}
+
+// `weights`: row r, keys [first, first + count) at weights + r * stride elements; count is a
+// multiple of kStripKeys or of kPanel, the smaller. C[count_rows, columns] += weights V. `zeros` is
+// a row of zeros, `strip` room for kStripKeys expanded rows.
+template <class Products>
+void multiply_values(const AttentionRows& v, int64_t value_dim, int64_t columns, int64_t first,
+                     int64_t count, int64_t low, int64_t high,
+                     const typename Products::Element* weights, int64_t stride, int64_t rows,
+                     float* c, typename Products::Element* strip,
+                     const typename Products::Element* zeros) {
+  using Element = typename Products::Element;
+  constexpr int kPair = Products::kPair;
+  const auto expand = expand_rows_of<Element>(v.format);
+  const bool in_place = reads_in_place<Products>(v, value_dim, kPanel);
+  const int64_t row_bytes = value_dim * element_bits(v.format) / 8;
+  for (int64_t done = 0; done < count; done += kStripKeys) {
+    const int64_t keys = count - done < kStripKeys ? count - done : kStripKeys;
+    const Element* row[kStripKeys];
+    RowToExpand<Element> to_expand[kStripKeys];
+    int64_t expanded = 0;
+    for (int64_t j = 0; j < keys; ++j) {
+      const int64_t key = first + done + j;
+      row[j] = zeros;
+      if (key < low || key >= high) continue;
+      const RowPointer source = row_of(v, key);
+      prefetch_next(v, source.data, row_bytes);
+      if (in_place) {
+        row[j] = reinterpret_cast<const Element*>(source.data);
+      } else {
+        row[j] = strip + j * columns;
+        to_expand[expanded++] = {source.data, source.scales, strip + j * columns};
+      }
+    }
+    if (expanded > 0) expand(to_expand, expanded, value_dim, columns);
+    const auto* a = reinterpret_cast<const uint32_t*>(weights + done);
+    const int64_t a_stride = stride / kPair;
+    for (int64_t x = 0; x < columns; x += kPanel) {
+      int64_t r = 0;
+      const auto block = [&](auto mr) {
+        accumulate_block<Products, decltype(mr)::value>(a + r * a_stride, a_stride, row,
+                                                        keys / kPair, x, c + r * columns, columns);
+        r += decltype(mr)::value;
+      };
+      while (rows - r >= 4) block(Count<4>{});
+      if (rows - r >= 2) block(Count<2>{});
+      if (rows - r >= 1) block(Count<1>{});
+    }
+  }
+}
+
+}  // namespace halftone::HALFTONE_LEVEL
