@@ -44,6 +44,8 @@ int64_t tile_queries(const AttentionProblem& p) {
 
 int64_t tile_rows(const AttentionProblem& p) { return tile_queries(p) * (p.heads / p.kv_heads); }
 
+bool few_rows(const AttentionProblem& p) { return tile_rows(p) <= kAttentionFewRows; }
+
 // Memory of the calling thread that outlives the call: after the first run of a size nothing is
 // allocated, and a plan can be run by several threads at once.
 class ThreadMemory {
@@ -83,7 +85,7 @@ float f32_scale(const uint8_t* p) {
   return x;
 }
 
-// Rows of K or V of one sequence and head. A scale shared by all rows goes into `factor`.
+// Rows of K or V of one sequence from a head on. A scale shared by all goes into `factor`.
 AttentionRows rows_of(const Tensor& t, const AttentionProblem& p, const AttentionTensors& all,
                       int64_t b, int64_t key_begin, int64_t head, float* factor) {
   const int head_dim = t.rank() - 2, row_dim = t.rank() - 3;
@@ -91,6 +93,7 @@ AttentionRows rows_of(const Tensor& t, const AttentionProblem& p, const Attentio
   rows.data = t.data<uint8_t>() + head * byte_stride(t, head_dim);
   rows.format = t.format();
   rows.row_bytes = byte_stride(t, row_dim);
+  rows.head_bytes = byte_stride(t, head_dim);
   if (p.paged) {
     rows.pages = all.page_table.data<int32_t>() + b * all.page_table.stride(0);
     rows.page_size = p.page_size;
@@ -102,12 +105,14 @@ AttentionRows rows_of(const Tensor& t, const AttentionProblem& p, const Attentio
   if (is_block(t.format())) *factor *= t.tensor_scale_value();
   const uint8_t* scales = t.scales().data<uint8_t>() + head * scale_stride(t, head_dim);
   rows.scale_row_bytes = scale_stride(t, row_dim);
+  rows.scale_head_bytes = scale_stride(t, head_dim);
   if (p.paged) {
     rows.scale_page_bytes = scale_stride(t, 0);
   } else {
     scales += key_begin * rows.scale_row_bytes + (t.rank() == 4 ? b * scale_stride(t, 0) : 0);
   }
-  const bool shared = rows.scale_row_bytes == 0 && rows.scale_page_bytes == 0;
+  const bool shared =
+      rows.scale_row_bytes == 0 && rows.scale_page_bytes == 0 && rows.scale_head_bytes == 0;
   if (shared && !is_block(t.format())) {
     *factor *= f32_scale(scales);
   } else {
@@ -116,26 +121,30 @@ AttentionRows rows_of(const Tensor& t, const AttentionProblem& p, const Attentio
   return rows;
 }
 
-// What a unit of work is: a tile of queries of one sequence and KV head.
+// Cuts the problem into units of work: some queries of a sequence for one KV head, or for all of
+// them when they are few.
 struct Driver {
   const AttentionProblem& p;
   const AttentionTensors& t;
-  const AttentionCpu& cpu;
+  bool few = few_rows(p);
+  int64_t kv_heads = few ? p.kv_heads : 1;  // of a unit
   int64_t queries = tile_queries(p);
   int64_t tiles = (p.query_length + queries - 1) / queries;
   int64_t chunk = attention_chunk(std::max(p.head_dim, value_dim(p)));
 
-  int64_t units() const { return p.batch * p.kv_heads * tiles; }
+  int64_t units() const { return p.batch * p.kv_heads / kv_heads * tiles; }
 
   // False when the unit has no rows. Later queries first: under a causal mask they are the longest.
   bool tile(int64_t unit, AttentionTile* tile) const {
-    const int64_t kv_head = unit % p.kv_heads;
-    const int64_t b = unit / p.kv_heads % p.batch;
-    const int64_t first = (tiles - 1 - unit / (p.kv_heads * p.batch)) * queries;
+    const int64_t parts = p.kv_heads / kv_heads;
+    const int64_t kv_head = unit % parts * kv_heads;
+    const int64_t b = unit / parts % p.batch;
+    const int64_t first = (tiles - 1 - unit / (parts * p.batch)) * queries;
     const AttentionSequence s = attention_sequence(p, t, b);
     if (first >= s.queries) return false;
     const int64_t group = p.heads / p.kv_heads, head = kv_head * group;
 
+    tile->kv_heads = kv_heads;
     tile->head_dim = p.head_dim, tile->value_dim = value_dim(p);
     tile->bf16_products = p.mode.qk != Format::f32 && p.mode.qk != Format::f16;
     tile->queries = std::min(queries, s.queries - first), tile->group = group;
@@ -220,7 +229,8 @@ AttentionPlan plan(const AttentionProblem& problem, const Device& device) {
   result.device = device;
   result.kernel = kernel;
   result.workspace_bytes =
-      kernel->function->scratch_bytes(problem.head_dim, value_dim(problem), tile_rows(problem));
+      kernel->function->scratch_bytes(problem.head_dim, value_dim(problem), tile_rows(problem),
+                                      few_rows(problem) ? problem.kv_heads : 1);
   return result;
 }
 
@@ -241,58 +251,55 @@ void run(const AttentionPlan& plan, const AttentionTensors& t, Stream& stream) {
           plan.device.name());
   check_attention_tensors(plan.problem, t);
   const AttentionCpu& cpu = *plan.kernel->function;
-  const Driver driver{plan.problem, t, cpu};
   const AttentionProblem& p = plan.problem;
+  const Driver driver{p, t};
   const int64_t units = driver.units();
-  if (units == 0) return;
+  const auto prepare = [&](int64_t unit, AttentionTile* tile) {
+    tile->scratch = scratch_memory.get(plan.workspace_bytes);
+    return driver.tile(unit, tile);
+  };
 
-  // Few queries: the cache is read once, in the order in which it lies, all heads of a chunk before
-  // the next chunk, and the chunks are folded afterwards.
+  // When there are fewer units than would keep the threads busy, runs of chunks of a unit go to
+  // several threads, and their results are folded afterwards: the same sums in the same order.
   const int64_t chunks = (p.key_length + driver.chunk - 1) / driver.chunk;
   const int64_t threads = stream.threads();
-  const bool split =
-      threads > 1 && driver.tiles == 1 && units % threads != 0 && units < 4 * threads && chunks > 1;
-  if (!split) {
+  const int64_t pieces = units == 0 || threads == 1 || units >= 4 * threads
+                             ? 1
+                             : std::min(chunks, (4 * threads + units - 1) / units);
+  if (pieces <= 1) {
     stream.pool().parallel_for(units, 1, [&](int64_t begin, int64_t end) {
       for (int64_t unit = begin; unit < end; ++unit) {
         AttentionTile tile;
-        if (!driver.tile(unit, &tile)) continue;
-        tile.scratch = scratch_memory.get(plan.workspace_bytes);
-        cpu.run(tile);
+        if (prepare(unit, &tile)) cpu.run(tile);
       }
     });
     return;
   }
 
-  const int64_t floats = cpu.partial_floats(p.value_dim, tile_rows(p));
+  const int64_t floats = cpu.partial_floats(p.value_dim, tile_rows(p) * driver.kv_heads);
   auto* partial = reinterpret_cast<float*>(
       partial_memory.get(units * chunks * floats * static_cast<int64_t>(sizeof(float))));
-  stream.pool().parallel_for(p.batch * chunks, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t piece = begin; piece < end; ++piece) {
-      const int64_t b = piece / chunks, c = piece % chunks;
-      for (int64_t kv_head = 0; kv_head < p.kv_heads; ++kv_head) {
-        const int64_t unit = b * p.kv_heads + kv_head;
-        AttentionTile tile;
-        if (!driver.tile(unit, &tile) || c < tile.first_chunk || c >= tile.end_chunk) continue;
-        tile.first_chunk = c, tile.end_chunk = c + 1;
-        tile.partial = partial + (unit * chunks + c) * floats;
-        tile.partial_stride = floats;
-        if (kv_head + 1 < p.kv_heads) {
-          tile.k.next_bytes = byte_stride(t.k, t.k.rank() - 2);
-          tile.v.next_bytes = byte_stride(t.v, t.v.rank() - 2);
-        }
-        tile.scratch = scratch_memory.get(plan.workspace_bytes);
-        cpu.run(tile);
-      }
+  const auto place = [&](int64_t unit, int64_t c, AttentionTile* tile) {
+    tile->partial = partial + (unit * chunks + c) * floats;
+    tile->partial_stride = floats;
+  };
+  stream.pool().parallel_for(units * pieces, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      AttentionTile tile;
+      const int64_t unit = i / pieces, piece = i % pieces;
+      if (!prepare(unit, &tile)) continue;
+      const int64_t first = tile.first_chunk, count = tile.end_chunk - first;
+      tile.first_chunk = first + count * piece / pieces;
+      tile.end_chunk = first + count * (piece + 1) / pieces;
+      place(unit, tile.first_chunk, &tile);
+      if (tile.first_chunk < tile.end_chunk) cpu.run(tile);
     }
   });
   stream.pool().parallel_for(units, 1, [&](int64_t begin, int64_t end) {
     for (int64_t unit = begin; unit < end; ++unit) {
       AttentionTile tile;
-      if (!driver.tile(unit, &tile)) continue;
-      tile.partial = partial + (unit * chunks + tile.first_chunk) * floats;
-      tile.partial_stride = floats;
-      tile.scratch = scratch_memory.get(plan.workspace_bytes);
+      if (!prepare(unit, &tile)) continue;
+      place(unit, tile.first_chunk, &tile);
       cpu.merge(tile);
     }
   });

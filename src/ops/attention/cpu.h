@@ -20,8 +20,8 @@ enum class AttentionRounding : uint8_t { none, f16, bf16, e4m3 };
 // P is multiplied by this before it is rounded to E4M3 (largest 448), and O divided by it.
 inline constexpr float kE4m3PScale = 256.0f;
 
-// Up to this many rows V is multiplied as it is read, without being packed; and then the driver
-// walks the cache in its own order.
+// With up to this many rows a KV head, tiles take all KV heads, walk the cache in the order in
+// which it lies and multiply V as it is read, without packing it.
 inline constexpr int64_t kAttentionFewRows = 8;
 
 // The rows of K or V of one sequence and head, contiguous or paged.
@@ -34,11 +34,11 @@ struct AttentionRows {
   // Block formats: codes of the groups of a row, side by side. Else one f32 a row. Null: none.
   const uint8_t* scales = nullptr;
   int64_t scale_row_bytes = 0, scale_page_bytes = 0;
-  // From a row to the one that the thread reads a chunk later, for prefetching; 0: unknown.
-  int64_t next_bytes = 0;
+  int64_t head_bytes = 0, scale_head_bytes = 0;  // from a KV head to the next
 };
 
-// Queries of one sequence that share a KV head: row r is query r / group, head r % group.
+// Queries of one sequence: row r is KV head r / (queries * group), of which query r / group and
+// head r % group. Tiles of many rows have one KV head.
 struct AttentionTile {
   int64_t head_dim = 0, value_dim = 0;
   bool bf16_products = false;  // else f32
@@ -51,7 +51,7 @@ struct AttentionTile {
   int64_t q_query_bytes = 0, q_head_bytes = 0;
   const uint8_t* q_scales = nullptr;
   int64_t q_scale_query_bytes = 0, q_scale_head_bytes = 0;
-  int64_t queries = 0, group = 0;
+  int64_t kv_heads = 1, queries = 0, group = 0;
 
   AttentionRows k, v;
   // Query i sees keys [max(0, range_begin + i), min(keys, range_end + i)).
@@ -75,7 +75,7 @@ struct AttentionTile {
 struct AttentionCpu {
   int64_t lanes;
   // Bytes of AttentionTile::scratch; `rows` = queries * group.
-  int64_t (*scratch_bytes)(int64_t head_dim, int64_t value_dim, int64_t rows);
+  int64_t (*scratch_bytes)(int64_t head_dim, int64_t value_dim, int64_t rows, int64_t kv_heads);
   // Floats of one chunk of AttentionTile::partial.
   int64_t (*partial_floats)(int64_t value_dim, int64_t rows);
   void (*run)(const AttentionTile&);

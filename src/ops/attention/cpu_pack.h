@@ -11,15 +11,19 @@ struct RowPointer {
   const uint8_t* data;
   const uint8_t* scales;
 };
-HALFTONE_INLINE RowPointer row_of(const AttentionRows& rows, int64_t key) {
+HALFTONE_INLINE RowPointer row_of(const AttentionRows& rows, int64_t key, int64_t head) {
   int64_t page = 0, row = key;
   if (rows.pages != nullptr) {
     page = rows.pages[key / rows.page_size];
     row = key % rows.page_size;
   }
   const uint8_t* scales = rows.scales;
-  if (scales != nullptr) scales += page * rows.scale_page_bytes + row * rows.scale_row_bytes;
-  return {rows.data + page * rows.page_bytes + row * rows.row_bytes, scales};
+  if (scales != nullptr) {
+    scales +=
+        page * rows.scale_page_bytes + row * rows.scale_row_bytes + head * rows.scale_head_bytes;
+  }
+  return {rows.data + page * rows.page_bytes + row * rows.row_bytes + head * rows.head_bytes,
+          scales};
 }
 
 HALFTONE_INLINE bool has_row_scales(const AttentionRows& rows) {
@@ -101,12 +105,6 @@ HALFTONE_INLINE void transpose_square(const uint8_t* const* rows, int64_t offset
 }
 #endif
 
-// Asks for the row that this thread reads next but one.
-HALFTONE_INLINE void prefetch_next(const AttentionRows& rows, const uint8_t* row, int64_t bytes) {
-  if (rows.next_bytes == 0) return;
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(row + rows.next_bytes + i, 0, 3);
-}
-
 // Rows that need no expansion are read where they lie, if whole vectors of `multiple` fill them.
 template <class Products>
 HALFTONE_INLINE bool reads_in_place(const AttentionRows& rows, int64_t count, int64_t multiple) {
@@ -117,14 +115,13 @@ HALFTONE_INLINE bool reads_in_place(const AttentionRows& rows, int64_t count, in
 // Keys [first, first + kPanel) with the keys in the lanes; keys outside [low, high) become 0.
 // `rows` is scratch for kLanes rows of `stride` 32-bit elements (a multiple of kLanes).
 template <class Products>
-void pack_keys(const AttentionRows& k, int64_t head_dim, int64_t first, int64_t low, int64_t high,
-               uint32_t* panel, float* key_scales, uint32_t* rows, int64_t stride) {
+void pack_keys(const AttentionRows& k, int64_t head, int64_t head_dim, int64_t first, int64_t low,
+               int64_t high, uint32_t* panel, float* key_scales, uint32_t* rows, int64_t stride) {
   using Element = typename Products::Element;
   const int64_t steps = (head_dim + Products::kPair - 1) / Products::kPair;
   const auto expand = expand_rows_of<Element>(k.format);
   const bool scaled = has_row_scales(k);
   const bool in_place = reads_in_place<Products>(k, head_dim, kLanes * Products::kPair);
-  const int64_t row_bytes = head_dim * element_bits(k.format) / 8;
   for (int v = 0; v < kVectors; ++v) {
     const uint8_t* lane_row[kLanes];
     RowToExpand<Element> to_expand[kLanes];
@@ -138,8 +135,7 @@ void pack_keys(const AttentionRows& k, int64_t head_dim, int64_t first, int64_t 
         if (scaled) key_scales[v * kLanes + j] = 0;
         continue;
       }
-      const RowPointer source = row_of(k, key);
-      prefetch_next(k, source.data, row_bytes);
+      const RowPointer source = row_of(k, key, head);
       if (in_place) {
         lane_row[j] = source.data;
       } else {
@@ -174,9 +170,9 @@ HALFTONE_INLINE void interleave(const uint16_t* even, const uint16_t* odd, uint3
 // `packed` + p * panel_stride, its row of step s at + s * kPanel, s counting from `first`. count is
 // even; keys outside [low, high) become 0. `rows` is scratch for two rows of `columns` elements.
 template <class Products>
-void pack_values(const AttentionRows& v, int64_t value_dim, int64_t columns, int64_t first,
-                 int64_t count, int64_t low, int64_t high, uint32_t* packed, int64_t panel_stride,
-                 float* value_scales, uint32_t* rows) {
+void pack_values(const AttentionRows& v, int64_t head, int64_t value_dim, int64_t columns,
+                 int64_t first, int64_t count, int64_t low, int64_t high, uint32_t* packed,
+                 int64_t panel_stride, float* value_scales, uint32_t* rows) {
   using Element = typename Products::Element;
   const auto expand = expand_rows_of<Element>(v.format);
   const bool scaled = has_row_scales(v);
@@ -189,7 +185,7 @@ void pack_values(const AttentionRows& v, int64_t value_dim, int64_t columns, int
         if (scaled) value_scales[i + j] = 0;
         continue;
       }
-      const RowPointer source = row_of(v, key);
+      const RowPointer source = row_of(v, key, head);
       const RowToExpand<Element> to_expand{source.data, source.scales, row + j * columns};
       expand(&to_expand, 1, value_dim, columns);
       if (scaled) std::memcpy(&value_scales[i + j], source.scales, 4);

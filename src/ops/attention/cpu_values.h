@@ -66,8 +66,8 @@ void accumulate_block(const uint32_t* a, int64_t a_stride,
 // multiple of kStripKeys or of kPanel, the smaller. C[count_rows, columns] += weights V. `zeros` is
 // a row of zeros, `strip` room for kStripKeys expanded rows.
 template <class Products>
-void multiply_values(const AttentionRows& v, int64_t value_dim, int64_t columns, int64_t first,
-                     int64_t count, int64_t low, int64_t high,
+void multiply_values(const AttentionRows& v, int64_t head, int64_t value_dim, int64_t columns,
+                     int64_t first, int64_t count, int64_t low, int64_t high,
                      const typename Products::Element* weights, int64_t stride, int64_t rows,
                      float* c, typename Products::Element* strip,
                      const typename Products::Element* zeros) {
@@ -75,7 +75,6 @@ void multiply_values(const AttentionRows& v, int64_t value_dim, int64_t columns,
   constexpr int kPair = Products::kPair;
   const auto expand = expand_rows_of<Element>(v.format);
   const bool in_place = reads_in_place<Products>(v, value_dim, kPanel);
-  const int64_t row_bytes = value_dim * element_bits(v.format) / 8;
   for (int64_t done = 0; done < count; done += kStripKeys) {
     const int64_t keys = count - done < kStripKeys ? count - done : kStripKeys;
     const Element* row[kStripKeys];
@@ -85,8 +84,7 @@ void multiply_values(const AttentionRows& v, int64_t value_dim, int64_t columns,
       const int64_t key = first + done + j;
       row[j] = zeros;
       if (key < low || key >= high) continue;
-      const RowPointer source = row_of(v, key);
-      prefetch_next(v, source.data, row_bytes);
+      const RowPointer source = row_of(v, key, head);
       if (in_place) {
         row[j] = reinterpret_cast<const Element*>(source.data);
       } else {

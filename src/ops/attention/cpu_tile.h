@@ -1,0 +1,215 @@
+// What tiles of many and of few rows share: scratch, queries in the products' format, the running
+// maximum, sum and O, and the finished rows.
+#pragma once
+#include "ops/attention/cpu_multiply.h"
+#include "ops/attention/cpu_pack.h"
+#include "ops/attention/cpu_softmax.h"
+#include "ops/attention/cpu_values.h"
+
+namespace halftone::HALFTONE_LEVEL {
+
+// Rows multiplied by a panel in turn: the panel (16 KB at head_dim 128, in bf16) and the scores (24
+// KB) stay in the first-level cache.
+inline constexpr int64_t kSubRows = 24;
+inline constexpr int64_t kStatistics = 32 + kLanes;  // kSubRows up to whole vectors
+
+HALFTONE_INLINE constexpr int64_t round_up(int64_t x, int64_t multiple) {
+  return (x + multiple - 1) / multiple * multiple;
+}
+HALFTONE_INLINE constexpr int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+HALFTONE_INLINE constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// Scratch of a tile. Sized for f32 products, the larger ones.
+struct Scratch {
+  Scratch(uint8_t* base, int64_t head_dim, int64_t value_dim, int64_t rows_per_head,
+          int64_t kv_heads) {
+    const int64_t rows = rows_per_head * kv_heads;
+    const bool few = rows_per_head <= kAttentionFewRows;
+    const int64_t at_once = few ? rows : kSubRows;
+    const int64_t chunk = attention_chunk(larger(head_dim, value_dim));
+    const int64_t columns = round_up(value_dim, kPanel);
+    const int64_t depth = round_up(head_dim, kLanes) + kLanes;
+    offset = 0;
+    q = take<uint32_t>(base, rows * depth);
+    q_scales = take<float>(base, rows);
+    keys = take<uint32_t>(base, (few ? kPanel : chunk) * depth);
+    values = take<uint32_t>(base, few ? 0 : chunk * columns);
+    key_scales = take<float>(base, chunk * kv_heads);
+    value_scales = take<float>(base, chunk * kv_heads);
+    scores = take<float>(base, at_once * chunk);
+    weights = take<uint32_t>(base, at_once * chunk);
+    o = take<float>(base, rows * columns);
+    maxima = take<float>(base, rows + kStatistics);
+    sums = take<float>(base, rows + kStatistics);
+    expanded = take<uint32_t>(base, larger(kLanes * depth, (kStripKeys + 1) * columns + kLanes));
+    chunk_o = take<float>(base, few ? rows * columns : 0);
+    chunk_maxima = take<float>(base, rows + kStatistics);
+    chunk_sums = take<float>(base, rows + kStatistics);
+  }
+  template <class T>
+  T* take(uint8_t* base, int64_t count) {
+    T* result = base == nullptr ? nullptr : reinterpret_cast<T*>(base + offset);
+    offset = round_up(offset + count * static_cast<int64_t>(sizeof(T)), 64);
+    return result;
+  }
+  uint32_t *q, *keys, *values, *weights, *expanded;
+  float *q_scales, *key_scales, *value_scales, *scores, *o, *maxima, *sums;
+  float *chunk_o, *chunk_maxima, *chunk_sums;
+  int64_t offset;
+};
+
+template <class Products>
+class TileBase {
+ public:
+  using Element = typename Products::Element;
+  static constexpr int kPair = Products::kPair;
+
+  explicit TileBase(const AttentionTile& tile)
+      : t_(tile),
+        per_head_(tile.queries * tile.group),
+        rows_(per_head_ * tile.kv_heads),
+        chunk_(attention_chunk(larger(tile.head_dim, tile.value_dim))),
+        columns_(round_up(tile.value_dim, kPanel)),
+        steps_((tile.head_dim + kPair - 1) / kPair),
+        s_(tile.scratch, tile.head_dim, tile.value_dim, per_head_, tile.kv_heads),
+        low_(low(0)),
+        high_(high(rows_ - 1)) {}
+
+  // process_chunk(base) adds the keys of a chunk.
+  template <class ProcessChunk>
+  void run_chunks(const ProcessChunk& process_chunk) {
+    load_queries();
+    o_ = s_.o, maxima_ = s_.maxima, sums_ = s_.sums;
+    if (t_.partial == nullptr) clear();
+    for (int64_t c = t_.first_chunk; c < t_.end_chunk; ++c) {
+      if (t_.partial != nullptr) {
+        o_ = t_.partial + (c - t_.first_chunk) * t_.partial_stride;
+        maxima_ = o_ + rows_ * columns_;
+        sums_ = maxima_ + rows_ + kStatistics;
+        clear();
+      }
+      process_chunk(c * chunk_);
+    }
+    if (t_.partial == nullptr) finish();
+  }
+
+  void merge() {
+    o_ = s_.o, maxima_ = s_.maxima, sums_ = s_.sums;
+    clear();
+    for (int64_t c = 0; c < t_.end_chunk - t_.first_chunk; ++c) {
+      const float* part = t_.partial + c * t_.partial_stride;
+      const float* maxima = part + rows_ * columns_;
+      fold(part, maxima, maxima + rows_ + kStatistics);
+    }
+    finish();
+  }
+
+ protected:
+  int64_t query_of(int64_t row) const { return row % per_head_ / t_.group; }
+  int64_t head_of(int64_t row) const {  // of all heads of the tile
+    return row / per_head_ * t_.group + row % t_.group;
+  }
+  int64_t low(int64_t row) const { return larger(0, t_.range_begin + query_of(row)); }
+  int64_t high(int64_t row) const { return smaller(t_.keys, t_.range_end + query_of(row)); }
+
+  void clear() {
+    __builtin_memset(o_, 0, static_cast<size_t>(rows_ * columns_) * 4);
+    for (int64_t i = 0; i < rows_ + kStatistics; ++i) maxima_[i] = kMinusInfinity, sums_[i] = 0;
+  }
+
+  void load_queries() {
+    const auto expand = expand_rows_of<Element>(t_.q_format);
+    auto* row = reinterpret_cast<Element*>(s_.expanded);
+    const bool scaled = t_.q_scales != nullptr && !has_blocks(t_.q_format);
+    for (int64_t r = 0; r < rows_; ++r) {
+      const int64_t query = query_of(r), head = head_of(r);
+      const uint8_t* scales = t_.q_scales;
+      if (scales != nullptr) {
+        scales += query * t_.q_scale_query_bytes + head * t_.q_scale_head_bytes;
+      }
+      const RowToExpand<Element> source{t_.q + query * t_.q_query_bytes + head * t_.q_head_bytes,
+                                        scales, row};
+      expand(&source, 1, t_.head_dim, steps_ * kPair);
+      __builtin_memcpy(s_.q + r * steps_, row, static_cast<size_t>(steps_) * 4);
+      float scale = 1;
+      if (scaled) std::memcpy(&scale, scales, 4);
+      s_.q_scales[r] = t_.score_scale * scale;
+    }
+  }
+
+  // Takes in the unnormalised rows, maxima and sums of a chunk.
+  void fold(const float* part, const float* maxima, const float* sums) {
+    for (int64_t r = 0; r < rows_; r += kLanes) {
+      float keep[kLanes], add[kLanes];
+      fold_statistics(r, kLanes, maxima + r, sums + r, keep, add);
+      for (int64_t i = 0; i < smaller(kLanes, rows_ - r); ++i) {
+        float* o = o_ + (r + i) * columns_;
+        const float* p = part + (r + i) * columns_;
+        for (int64_t x = 0; x < columns_; x += kLanes) {
+          store_raw(o + x, fma(load_raw<f32v>(p + x), broadcast(add[i]),
+                               load_raw<f32v>(o + x) * broadcast(keep[i])));
+        }
+      }
+    }
+  }
+
+  // Rows r.. take in a chunk: new maxima and sums, and the factors of the old and the new O.
+  void fold_statistics(int64_t r, int64_t count, const float* maxima, const float* sums,
+                       float* keep, float* add) {
+    for (int64_t i = 0; i < count; i += kLanes) {
+      const f32v before = load_raw<f32v>(maxima_ + r + i), now = load_raw<f32v>(maxima + i);
+      const f32v most = maximum_of(now, before);
+      const f32v shift = select(most == kMinusInfinity, f32v{}, most);
+      const f32v keep_now = exp2_negative<true>(before - shift);
+      const f32v add_now = exp2_negative<true>(now - shift);
+      store_raw(keep + i, keep_now);
+      store_raw(add + i, add_now);
+      store_raw(maxima_ + r + i, most);
+      store_raw(sums_ + r + i,
+                fma(load_raw<f32v>(sums + i), add_now, load_raw<f32v>(sums_ + r + i) * keep_now));
+    }
+  }
+
+  template <Format F>
+  static void store_row(const float* o, float factor, int64_t count, uint8_t* out) {
+    int64_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) {
+      store<F>(out, i, load_raw<f32v>(o + i) * broadcast(factor));
+    }
+    if (i < count) {
+      store_partial<F>(out, i, load_raw<f32v>(o + i) * broadcast(factor),
+                       static_cast<int>(count - i));
+    }
+  }
+
+  void finish() {
+    constexpr float kLn2 = 0.693147181f;
+    for (int64_t r = 0; r < rows_; ++r) {
+      const int64_t query = query_of(r), head = head_of(r);
+      const float sum = sums_[r];
+      const bool empty = sum == 0;
+      if (t_.lse != nullptr) {
+        t_.lse[query * t_.lse_query + head * t_.lse_head] =
+            empty ? kMinusInfinity : maxima_[r] * kLn2 + __builtin_logf(sum);
+      }
+      const float factor = empty ? 0.0f : t_.value_scale / sum;
+      const float* o = o_ + r * columns_;
+      uint8_t* out = t_.out + query * t_.out_query_bytes + head * t_.out_head_bytes;
+      if (t_.out_format == Format::f32) {
+        store_row<Format::f32>(o, factor, t_.value_dim, out);
+      } else if (t_.out_format == Format::bf16) {
+        store_row<Format::bf16>(o, factor, t_.value_dim, out);
+      } else {
+        store_row<Format::f16>(o, factor, t_.value_dim, out);
+      }
+    }
+  }
+
+  const AttentionTile& t_;
+  const int64_t per_head_, rows_, chunk_, columns_, steps_;
+  Scratch s_;
+  const int64_t low_, high_;
+  float *o_ = nullptr, *maxima_ = nullptr, *sums_ = nullptr;
+};
+
+}  // namespace halftone::HALFTONE_LEVEL
