@@ -19,26 +19,11 @@ class FewRowsTile : public TileBase<Products> {
   }
 
  private:
-  // Keys [first, first + count) of all heads, spread over the heads' turns. Inlined by force: GCC
-  // takes a function of prefetches alone for one without effect and drops the calls.
-  HALFTONE_INLINE void prefetch(const AttentionRows& rows, int64_t dim, int64_t first, int64_t count,
-                int64_t head) const {
-    const int64_t share = (count + t_.kv_heads - 1) / t_.kv_heads;
-    const int64_t end = smaller(smaller(first + count, first + (head + 1) * share), high_);
-    const int64_t row_bytes = dim * element_bits(rows.format) / 8;
-    for (int64_t key = first + head * share; key < end; ++key) {
-      const RowPointer row = row_of(rows, key, 0);
-      if (rows.head_bytes == row_bytes) {  // the usual layout: heads side by side
-        for (int64_t i = 0; i < row_bytes * t_.kv_heads; i += 64) {
-          __builtin_prefetch(row.data + i, 0, 2);
-        }
-      } else {
-        for (int64_t h = 0; h < t_.kv_heads; ++h) {
-          __builtin_prefetch(row.data + h * rows.head_bytes, 0, 2);
-        }
-      }
-      if (row.scales != nullptr) __builtin_prefetch(row.scales, 0, 2);
-    }
+  // Rows of all heads from key `first` on.
+  Prefetcher rows_ahead(const AttentionRows& rows, int64_t dim, int64_t first,
+                        int64_t count) const {
+    return Prefetcher(rows, t_.kv_heads, dim * element_bits(rows.format) / 8, first,
+                      smaller(first + count, high_));
   }
 
   void process_chunk(int64_t base) {
@@ -46,16 +31,19 @@ class FewRowsTile : public TileBase<Products> {
     const int64_t end = round_up(smaller(high_ - base, chunk_), kPanel);
     if (begin >= end) return;
 
+    // Lines of a head's rows over the squares of a panel and the steps of a strip.
+    const int64_t k_lines = t_.head_dim * element_bits(t_.k.format) / 512 + 1;
+    const int64_t v_lines = t_.value_dim * element_bits(t_.v.format) / 512 + 1;
+    const int64_t squares = round_up(steps_, kLanes) / kLanes * kVectors;
+    const int64_t products = columns_ / kPanel * ((per_head_ + 3) / 4) / Products::kPair;
     for (int64_t p = begin; p < end; p += kPanel) {
+      Prefetcher ahead = p + kPanel < end ? rows_ahead(t_.k, t_.head_dim, base + p + kPanel, kPanel)
+                                          : rows_ahead(t_.v, t_.value_dim, base + begin, kPanel);
+      const int64_t lines = (larger(k_lines, v_lines) * kPanel + squares - 1) / squares;
       for (int64_t h = 0; h < t_.kv_heads; ++h) {
-        if (p + kPanel < end) {
-          prefetch(t_.k, t_.head_dim, base + p + kPanel, kPanel, h);
-        } else {
-          prefetch(t_.v, t_.value_dim, base + begin, kPanel, h);
-        }
         pack_keys<Products>(t_.k, h, t_.head_dim, base + p, low_, high_, s_.keys,
                             s_.key_scales + h * chunk_ + p, s_.expanded,
-                            round_up(steps_, kLanes) + kLanes);
+                            round_up(steps_, kLanes) + kLanes, &ahead, lines);
         multiply<Products>(per_head_, s_.q + h * per_head_ * steps_, steps_, s_.keys, steps_,
                            kVectors,
                            {s_.scores + h * per_head_ * chunk_ + p, chunk_, nullptr, nullptr});
@@ -76,16 +64,15 @@ class FewRowsTile : public TileBase<Products> {
     __builtin_memset(o, 0, static_cast<size_t>(rows_ * columns_) * 4);
     for (int64_t p = begin; p < end; p += kStripKeys) {
       const int64_t count = smaller(kStripKeys, end - p);
+      const int64_t next = p + kPanel;
+      Prefetcher ahead = next < end
+                             ? rows_ahead(t_.v, t_.value_dim, base + next, count)
+                             : rows_ahead(t_.k, t_.head_dim, base + chunk_ + next - end, count);
+      const int64_t lines = larger(1, larger(k_lines, v_lines) / larger(1, products));
       for (int64_t h = 0; h < t_.kv_heads; ++h) {
-        const int64_t ahead = p + kPanel;
-        if (ahead < end) {
-          prefetch(t_.v, t_.value_dim, base + ahead, count, h);
-        } else {
-          prefetch(t_.k, t_.head_dim, base + chunk_ + ahead - end, count, h);
-        }
         multiply_values<Products>(t_.v, h, t_.value_dim, columns_, base + p, count, low_, high_,
                                   weights + h * per_head_ * chunk_ + p, chunk_, per_head_,
-                                  o + h * per_head_ * columns_, strip, zeros);
+                                  o + h * per_head_ * columns_, strip, zeros, &ahead, lines);
       }
     }
     if (!split) this->fold(o, maxima, sums);
@@ -97,11 +84,11 @@ class FewRowsTile : public TileBase<Products> {
     const auto row_softmax = softmax_row_of<Element>(t_.rounding);
     for (int64_t h = 0; h < t_.kv_heads; ++h) {
       float* value_scales = s_.value_scales + h * chunk_;
+      RowCursor cursor(t_.v, larger(base + begin, low_), h);
       for (int64_t i = begin; value_scaled && i < end; ++i) {
-        const int64_t key = base + i;
         value_scales[i] = 0;
-        if (key < low_ || key >= high_) continue;
-        std::memcpy(value_scales + i, row_of(t_.v, key, h).scales, 4);
+        if (base + i < low_ || base + i >= high_) continue;
+        std::memcpy(value_scales + i, cursor.next().scales, 4);
       }
       for (int64_t r = h * per_head_; r < (h + 1) * per_head_; ++r) {
         const RowStatistics row = row_softmax(

@@ -6,25 +6,81 @@
 
 namespace halftone::HALFTONE_LEVEL {
 
-// Row `key` and its scales.
+// A row and its scales.
 struct RowPointer {
   const uint8_t* data;
   const uint8_t* scales;
 };
-HALFTONE_INLINE RowPointer row_of(const AttentionRows& rows, int64_t key, int64_t head) {
-  int64_t page = 0, row = key;
-  if (rows.pages != nullptr) {
-    page = rows.pages[key / rows.page_size];
-    row = key % rows.page_size;
+
+// Walks the rows of a head key by key; divides by the page size once a page only.
+class RowCursor {
+ public:
+  HALFTONE_INLINE RowCursor(const AttentionRows& rows, int64_t key, int64_t head)
+      : rows_(rows), head_(head), key_(key) {}
+  // The row of the next key.
+  HALFTONE_INLINE RowPointer next() {
+    if (left_ == 0) seek();
+    const RowPointer row = row_;
+    row_.data += rows_.row_bytes;
+    if (rows_.scales != nullptr) row_.scales += rows_.scale_row_bytes;
+    --left_;
+    ++key_;
+    return row;
   }
-  const uint8_t* scales = rows.scales;
-  if (scales != nullptr) {
-    scales +=
-        page * rows.scale_page_bytes + row * rows.scale_row_bytes + head * rows.scale_head_bytes;
+
+ private:
+  HALFTONE_INLINE void seek() {
+    int64_t page = 0, row = key_;
+    left_ = int64_t{1} << 62;
+    if (rows_.pages != nullptr) {
+      page = rows_.pages[key_ / rows_.page_size];
+      row = key_ % rows_.page_size;
+      left_ = rows_.page_size - row;
+    }
+    row_.data =
+        rows_.data + page * rows_.page_bytes + row * rows_.row_bytes + head_ * rows_.head_bytes;
+    row_.scales = rows_.scales;
+    if (rows_.scales != nullptr) {
+      row_.scales += page * rows_.scale_page_bytes + row * rows_.scale_row_bytes +
+                     head_ * rows_.scale_head_bytes;
+    }
   }
-  return {rows.data + page * rows.page_bytes + row * rows.row_bytes + head * rows.head_bytes,
-          scales};
-}
+  const AttentionRows& rows_;
+  const int64_t head_;
+  int64_t key_, left_ = 0;
+  RowPointer row_ = {};
+};
+
+// Asks for rows of all heads ahead of their use, a few cache lines at a time between other work, so
+// that the queue of outstanding lines neither overflows nor runs dry. Inlined by force: GCC takes a
+// function of prefetches alone for one without effect and drops its calls.
+class Prefetcher {
+ public:
+  HALFTONE_INLINE Prefetcher(const AttentionRows& rows, int64_t heads, int64_t row_bytes,
+                             int64_t first, int64_t end)
+      : cursor_(rows, first, 0),
+        bytes_(rows.head_bytes == row_bytes ? heads * row_bytes : row_bytes),
+        left_(end - first) {}
+  HALFTONE_INLINE void step(int64_t lines) {
+    for (int64_t i = 0; i < lines; ++i) {
+      if (offset_ >= bytes_) {
+        if (left_ <= 0) return;
+        --left_;
+        row_ = cursor_.next();
+        offset_ = 0;
+        if (row_.scales != nullptr) __builtin_prefetch(row_.scales, 0, 2);
+      }
+      __builtin_prefetch(row_.data + offset_, 0, 2);
+      offset_ += 64;
+    }
+  }
+
+ private:
+  RowCursor cursor_;
+  RowPointer row_ = {};
+  const int64_t bytes_;
+  int64_t left_, offset_ = int64_t{1} << 62;
+};
 
 HALFTONE_INLINE bool has_row_scales(const AttentionRows& rows) {
   return rows.scales != nullptr && !has_blocks(rows.format);
@@ -113,15 +169,18 @@ HALFTONE_INLINE bool reads_in_place(const AttentionRows& rows, int64_t count, in
 }
 
 // Keys [first, first + kPanel) with the keys in the lanes; keys outside [low, high) become 0.
-// `rows` is scratch for kLanes rows of `stride` 32-bit elements (a multiple of kLanes).
+// `rows` is scratch for kLanes rows of `stride` 32-bit elements (a multiple of kLanes). `ahead` is
+// stepped by `lines` for every square of kLanes keys and steps.
 template <class Products>
 void pack_keys(const AttentionRows& k, int64_t head, int64_t head_dim, int64_t first, int64_t low,
-               int64_t high, uint32_t* panel, float* key_scales, uint32_t* rows, int64_t stride) {
+               int64_t high, uint32_t* panel, float* key_scales, uint32_t* rows, int64_t stride,
+               Prefetcher* ahead = nullptr, int64_t lines = 0) {
   using Element = typename Products::Element;
   const int64_t steps = (head_dim + Products::kPair - 1) / Products::kPair;
   const auto expand = expand_rows_of<Element>(k.format);
   const bool scaled = has_row_scales(k);
   const bool in_place = reads_in_place<Products>(k, head_dim, kLanes * Products::kPair);
+  RowCursor cursor(k, first < low ? low : first, head);
   for (int v = 0; v < kVectors; ++v) {
     const uint8_t* lane_row[kLanes];
     RowToExpand<Element> to_expand[kLanes];
@@ -135,7 +194,7 @@ void pack_keys(const AttentionRows& k, int64_t head, int64_t head_dim, int64_t f
         if (scaled) key_scales[v * kLanes + j] = 0;
         continue;
       }
-      const RowPointer source = row_of(k, key, head);
+      const RowPointer source = cursor.next();
       if (in_place) {
         lane_row[j] = source.data;
       } else {
@@ -146,6 +205,7 @@ void pack_keys(const AttentionRows& k, int64_t head, int64_t head_dim, int64_t f
     if (expanded > 0) expand(to_expand, expanded, head_dim, steps * Products::kPair);
     for (int64_t d = 0; d < steps; d += kLanes) {
       uint32_t* out = panel + d * kPanel + v * kLanes;
+      if (ahead != nullptr) ahead->step(lines);
       if (d + kLanes <= steps) {
         transpose_square(lane_row, 4 * d, out, kPanel);
       } else {
@@ -177,6 +237,7 @@ void pack_values(const AttentionRows& v, int64_t head, int64_t value_dim, int64_
   const auto expand = expand_rows_of<Element>(v.format);
   const bool scaled = has_row_scales(v);
   auto* row = reinterpret_cast<Element*>(rows);
+  RowCursor cursor(v, first < low ? low : first, head);
   for (int64_t i = 0; i < count; i += Products::kPair) {
     for (int j = 0; j < Products::kPair; ++j) {
       const int64_t key = first + i + j;
@@ -185,7 +246,7 @@ void pack_values(const AttentionRows& v, int64_t head, int64_t value_dim, int64_
         if (scaled) value_scales[i + j] = 0;
         continue;
       }
-      const RowPointer source = row_of(v, key, head);
+      const RowPointer source = cursor.next();
       const RowToExpand<Element> to_expand{source.data, source.scales, row + j * columns};
       expand(&to_expand, 1, value_dim, columns);
       if (scaled) std::memcpy(&value_scales[i + j], source.scales, 4);

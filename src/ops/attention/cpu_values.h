@@ -33,7 +33,7 @@ HALFTONE_INLINE void load_step(const uint16_t* const* rows, int64_t x, f32v (&b)
 template <class Products, int MR>
 void accumulate_block(const uint32_t* a, int64_t a_stride,
                       const typename Products::Element* const* rows, int64_t steps, int64_t x,
-                      float* c, int64_t c_stride) {
+                      float* c, int64_t c_stride, Prefetcher* ahead, int64_t lines) {
   f32v acc[MR][kVectors];
 #pragma GCC unroll 4
   for (int r = 0; r < MR; ++r) {
@@ -45,6 +45,7 @@ void accumulate_block(const uint32_t* a, int64_t a_stride,
   for (int64_t k = 0; k < steps; ++k) {
     f32v b[kVectors];
     load_step(rows + k * Products::kPair, x, b);
+    ahead->step(lines);
 #pragma GCC unroll 4
     for (int r = 0; r < MR; ++r) {
 #pragma GCC unroll 4
@@ -64,17 +65,19 @@ void accumulate_block(const uint32_t* a, int64_t a_stride,
 
 // `weights`: row r, keys [first, first + count) at weights + r * stride elements; count is a
 // multiple of kStripKeys or of kPanel, the smaller. C[count_rows, columns] += weights V. `zeros` is
-// a row of zeros, `strip` room for kStripKeys expanded rows.
+// a row of zeros, `strip` room for kStripKeys expanded rows. `ahead` is stepped by `lines` at each
+// step of a product.
 template <class Products>
 void multiply_values(const AttentionRows& v, int64_t head, int64_t value_dim, int64_t columns,
                      int64_t first, int64_t count, int64_t low, int64_t high,
                      const typename Products::Element* weights, int64_t stride, int64_t rows,
                      float* c, typename Products::Element* strip,
-                     const typename Products::Element* zeros) {
+                     const typename Products::Element* zeros, Prefetcher* ahead, int64_t lines) {
   using Element = typename Products::Element;
   constexpr int kPair = Products::kPair;
   const auto expand = expand_rows_of<Element>(v.format);
   const bool in_place = reads_in_place<Products>(v, value_dim, kPanel);
+  RowCursor cursor(v, first < low ? low : first, head);
   for (int64_t done = 0; done < count; done += kStripKeys) {
     const int64_t keys = count - done < kStripKeys ? count - done : kStripKeys;
     const Element* row[kStripKeys];
@@ -84,7 +87,7 @@ void multiply_values(const AttentionRows& v, int64_t head, int64_t value_dim, in
       const int64_t key = first + done + j;
       row[j] = zeros;
       if (key < low || key >= high) continue;
-      const RowPointer source = row_of(v, key, head);
+      const RowPointer source = cursor.next();
       if (in_place) {
         row[j] = reinterpret_cast<const Element*>(source.data);
       } else {
@@ -99,7 +102,8 @@ void multiply_values(const AttentionRows& v, int64_t head, int64_t value_dim, in
       int64_t r = 0;
       const auto block = [&](auto mr) {
         accumulate_block<Products, decltype(mr)::value>(a + r * a_stride, a_stride, row,
-                                                        keys / kPair, x, c + r * columns, columns);
+                                                        keys / kPair, x, c + r * columns, columns,
+                                                        ahead, lines);
         r += decltype(mr)::value;
       };
       while (rows - r >= 4) block(Count<4>{});
