@@ -15,7 +15,7 @@ struct Bounded {
 };
 
 // The kernel's errors, with e = 2^-24 the unit roundoff of f32, u_q and u_p those of the products'
-// operands (2^-9 when Q is rounded to bf16, when P is rounded to bf16; 2^-4 for P in E4M3):
+// operands (2^-8 when Q is rounded to bf16, when P is rounded to bf16; 2^-4 for P in E4M3):
 //  * a score is a chain of head_dim products: E = scale * sum |q k| * (u_q + (head_dim + 8) e); the
 //    8 covers the scale factors, a rounding each. The difference to the maximum is rounded once
 //    more: + |s - max| e.
@@ -31,13 +31,13 @@ inline Bounded bounded_attention(const AttentionProblem& p, const std::vector<fl
                                  const std::vector<float>& k, const std::vector<float>& v) {
   const double e = 0x1p-24;
   const bool f32_products = p.mode.qk == Format::f32 || p.mode.qk == Format::f16;
-  const double u_q = !f32_products && (p.q == Format::f32 || p.q == Format::f16) ? 0x1p-9 : 0.0;
+  const double u_q = !f32_products && (p.q == Format::f32 || p.q == Format::f16) ? 0x1p-8 : 0.0;
   double u_p = 0, floor_p = 0, e_exp = 8 * e;
-  if (!f32_products) e_exp = 0x1p-17 + 4 * e, u_p = 0x1p-9;
+  if (!f32_products) e_exp = 0x1p-17 + 4 * e, u_p = 0x1p-8;
   if (p.mode.pv == Format::f16) u_p = 0x1p-11, floor_p = 0x1p-25;
-  if (p.mode.pv == Format::fp8_e4m3) u_p = 0x1p-4 + 0x1p-9, floor_p = 0x1p-18;
-  if (!f32_products && is_fp8(p.v) && p.mode.pv == Format::bf16) u_p = 0x1p-9;
-  const double u_out = p.out == Format::f32 ? e : p.out == Format::bf16 ? 0x1p-9 : 0x1p-11;
+  if (p.mode.pv == Format::fp8_e4m3) u_p = 0x1p-4 + 0x1p-8, floor_p = 0x1p-18;
+  if (!f32_products && is_fp8(p.v) && p.mode.pv == Format::bf16) u_p = 0x1p-8;
+  const double u_out = p.out == Format::f32 ? e : p.out == Format::bf16 ? 0x1p-8 : 0x1p-11;
 
   const int64_t dv = p.value_dim == 0 ? p.head_dim : p.value_dim, group = p.heads / p.kv_heads;
   const double scale = p.softmax_scale.value_or(1.0f / std::sqrt(static_cast<float>(p.head_dim)));

@@ -21,7 +21,7 @@ TEST(AttentionModes, EveryModeStaysWithinItsBound) {
   at_every_level([] {
     for (const AttentionMode& mode : attention_modes()) {
       for (const Data data : {Data::normal, Data::outliers}) {
-        Case c = make_case({2, 37, 300, 4, 2, 64}, mode, 1, data);
+        Case c = make_case({1, 37, 300, 4, 2, 64}, mode, 1, data);
         c.problem.causal = true;
         expect_within_bound(&c);
       }

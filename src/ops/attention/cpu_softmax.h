@@ -17,7 +17,7 @@ HALFTONE_INLINE f32v maximum_of(f32v a, f32v b) { return max(a, b); }
 #endif
 
 // 2^x for x <= 0; exactly 0 below -127, NaN stays NaN. x = n + r with |r| <= 1/2. The short
-// polynomial is within 2^-17, well below the 2^-9 of a P in bf16, the long one within 2^-26.
+// polynomial is within 2^-17, well below the 2^-8 of a P in bf16, the long one within 2^-26.
 template <bool kExact>
 HALFTONE_INLINE f32v exp2_negative(f32v x) {
   const f32v magic = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer

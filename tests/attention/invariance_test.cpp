@@ -1,0 +1,191 @@
+// A row's bits depend neither on the batch, the other queries of the call, the heads beside it nor
+// the threads; and windows, masks and edges of tiles and chunks stay within the bound.
+#include <gtest/gtest.h>
+
+#include "attention/attention_fixture.h"
+
+namespace halftone {
+namespace {
+
+using namespace test;
+
+Tensor rows_of(const Tensor& t, int dim, int64_t begin, int64_t end) {
+  return t.slice(dim, begin, end);
+}
+
+TEST(AttentionInvariance, ChunkedPrefillAndDecodeGiveTheBitsOfOnePrefill) {
+  at_every_level([] {
+    for (const AttentionMode& mode : attention_modes()) {
+      SCOPED_TRACE(to_string(mode));
+      Case whole = make_case({1, 290, 290, 4, 2, 32}, mode, mode.qk, mode.qk, mode.pv, 11);
+      whole.problem.causal = true;
+      run_case(&whole);
+      const std::vector<float> expected = to_floats(whole.tensors.out);
+      const auto check = [&](int64_t begin, int64_t end) {
+        Case part = whole;
+        part.problem.query_length = end - begin, part.problem.key_length = end;
+        part.tensors.q = rows_of(whole.tensors.q, 1, begin, end);
+        run_case(&part);
+        const std::vector<float> got = to_floats(part.tensors.out);
+        for (size_t i = 0; i < got.size(); ++i) {
+          ASSERT_EQ(got[i], expected[static_cast<size_t>(begin) * 128 + i])
+              << "queries " << begin << " to " << end;
+        }
+      };
+      check(0, 1), check(1, 7), check(7, 64), check(64, 65), check(65, 257);
+      check(257, 258), check(258, 262), check(255, 257), check(289, 290);
+    }
+  });
+}
+
+TEST(AttentionInvariance, BatchThreadsAndHeadsDoNotMatter) {
+  for (const AttentionMode& mode : attention_modes()) {
+    SCOPED_TRACE(to_string(mode));
+    for (const int64_t queries : {1, 2, 20}) {
+      Case all = make_case({3, queries, 700, 6, 2, 32}, mode, 12);
+      run_case(&all, 1);
+      const std::vector<float> expected = to_floats(all.tensors.out);
+      for (const int threads : {2, 3, 5}) {
+        Case again = all;
+        run_case(&again, threads);
+        expect_same(all, again);
+      }
+      const int64_t row = queries * 6 * 32;
+      for (int64_t b = 0; b < 3; ++b) {
+        Case one = all;
+        one.problem.batch = 1;
+        one.tensors.q = rows_of(all.tensors.q, 0, b, b + 1);
+        one.tensors.k = rows_of(all.tensors.k, 0, b, b + 1);
+        one.tensors.v = rows_of(all.tensors.v, 0, b, b + 1);
+        run_case(&one, 2);
+        const std::vector<float> got = to_floats(one.tensors.out);
+        for (size_t i = 0; i < got.size(); ++i) {
+          ASSERT_EQ(got[i], expected[static_cast<size_t>(b * row) + i]);
+        }
+      }
+      // One query head with its KV head alone: other tiles, the same bits.
+      Case head = all;
+      head.problem.heads = head.problem.kv_heads = 1;
+      head.tensors.q = rows_of(all.tensors.q, 2, 4, 5);
+      head.tensors.k = rows_of(all.tensors.k, 2, 1, 2);
+      head.tensors.v = rows_of(all.tensors.v, 2, 1, 2);
+      run_case(&head);
+      const std::vector<float> got = to_floats(head.tensors.out);
+      for (size_t i = 0; i < got.size(); ++i) {
+        ASSERT_EQ(got[i], expected[i / 32 * 192 + 4 * 32 + i % 32]);
+      }
+    }
+  }
+}
+
+void expect_within_bound(Case* c) {
+  const Bounded reference = bounded(*c);
+  run_case(c);
+  EXPECT_TRUE(within(to_floats(c->tensors.out), reference.out, reference.out_bound));
+  EXPECT_TRUE(within(to_floats(c->tensors.lse), reference.lse, reference.lse_bound));
+}
+
+TEST(AttentionShapes, HeadDimensionsAndLengthsAroundEdges) {
+  at_every_level([] {
+    const AttentionMode bf16{Format::bf16, Format::bf16}, f32{Format::f32, Format::f32};
+    for (const AttentionMode& mode : {bf16, f32}) {
+      for (const int64_t dim : {1, 2, 3, 15, 17, 33, 63, 65, 80, 129}) {
+        SCOPED_TRACE("head_dim " + std::to_string(dim));
+        Case c = make_case({1, 5, 23, 2, 1, dim, dim + 1}, mode, 13);
+        expect_within_bound(&c);
+      }
+      for (const int64_t keys : {1, 2, 15, 16, 17, 63, 64, 65, 255, 256, 257, 513}) {
+        for (const int64_t queries : {1, 9}) {
+          SCOPED_TRACE(std::to_string(queries) + " queries, keys " + std::to_string(keys));
+          Case c = make_case({1, queries, keys, 3, 1, 16}, mode, 14);
+          expect_within_bound(&c);
+        }
+      }
+    }
+  });
+  for (const int64_t dim : {256, 257, 576, 1024}) {  // chunks of 256, 128, 64
+    Case c =
+        make_case({1, 3, 300, 2, 1, dim, dim == 576 ? 512 : dim}, {Format::bf16, Format::bf16}, 15);
+    expect_within_bound(&c);
+    Case tall = make_case({1, 12, 150, 2, 1, dim}, {Format::f32, Format::f32}, 16);
+    expect_within_bound(&tall);
+  }
+}
+
+TEST(AttentionShapes, WindowsAndMasks) {
+  at_every_level([] {
+    for (const int64_t queries : {1, 30, 70}) {
+      for (const auto& [left, right] : std::vector<std::pair<int64_t, int64_t>>{
+               {-1, -1}, {0, 0}, {5, -1}, {-1, 3}, {20, 10}, {300, 0}, {1000, 1000}}) {
+        for (const bool causal : {false, true}) {
+          SCOPED_TRACE(std::to_string(queries) + " queries, window " + std::to_string(left) + ", " +
+                       std::to_string(right) + (causal ? ", causal" : ""));
+          Case c = make_case({1, queries, 290, 2, 1, 32}, {Format::bf16, Format::bf16}, 17);
+          c.problem.window_left = left, c.problem.window_right = right, c.problem.causal = causal;
+          expect_within_bound(&c);
+        }
+      }
+    }
+  });
+}
+
+// More queries than keys under a causal mask: the first rows see nothing.
+TEST(AttentionShapes, RowsWithoutKeysAreZero) {
+  at_every_level([] {
+    for (const int64_t keys : {0, 3}) {
+      Case c = make_case({2, 10, keys, 2, 1, 32}, {Format::bf16, Format::bf16}, 18);
+      c.problem.causal = true;
+      run_case(&c);
+      const std::vector<float> out = to_floats(c.tensors.out), lse = to_floats(c.tensors.lse);
+      for (int64_t i = 0; i < 10 - keys; ++i) {
+        for (int64_t x = 0; x < 64; ++x) EXPECT_EQ(out[static_cast<size_t>(i * 64 + x)], 0.0f);
+        EXPECT_EQ(lse[static_cast<size_t>(i)], -INFINITY);
+      }
+      if (keys > 0) {
+        EXPECT_TRUE(std::isfinite(lse[9]));
+      }
+    }
+    Case empty = make_case({0, 4, 5, 2, 1, 32}, {Format::bf16, Format::bf16}, 19);
+    run_case(&empty);
+    EXPECT_EQ(empty.tensors.out.numel(), 0);
+  });
+}
+
+TEST(AttentionData, ExtremeDataStaysWithinItsBound) {
+  at_every_level([] {
+    for (const AttentionMode& mode : attention_modes()) {
+      SCOPED_TRACE(to_string(mode));
+      for (const Data data : {Data::all_equal, Data::tiny}) {
+        if (mode.qk == Format::f16 && data == Data::tiny) continue;  // 0 in f16
+        Case c = make_case({1, 4, 100, 2, 1, 32}, mode, 20, data);
+        expect_within_bound(&c);
+      }
+    }
+    // Scores in the thousands: one key takes all.
+    Case sharp = make_case({1, 4, 100, 2, 1, 32}, {Format::f32, Format::f32}, 21);
+    sharp.problem.softmax_scale = 300.0f;
+    expect_within_bound(&sharp);
+  });
+}
+
+TEST(AttentionData, NanReachesItsOwnRowsOnly) {
+  at_every_level([] {
+    Case c = make_case({1, 6, 40, 2, 1, 32}, {Format::bf16, Format::bf16}, 22);
+    Case clean = c;
+    run_case(&clean);
+    c.tensors.q = c.tensors.q.contiguous_copy();
+    c.tensors.q.data<uint16_t>()[2 * 64 + 5] = 0x7fc0;  // query 2, head 0
+    run_case(&c);
+    const std::vector<float> got = to_floats(c.tensors.out), ok = to_floats(clean.tensors.out);
+    for (size_t i = 0; i < got.size(); ++i) {
+      if (i / 32 == 4) {
+        EXPECT_TRUE(std::isnan(got[i]));
+      } else {
+        EXPECT_EQ(got[i], ok[i]);
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace halftone
