@@ -21,6 +21,8 @@ struct Routing {
 // experts], any row stride. A NaN logit counts as -infinity; experts at +infinity share the weight;
 // a row without any finite or positive infinite logit is uniform.
 Routing route(const Tensor& logits, const RoutingOptions&, Stream& = Stream::default_stream());
+// The same into memory of the caller: i32 and f32 [tokens, top_k], row-major.
+void route(const Tensor& logits, const RoutingOptions&, const Routing& out, Stream&);
 
 struct MoeProblem {
   int64_t tokens = 0, hidden = 0, intermediate = 0, experts = 0;

@@ -22,6 +22,8 @@ Activations::Activations(const ModelConfig& c, int64_t rows, Format format) {
   }
   if (sparse > 0) {
     router = Tensor::empty({rows, c.experts}, Format::f32);
+    experts = Tensor::empty({rows, c.experts_per_token}, Format::i32);
+    expert_weights = Tensor::empty({rows, c.experts_per_token}, Format::f32);
     mixed = Tensor::empty({rows, c.hidden}, format);
   }
   keys_in_use = Tensor::zeros({1}, Format::i32);
@@ -29,8 +31,8 @@ Activations::Activations(const ModelConfig& c, int64_t rows, Format format) {
 
 int64_t Activations::bytes() const {
   int64_t total = 0;
-  for (const Tensor* t :
-       {&ids, &positions, &residual, &normed, &q, &k, &v, &attended, &gate, &up, &router, &mixed}) {
+  for (const Tensor* t : {&ids, &positions, &residual, &normed, &q, &k, &v, &attended, &gate, &up,
+                          &router, &experts, &expert_weights, &mixed}) {
     total += t->bytes();
   }
   return total;
@@ -208,8 +210,12 @@ void Step::plan_layer(const LayerWeights& weights, bool after_sparse) {
   layer.sparse = weights.sparse;
   if (weights.sparse) {
     layer.router = product(normed, weights.router, rows(b.router));
-    layer.experts = {
-        normed, {}, &weights.expert_gate, &weights.expert_up, &weights.expert_down, rows(b.mixed)};
+    layer.experts = {normed,
+                     {rows(b.experts), rows(b.expert_weights)},
+                     &weights.expert_gate,
+                     &weights.expert_up,
+                     &weights.expert_down,
+                     rows(b.mixed)};
     layer.moe = shared_plan(mixtures_, moe_problem(c, weights, tokens_, normed.format()), device_);
   } else {
     layer.gate = product(normed, weights.gate, rows(b.gate));
@@ -263,7 +269,7 @@ void Step::run_layers(KvCache& cache, Stream& stream) {
     layer.post_norm(stream);
     if (layer.sparse) {
       layer.router(stream);
-      layer.experts.routing = route(layer.router.tensors.out, routing_, stream);
+      route(layer.router.tensors.out, routing_, layer.experts.routing, stream);
       run(*layer.moe, layer.experts, stream);
     } else {
       layer.gate(stream);

@@ -21,15 +21,16 @@ struct Activations {
   Activations(const ModelConfig&, int64_t rows, Format format);
   int64_t bytes() const;
 
-  Tensor ids, positions;  // i32 [rows]
-  Tensor residual;        // [rows, hidden]: the residual stream
-  Tensor normed;          // [rows, hidden]
-  Tensor q, k, v;         // [rows, heads * head_dim], [rows, kv_heads * head_dim] twice
-  Tensor attended;        // [rows, heads * head_dim]
-  Tensor gate, up;        // [rows, intermediate]; undefined without dense layers
-  Tensor router;          // f32 [rows, experts]; undefined without sparse layers
-  Tensor mixed;           // [rows, hidden]: output of the experts, not yet added
-  Tensor keys_in_use;     // i32 [1]: cache length the attention sees
+  Tensor ids, positions;           // i32 [rows]
+  Tensor residual;                 // [rows, hidden]: the residual stream
+  Tensor normed;                   // [rows, hidden]
+  Tensor q, k, v;                  // [rows, heads * head_dim], [rows, kv_heads * head_dim] twice
+  Tensor attended;                 // [rows, heads * head_dim]
+  Tensor gate, up;                 // [rows, intermediate]; undefined without dense layers
+  Tensor router;                   // f32 [rows, experts]; undefined without sparse layers
+  Tensor experts, expert_weights;  // i32 and f32 [rows, experts_per_token]: what each token chose
+  Tensor mixed;                    // [rows, hidden]: output of the experts, not yet added
+  Tensor keys_in_use;              // i32 [1]: cache length the attention sees
 };
 
 // How attention multiplies over a cache of this format.

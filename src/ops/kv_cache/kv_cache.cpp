@@ -118,13 +118,18 @@ void store_rows(const Tensor& x, const Tensor& pages, int64_t first, const Recip
   const int64_t heads = x.size(1), dim = x.size(2);
   const int64_t row_bytes = packed_bytes(pages.format(), dim);
   const int64_t source_bits = bits(x.format());
+  const FormatKernels& kernels = format_kernels();
   for (int64_t row = begin; row < end; ++row) {
     const int64_t token = row / heads, head = row % heads;
     const char* source =
         x.data<char>() + (token * x.stride(0) + head * x.stride(1)) * source_bits / 8;
     uint8_t* target = pages.data<uint8_t>() + (first + row) * row_bytes;
     if (recipe == nullptr) {
-      std::memcpy(target, source, static_cast<size_t>(row_bytes));
+      if (x.format() == pages.format()) {
+        std::memcpy(target, source, static_cast<size_t>(row_bytes));
+      } else {
+        kernels.convert(x.format(), pages.format(), source, dim, target);
+      }
       continue;
     }
     const Tensor& scales = pages.scales();
@@ -157,10 +162,7 @@ void KvCache::append(int64_t layer, const Tensor& k, const Tensor& v, Stream& st
           " tokens and ", k.size(0), " more exceed max_length ", options_.max_length);
   reserve(length_ + k.size(0));
   const int64_t rows = k.size(0) * options_.kv_heads;
-  const auto store = [&](const Tensor& source, const Tensor& pages) {
-    // A plain format of another width is converted first.
-    const bool converts = !is_quantised(options_.format) && source.format() != options_.format;
-    const Tensor x = converts ? convert(source, options_.format, stream) : source;
+  const auto store = [&](const Tensor& x, const Tensor& pages) {
     const Recipe recipe =
         is_quantised(options_.format) ? make_recipe(quantization_of(options_.format)) : Recipe{};
     const Recipe* used = is_quantised(options_.format) ? &recipe : nullptr;

@@ -48,7 +48,20 @@ void softmax_row(const Tensor& logits, int64_t token, std::vector<float>& p) {
 }  // namespace
 
 Routing route(const Tensor& logits, const RoutingOptions& options, Stream& stream) {
-  require(logits.defined() && logits.rank() == 2, "logits ", to_string(logits.shape()),
+  require(logits.defined() && logits.rank() == 2, "logits ", shown(logits.shape()),
+          " must have two dimensions, [tokens, experts]");
+  const int64_t experts = logits.size(1);
+  require(options.top_k >= 1 && options.top_k <= experts, "top_k is ", options.top_k,
+          "; it must be 1 to the number of experts, ", experts);
+  const Shape shape{logits.size(0), options.top_k};
+  Routing routing{Tensor::empty(shape, Format::i32), Tensor::empty(shape, Format::f32)};
+  route(logits, options, routing, stream);
+  return routing;
+}
+
+void route(const Tensor& logits, const RoutingOptions& options, const Routing& out,
+           Stream& stream) {
+  require(logits.defined() && logits.rank() == 2, "logits ", shown(logits.shape()),
           " must have two dimensions, [tokens, experts]");
   require(is_plain_float(logits.format()), "logits are ", name(logits.format()),
           "; they must be f32, f16 or bf16");
@@ -56,14 +69,20 @@ Routing route(const Tensor& logits, const RoutingOptions& options, Stream& strea
   require(options.top_k >= 1 && options.top_k <= experts, "top_k is ", options.top_k,
           "; it must be 1 to the number of experts, ", experts);
   const int64_t k = options.top_k;
-  Routing routing{Tensor::empty({tokens, k}, Format::i32), Tensor::empty({tokens, k}, Format::f32)};
+  const auto check = [&](const char* what, const Tensor& t, Format format) {
+    require(t.defined() && t.format() == format && t.shape() == Shape{tokens, k} && t.contiguous(),
+            what, " must be ", name(format), " [", tokens, ", ", k, "], row-major");
+  };
+  check("experts", out.experts, Format::i32);
+  check("weights", out.weights, Format::f32);
   product::parallel(stream.pool(), tokens, 16, tokens * experts * 64,
                     [&](int64_t begin, int64_t end) {
-                      std::vector<float> p(static_cast<size_t>(experts));
+                      thread_local std::vector<float> p;  // grows to the number of experts once
+                      p.resize(static_cast<size_t>(experts));
                       for (int64_t t = begin; t < end; ++t) {
                         softmax_row(logits, t, p);
-                        int32_t* chosen = routing.experts.data<int32_t>() + t * k;
-                        float* weights = routing.weights.data<float>() + t * k;
+                        int32_t* chosen = out.experts.data<int32_t>() + t * k;
+                        float* weights = out.weights.data<float>() + t * k;
                         float sum = 0;
                         for (int64_t i = 0; i < k; ++i) {
                           size_t best = 0;
@@ -79,7 +98,6 @@ Routing route(const Tensor& logits, const RoutingOptions& options, Stream& strea
                         for (int64_t i = 0; i < k; ++i) weights[i] /= sum;
                       }
                     });
-  return routing;
 }
 
 }  // namespace halftone
