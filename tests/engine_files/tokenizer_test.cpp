@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <random>
+#include <thread>
 
 #include "engine/splitter.h"
 #include "engine_files/temp_directory.h"
@@ -124,6 +126,25 @@ TEST(JsonTokenizer, RoundTrips) {
       ASSERT_EQ(tokenizer->decode(ids), valid_utf8(text));
     }
   }
+}
+
+TEST(JsonTokenizer, SeveralThreadsShareOne) {
+  TinyTokenizer tiny;
+  tiny.normalizer = R"({"type": "NFC"})";
+  tiny.pre_tokenizer = test::split_pre_tokenizer(R"(\w+|[^\w]+)");
+  const auto tokenizer = load(tiny);
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += "hello wo\u00e9 " + std::to_string(i * 7919);
+  const Ids expected = tokenizer->encode(text);
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      if (tokenizer->encode(text) != expected || tokenizer->decode(expected) != text) ++wrong;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
 }
 
 // --- llama2.c ------------------------------------------------------------------------------------
