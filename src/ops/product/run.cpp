@@ -23,7 +23,7 @@ int64_t columns_of(const Kernels& kernels, const Job& job, int threads) {
   const int64_t fair = round_up(ceil_div(job.weights->n, int64_t{threads} * 8), tile);
   if (job.m == 1) return std::clamp<int64_t>(fair, 2 * tile, 256);
   // Few rows are bound by reading W: one strip at a time reads its rows from end to end.
-  if (job.m <= 16) return tile;
+  if (job.m <= 64) return tile;
   return std::min(fair, kSums / job.m / tile * tile);
 }
 

@@ -29,10 +29,16 @@ HALFTONE_INLINE float decode_scale(Format format, const uint8_t* p) {
       return widen_f16(u16v{half})[0];
 #endif
     }
-    case Format::fp8_e4m3:
-      return e4m3_top(broadcast_u32(static_cast<uint32_t>(*p) << 24))[0];
+    case Format::fp8_e4m3: {
+      const uint32_t magnitude = (*p & 0x7fu) << 20;
+      const float value = magnitude < 0x00800000u ? static_cast<float>(*p & 7) * 0x1p-9f
+                                                  : std::bit_cast<float>(magnitude + (120u << 23));
+      u = std::bit_cast<uint32_t>(value) | (*p & 0x80u) << 24;
+      return std::bit_cast<float>((*p & 0x7f) == 0x7f ? 0x7fc00000u : u);
+    }
     default:
-      return ue8m0(broadcast_u32(*p))[0];
+      u = *p;
+      return std::bit_cast<float>(u << 23 | (((u + 1) & 0xfe) == 0 ? 0x00400000u : 0));
   }
 }
 
@@ -40,27 +46,56 @@ HALFTONE_INLINE constexpr int64_t scale_bytes(Format format) {
   return format == Format::f32 ? 4 : format == Format::f16 || format == Format::bf16 ? 2 : 1;
 }
 
+// A vector of up to kLanes scales, one after the other in memory; the other lanes are 0.
 #if defined(__AVX512F__)
-// Up to 16 scales, one after the other in memory; the others read as 0.
-HALFTONE_INLINE __m512 decode_sixteen(Format format, const uint8_t* p, int64_t count) {
+HALFTONE_INLINE f32v decode_vector(Format format, const uint8_t* p, int64_t count) {
   const auto mask = static_cast<__mmask16>(count >= 16 ? 0xffff : count > 0 ? (1 << count) - 1 : 0);
   switch (format) {
     case Format::f32:
-      return _mm512_maskz_loadu_ps(mask, p);
+      return bits_as<f32v>(_mm512_maskz_loadu_ps(mask, p));
     case Format::f16:
-      return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, p));
+      return widen_f16(bits_as<u16v>(_mm256_maskz_loadu_epi16(mask, p)));
     case Format::bf16:
-      return _mm512_castsi512_ps(
-          _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p)), 16));
-    case Format::fp8_e4m3: {
-      const __m512i code = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, p));
-      return bits_as<__m512>(e4m3_top(bits_as<u32v>(_mm512_slli_epi32(code, 24))));
-    }
+      return widen_bf16(bits_as<u16v>(_mm256_maskz_loadu_epi16(mask, p)));
     default: {
       const __m512i code = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, p));
-      return _mm512_maskz_mov_ps(mask, bits_as<__m512>(ue8m0(bits_as<u32v>(code))));
+      if (format == Format::fp8_e4m3) return e4m3_top(bits_as<u32v>(code) << 24);
+      // Code 0 is not the number 0.
+      return bits_as<f32v>(_mm512_maskz_mov_ps(mask, bits_as<__m512>(ue8m0(bits_as<u32v>(code)))));
     }
   }
+}
+HALFTONE_INLINE u32v load_bytes(const uint8_t* p, int64_t count) {
+  const auto mask = static_cast<__mmask16>(count >= 16 ? 0xffff : count > 0 ? (1 << count) - 1 : 0);
+  return bits_as<u32v>(_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, p)));
+}
+HALFTONE_INLINE u32v pick_lanes(u32v values, u32v index) {
+  return bits_as<u32v>(_mm512_permutexvar_epi32(bits_as<__m512i>(index), bits_as<__m512i>(values)));
+}
+#elif defined(__AVX2__)
+HALFTONE_INLINE f32v decode_vector(Format format, const uint8_t* p, int64_t count) {
+  if (count < kLanes) {
+    float values[kLanes] = {};
+    for (int64_t i = 0; i < count; ++i) {
+      values[i] = decode_scale(format, p + i * scale_bytes(format));
+    }
+    return load_raw<f32v>(values);
+  }
+  if (format == Format::f32) return load<Format::f32>(p, 0);
+  if (format == Format::f16) return load<Format::f16>(p, 0);
+  if (format == Format::bf16) return load<Format::bf16>(p, 0);
+  const u32v code =
+      bits_as<u32v>(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  return format == Format::fp8_e4m3 ? e4m3_top(code << 24) : ue8m0(code);
+}
+HALFTONE_INLINE u32v load_bytes(const uint8_t* p, int64_t count) {
+  uint32_t values[kLanes] = {};
+  for (int64_t i = 0; i < count && i < kLanes; ++i) values[i] = p[i];
+  return load_raw<u32v>(values);
+}
+HALFTONE_INLINE u32v pick_lanes(u32v values, u32v index) {
+  return bits_as<u32v>(
+      _mm256_permutevar8x32_epi32(bits_as<__m256i>(values), bits_as<__m256i>(index)));
 }
 #endif
 
@@ -101,6 +136,14 @@ HALFTONE_INLINE void fill_lanes(const Weights& w, const Groups& groups, int64_t 
     }
     return;
   }
+  if (groups.per_chunk > 0) {
+    const int64_t first = chunk0 * groups.per_chunk, lanes_each = kLanes / groups.per_chunk;
+    for (int64_t i = 0; i < chunks * groups.per_chunk; ++i) {
+      const uint32_t value = first + i < groups.count ? one(first + i) : 0;
+      for (int64_t d = 0; d < lanes_each; ++d) out[i * lanes_each + d] = value;
+    }
+    return;
+  }
   for (int64_t i = 0; i < chunks * kLanes;) {
     const int64_t g = (chunk0 * kLanes + i) * 8 / w.group;
     const uint32_t value = g < groups.count ? one(g) : 0;
@@ -109,26 +152,25 @@ HALFTONE_INLINE void fill_lanes(const Weights& w, const Groups& groups, int64_t 
   }
 }
 
-#if defined(__AVX512F__)
-// The same for groups that divide a chunk and lie one after the other: `sixteen(g, count)` is a
-// vector of groups from g on.
-template <class Sixteen>
+#if defined(__AVX2__)
+// The same for groups that divide a chunk and lie one after the other: `vector(g, count)` holds
+// the groups from g on.
+template <class Vector>
 HALFTONE_INLINE void spread_lanes(const Groups& groups, int64_t chunk0, int64_t chunks, void* lanes,
-                                  const Sixteen& sixteen) {
+                                  const Vector& vector) {
   const int64_t first = chunk0 * groups.per_chunk;
-  const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  __m512i pick = _mm512_srli_epi32(
-      lane, static_cast<unsigned>(__builtin_ctzll(static_cast<uint64_t>(16 / groups.per_chunk))));
-  const __m512i step = _mm512_set1_epi32(static_cast<int>(groups.per_chunk));
-  auto* out = static_cast<float*>(lanes);
-  const int64_t in_vector = 16 / groups.per_chunk;
-  for (int64_t c = 0; c < chunks; c += in_vector) {
+  const int64_t chunks_each = kLanes / groups.per_chunk;
+  static constexpr uint32_t kLane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const u32v pick = load_raw<u32v>(kLane) >>
+                    static_cast<uint32_t>(__builtin_ctzll(static_cast<uint64_t>(chunks_each)));
+  auto* out = static_cast<uint32_t*>(lanes);
+  for (int64_t c = 0; c < chunks; c += chunks_each) {
     const int64_t g = first + c * groups.per_chunk;
-    const __m512 values = sixteen(g, groups.count - g);
-    __m512i index = pick;
-    for (int64_t i = c; i < c + in_vector && i < chunks; ++i) {
-      _mm512_storeu_ps(out + i * kLanes, _mm512_permutexvar_ps(index, values));
-      index = _mm512_add_epi32(index, step);
+    const u32v values = vector(g, groups.count - g);
+    u32v index = pick;
+    for (int64_t i = c; i < c + chunks_each && i < chunks; ++i) {
+      store_raw(out + i * kLanes, pick_lanes(values, index));
+      index += static_cast<uint32_t>(groups.per_chunk);
     }
   }
 }
@@ -136,11 +178,11 @@ HALFTONE_INLINE void spread_lanes(const Groups& groups, int64_t chunk0, int64_t 
 
 HALFTONE_INLINE void scale_lanes(const Weights& w, const Groups& groups, const uint8_t* base,
                                  int64_t chunk0, int64_t chunks, float* lanes) {
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
   const int64_t size = scale_bytes(w.scale_format);
   if (groups.per_chunk > 0 && w.scale_step == size) {
     spread_lanes(groups, chunk0, chunks, lanes, [&](int64_t g, int64_t count) {
-      return decode_sixteen(w.scale_format, base + g * size, count);
+      return bits_as<u32v>(decode_vector(w.scale_format, base + g * size, count));
     });
     return;
   }
@@ -153,14 +195,10 @@ HALFTONE_INLINE void scale_lanes(const Weights& w, const Groups& groups, const u
 // Zero points likewise, as integers.
 HALFTONE_INLINE void zero_lanes(const Weights& w, const Groups& groups, const uint8_t* base,
                                 int64_t chunk0, int64_t chunks, int32_t* lanes) {
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
   if (groups.per_chunk > 0 && w.zero_step == 1) {
-    spread_lanes(groups, chunk0, chunks, lanes, [&](int64_t g, int64_t count) {
-      const auto mask = static_cast<__mmask16>(count >= 16 ? 0xffff
-                                               : count > 0 ? (1 << count) - 1
-                                                           : 0);
-      return _mm512_castsi512_ps(_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, base + g)));
-    });
+    spread_lanes(groups, chunk0, chunks, lanes,
+                 [&](int64_t g, int64_t count) { return load_bytes(base + g, count); });
     return;
   }
 #endif

@@ -300,6 +300,10 @@ void expand_rows(const Weights& w, int64_t n0, int64_t rows, int64_t block, void
     for (int64_t c = 0; c < count; ++c) {
       Vector ws[A::kSteps];
       const uint8_t* p = codes + c * kCodeBytes;
+      // The next block of this row is wanted after the products of this one.
+      for (int64_t i = 0; i < kCodeBytes; i += 64) {
+        __builtin_prefetch(p + kBlock * kCodeBytes + i, 0, 2);
+      }
       A::template expand<C>(c < whole ? p : partial_codes<C>(p, w.k % kChunk, copy),
                             zeros + c * kLanes, ws);
 #pragma GCC unroll 8
