@@ -102,6 +102,16 @@ void check_config(const ModelConfig& c) {
     fail(ErrorCode::malformed_file, "config.json: num_attention_heads ", c.heads,
          " is not a multiple of num_key_value_heads ", c.kv_heads);
   }
+  const auto sparse = std::count(c.sparse_layer.begin(), c.sparse_layer.end(), true);
+  if (sparse < c.layers) positive("intermediate_size", c.intermediate);
+  if (sparse > 0) {
+    positive("num_experts", c.experts);
+    positive("moe_intermediate_size", c.expert_intermediate);
+    if (c.experts_per_token < 1 || c.experts_per_token > c.experts) {
+      fail(ErrorCode::malformed_file, "config.json: num_experts_per_tok is ", c.experts_per_token,
+           "; it must be 1 to num_experts, ", c.experts);
+    }
+  }
   if (c.head_dim % 2 != 0) {
     fail(ErrorCode::malformed_file, "config.json: head_dim is ", c.head_dim,
          "; rotary embeddings need an even one");

@@ -90,8 +90,8 @@ class Converter {
     }
     const Shape blocks{(shape[0] + s.block_rows - 1) / s.block_rows,
                        (shape[1] + s.block_cols - 1) / s.block_cols};
-    writer.add(name + "_scale_inv", Format::f32, blocks,
-               [this, name] { return to_plain(converted(name).scales(), Format::f32, stream_); });
+    writer.add(name + "_scale_inv", s.format, blocks,
+               [this, name] { return converted(name).scales(); });
   }
 
  private:

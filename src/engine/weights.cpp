@@ -85,6 +85,13 @@ KeptFormat kept_format(const std::string& name, const Tensor& stored, const Weig
     return kept;
   }
   const QuantizeOptions& options = *target.quantized;
+  // Stored so already: quantising the values again would only lose some. Scales of another format
+  // (BF16 in some checkpoints) are as good.
+  const bool same = kept.scaled && kept.format == options.format &&
+                    kept.scaling.block_rows == options.scaling.block_rows &&
+                    kept.scaling.block_cols == options.scaling.block_cols &&
+                    kept.scaling.asymmetric == options.scaling.asymmetric;
+  if (same) return kept;
   const Support support = can_quantize(stored.shape(), options);
   if (!support.ok) {
     fail(ErrorCode::unsupported, "tensor ", name, " ", to_string(stored.shape()),

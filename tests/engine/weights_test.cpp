@@ -185,6 +185,21 @@ TEST(Weights, StoredTensorsAreNotCopied) {
             checkpoint.tensors_.at("model.layers.0.self_attn.q_proj.weight").data());
 }
 
+// FP8 stays FP8 when FP8 is asked for, whatever the scales are stored in.
+TEST(Weights, TensorsOfTheFormatStayAsStored) {
+  MemoryCheckpoint checkpoint = random_checkpoint(test::small_config());
+  Tensor& weight = checkpoint.tensors_["model.layers.0.self_attn.q_proj.weight"];
+  const Tensor quantised = quantize(weight, QuantizeOptions(Format::fp8_e4m3));
+  weight = quantised.quantized({Format::bf16, 128, 128}, convert(quantised.scales(), Format::bf16));
+  const auto same = make_model(checkpoint, "fp8"), other = make_model(checkpoint, "fp8_row");
+  const auto q_of = [](const std::shared_ptr<const Model>& model) {
+    return dynamic_cast<const LoadedModel&>(*model).layers()[0].q;
+  };
+  EXPECT_EQ(q_of(same).data(), weight.data());
+  EXPECT_NE(q_of(other).data(), weight.data());
+  EXPECT_EQ(q_of(other).scaling().block_rows, 1);
+}
+
 TEST(Weights, TiedHeadIsTheEmbedding) {
   ModelConfig config = test::small_config();
   config.tied_embeddings = true;
@@ -243,6 +258,8 @@ TEST(WeightsErrors, Tensors) {
   expect_error([&] { broken([](auto& c) { c.config_.kv_heads = 3; }); }, {"num_key_value_heads 3"});
   expect_error([&] { broken([](auto& c) { c.config_.head_dim = 33; }); }, {"head_dim is 33"});
   expect_error([&] { broken([](auto& c) { c.config_.layers = 0; }); }, {"num_hidden_layers is 0"});
+  expect_error([&] { broken([](auto& c) { c.config_.experts_per_token = 9; }); },
+               {"num_experts_per_tok is 9", "8"});
 }
 
 }  // namespace
