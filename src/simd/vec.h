@@ -95,13 +95,9 @@ HALFTONE_INLINE f32v min(f32v a, f32v b) {
   return bits_as<f32v>((bits_as<i32v>(a) & keep) | (bits_as<i32v>(b) & ~keep));
 #endif
 }
-HALFTONE_INLINE f32v select(i32v mask, f32v yes, f32v no) {
-  return bits_as<f32v>((bits_as<i32v>(yes) & mask) | (bits_as<i32v>(no) & ~mask));
-}
-HALFTONE_INLINE u32v select(i32v mask, u32v yes, u32v no) {
-  const u32v m = bits_as<u32v>(mask);
-  return (yes & m) | (no & ~m);
-}
+// Lanes of `mask` are all ones or zero, as comparisons make them.
+HALFTONE_INLINE f32v select(i32v mask, f32v yes, f32v no) { return mask != 0 ? yes : no; }
+HALFTONE_INLINE u32v select(i32v mask, u32v yes, u32v no) { return mask != 0 ? yes : no; }
 HALFTONE_INLINE f32v abs(f32v x) {
   return bits_as<f32v>(bits_as<u32v>(x) & broadcast_u32(0x7fffffffu));
 }
@@ -207,7 +203,13 @@ HALFTONE_INLINE bool any(i32v mask) {
 
 HALFTONE_INLINE f32v widen_bf16(u16v x) { return bits_as<f32v>(widen_u16(x) << 16); }
 HALFTONE_INLINE u16v narrow_bf16(f32v x) {
-  // VCVTNEPS2BF16 flushes subnormals; integer rounding does not.
+#if defined(__AVX512BF16__)
+  // VCVTNEPS2BF16 flushes subnormals, which are rare; integer rounding, below, does not.
+  constexpr int kSubnormal = 0x20;
+  if (__builtin_expect(_mm512_fpclass_ps_mask(bits_as<__m512>(x), kSubnormal) == 0, 1)) {
+    return bits_as<u16v>(_mm512_cvtneps_pbh(bits_as<__m512>(x)));
+  }
+#endif
   const u32v u = bits_as<u32v>(x);
   const u32v rounded = (u + 0x7fffu + ((u >> 16) & 1)) >> 16;
   const u32v quiet = (u >> 16) | 0x40;
@@ -309,10 +311,11 @@ HALFTONE_INLINE void store_partial(void* p, int64_t i, f32v x, int count) {
 HALFTONE_INLINE f32v exp(f32v x) {
   const f32v shift = broadcast(12582912.0f);   // 1.5 * 2^23: adding it rounds to an integer
   const f32v lowest = broadcast(-87.336540f);  // exp of it is just above 2^-126
-  const f32v scaled = min(max(x, lowest), broadcast(88.8f));
-  const f32v n = fma(scaled, broadcast(1.44269504f), shift);
+  const f32v highest = broadcast(88.8f);
+  const f32v clamped = min(highest, max(lowest, x));  // NaN passes through
+  const f32v n = fma(clamped, broadcast(1.44269504f), shift);
   const f32v whole = n - shift;
-  f32v r = fma(whole, broadcast(-0.693359375f), scaled);  // ln 2 in two parts, the first exact
+  f32v r = fma(whole, broadcast(-0.693359375f), clamped);  // ln 2 in two parts, the first exact
   r = fma(whole, broadcast(2.12194440e-4f), r);
   f32v p = broadcast(1.9875691500e-4f);
   p = fma(p, r, broadcast(1.3981999507e-3f));
@@ -321,14 +324,19 @@ HALFTONE_INLINE f32v exp(f32v x) {
   p = fma(p, r, broadcast(1.6666665459e-1f));
   p = fma(p, r, broadcast(5.0000001201e-1f));
   p = fma(p, r * r, r) + 1.0f;
+#if defined(__AVX512F__)
+  const __mmask16 normal =
+      _mm512_cmp_ps_mask(bits_as<__m512>(x), bits_as<__m512>(lowest), _CMP_NLT_UQ);
+  return bits_as<f32v>(_mm512_maskz_scalef_ps(normal, bits_as<__m512>(p), bits_as<__m512>(whole)));
+#else
   // 2^n in two factors, since n may be 128.
   const i32v e = bits_as<i32v>(n) - broadcast_i32(0x4b400000);
   const i32v half = e >> 1;
   const f32v low = bits_as<f32v>((half + 127) << 23);
   const f32v high = bits_as<f32v>((e - half + 127) << 23);
-  f32v y = p * low * high;
-  y = select(x < lowest, f32v{}, y);
-  return select(x != x, x, y);
+  const f32v y = p * low * high;
+  return select(x != x, x, select(x < lowest, f32v{}, y));
+#endif
 }
 
 }  // namespace halftone::HALFTONE_LEVEL
