@@ -6,9 +6,7 @@
 #include <fstream>
 
 #include "bench_attention.h"
-#if __has_include("bench_matmul.h")
 #include "bench_matmul.h"
-#endif
 #include "bench_ops.h"
 #include "command.h"
 #include "console.h"
@@ -28,13 +26,10 @@ struct Family {
   const char* name;
   std::vector<BenchRow> (*run)(Stream&, bool quick);
 };
-constexpr Family kFamilies[] = {
-#if __has_include("bench_matmul.h")
-    {"matmul", bench_matmul},
-    {"gemv", bench_gemv},
-#endif
-    {"attention", bench_attention},
-    {"ops", bench_ops}};
+constexpr Family kFamilies[] = {{"matmul", bench_matmul},
+                                {"gemv", bench_gemv},
+                                {"attention", bench_attention},
+                                {"ops", bench_ops}};
 
 std::string load_average() {
   std::ifstream file("/proc/loadavg");
