@@ -1,6 +1,8 @@
 // quantize and dequantize as wholes: shapes, strides, recipes, special values.
 #include "halftone/quantize.h"
 
+#include <cstring>
+
 #include "formats/codec.h"
 #include "support/compare.h"
 
@@ -56,6 +58,118 @@ TEST(Quantize, EveryElementIsWithinHalfAStep) {
       }
     }
   }
+}
+
+// The bound above notices one scale that is off by an exponent.
+TEST(Quantize, TheBoundSeesAWrongScale) {
+  for (const std::string& name : quantization_names()) {
+    SCOPED_TRACE(name);
+    const QuantizeOptions options = parse_quantization(name);
+    const Tensor x = random_tensor({5, 256}, Format::f32, 1);
+    const Tensor q = quantize(x, options);
+    switch (options.scaling.format) {
+      case Format::f32:
+        q.scales().data<float>()[0] *= 2;
+        break;
+      case Format::f16:
+        q.scales().data<uint16_t>()[0] = static_cast<uint16_t>(*q.scales().data<uint16_t>() + 1024);
+        break;
+      case Format::fp8_e4m3:
+        q.scales().data<uint8_t>()[0] = static_cast<uint8_t>(*q.scales().data<uint8_t>() + 8);
+        break;
+      default:
+        ++q.scales().data<uint8_t>()[0];
+    }
+    const std::vector<float> values = to_floats(x), decoded = to_floats(dequantize(q));
+    double amax = 0, worst = 0;
+    for (float v : values) amax = std::max(amax, std::abs(double{v}));
+    for (size_t i = 0; i < values.size(); ++i) {
+      worst = std::max(worst, std::abs(double{values[i]} - decoded[i]));
+    }
+    EXPECT_GT(worst, amax * relative_bound(options));
+  }
+}
+
+TEST(Quantize, TheSameBitsForAnyNumberOfThreads) {
+  const Tensor x = random_tensor({300, 1024}, Format::bf16, 9, Data::outliers);
+  const Tensor wide = random_tensor({1, 65536 * 3}, Format::f32, 9);
+  for (const std::string& name : all_names()) {
+    SCOPED_TRACE(name);
+    const QuantizeOptions options = parse_quantization(name);
+    for (const Tensor& t : {x, wide}) {
+      Stream one(Device::cpu(), 1);
+      const Tensor expected = quantize(t, options, one);
+      for (int threads : {2, 3, 7}) {
+        Stream many(Device::cpu(), threads);
+        const Tensor q = quantize(t, options, many);
+        ASSERT_EQ(
+            0, std::memcmp(q.data(), expected.data(), size_t(packed_bytes(q.format(), q.numel()))));
+        ASSERT_EQ(0, std::memcmp(q.scales().data(), expected.scales().data(),
+                                 size_t(q.scales().bytes())));
+        const Tensor back = dequantize(q, Format::f16, many);
+        const Tensor expected_back = dequantize(expected, Format::f16, one);
+        ASSERT_EQ(0, std::memcmp(back.data(), expected_back.data(), size_t(back.bytes())));
+      }
+    }
+  }
+}
+
+// dequantize rounds once: FP64 products rounded to the output by the model of nearest-even.
+TEST(Quantize, DequantizeRoundsOnce) {
+  test::at_every_level([] {
+    for (const char* name : {"fp8_row", "nvfp4", "int8", "mxfp8", "int4_asym"}) {
+      for (Data data : {Data::normal, Data::tiny}) {
+        QuantizeOptions options = parse_quantization(name);
+        if (options.format == Format::int4) options.scaling.format = Format::f32;
+        const Tensor q = quantize(random_tensor({64, 512}, Format::f32, 10, data), options);
+        const Tensor f16 = dequantize(q, Format::f16), bf16 = dequantize(q, Format::bf16);
+        // The exact value: FP32 elements with the tensor scale taken out are exact in FP64.
+        const std::vector<float> scales = [&] {
+          std::vector<float> all;
+          for (int64_t i = 0; i < q.scales().numel(); ++i) {
+            all.push_back(options.scaling.format == Format::f32 ? q.scales().data<float>()[i]
+                          : options.scaling.format == Format::ue8m0
+                              ? decode_ue8m0(q.scales().data<uint8_t>()[i])
+                              : decode_e4m3(q.scales().data<uint8_t>()[i]));
+          }
+          return all;
+        }();
+        const int64_t group = 512 * 64 / q.scales().numel();
+        for (int64_t i = 0; i < q.numel(); ++i) {
+          double element;
+          const uint8_t byte = bits(q.format()) == 8 ? q.data<uint8_t>()[i] : 0;
+          switch (q.format()) {
+            case Format::nvfp4:
+              element = decode_e2m1(nibble(q.data<uint8_t>(), i));
+              break;
+            case Format::int8:
+              element = static_cast<int8_t>(byte);
+              break;
+            case Format::int4:
+              element = nibble(q.data<uint8_t>(), i) - q.zero_points().data<uint8_t>()[i / group];
+              break;
+            default:
+              element = decode_e4m3(byte);
+          }
+          const double exact = element * scales[size_t(i / group)] * q.tensor_scale_value();
+          // Nearest: no other number of the output is closer, and a tie went to the even code.
+          for (const Tensor& t : {f16, bf16}) {
+            const uint16_t code = t.data<uint16_t>()[i];
+            const auto decode = [&](int c) -> double {
+              const auto bits16 = static_cast<uint16_t>(c);
+              return t.format() == Format::f16 ? decode_f16(bits16) : decode_bf16(bits16);
+            };
+            const double error = std::abs(decode(code) - exact);
+            for (int other : {code - 1, code + 1}) {
+              if (((other ^ code) & 0x8000) != 0) continue;
+              const double theirs = std::abs(decode(other) - exact);
+              ASSERT_TRUE(error < theirs || (error == theirs && code % 2 == 0)) << name << " " << i;
+            }
+          }
+        }
+      }
+    }
+  });
 }
 
 TEST(Quantize, TakesAnyRankAndAnyStrides) {
