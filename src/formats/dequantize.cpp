@@ -100,7 +100,12 @@ Tensor dequantize(const Tensor& x, Format out, Stream& stream) {
   }
   const ScaleReader reader(scaled);
   const float factor = scaled.tensor_scale_value();
-  const FormatKernels& kernels = format_kernels();
+  // The vector kernels multiply twice, which rounds once only when the first product is exact:
+  // elements of at most 8 bits by scales of at most 11, far from the ends of FP32.
+  const Format scale_format = scaled.scaling().format;
+  const bool exact =
+      factor == 1.0f || scale_format == Format::fp8_e4m3 || scale_format == Format::f16;
+  const FormatKernels& kernels = exact ? format_kernels() : scalar_format_kernels();
   const int64_t grain = std::max<int64_t>(1, kPiece / columns);
   stream.pool().parallel_for(row_count(x), grain, [&](int64_t begin, int64_t end) {
     std::vector<float> scales(static_cast<size_t>(reader.groups()));

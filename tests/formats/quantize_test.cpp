@@ -265,6 +265,20 @@ TEST(Quantize, AScaleThatDoesNotFitF16IsAnError) {
   test::expect_error([&] { quantize(x, parse_quantization("int4")); }, {"65504", "f32"});
 }
 
+// A tensor scale beside scales of 24 bits: the three factors are rounded once all the same.
+TEST(Quantize, DequantizeTakesATensorScaleOnAnyFormat) {
+  const Tensor q = quantize(random_tensor({8, 64}, Format::f32, 16), parse_quantization("fp8_row"));
+  const Tensor both = q.quantized(q.scaling(), q.scales(), Tensor::from({0.7654321f}, {1}));
+  const Tensor decoded = dequantize(both);
+  for (int64_t i = 0; i < 8; ++i) {
+    for (int64_t j = 0; j < 64; ++j) {
+      const double element = decode_e4m3(q.data<uint8_t>()[i * 64 + j]);
+      const double exact = element * q.scales().at({i, 0}) * double{0.7654321f};  // 52 bits
+      ASSERT_EQ(decoded.at({i, j}), static_cast<float>(exact));
+    }
+  }
+}
+
 TEST(Quantize, Fp8WithoutScalesReadsAsItIs) {
   Tensor codes = Tensor::empty({256}, Format::fp8_e5m2);
   for (int i = 0; i < 256; ++i) codes.data<uint8_t>()[i] = static_cast<uint8_t>(i);
