@@ -4,6 +4,8 @@
 #pragma once
 #include <cstdint>
 
+#include "halftone/dtype.h"
+
 // Always inlined, so that files compiled for one instruction level may use them: no copy is left
 // for the linker to merge with that of another level.
 #define HALFTONE_CODEC constexpr inline __attribute__((always_inline))
@@ -166,6 +168,77 @@ inline constexpr int kInt4Zero = 8;  // implicit zero point of symmetric int4 co
 // Nibble `i` of a packed row.
 HALFTONE_CODEC uint8_t nibble(const uint8_t* row, int64_t i) {
   return static_cast<uint8_t>((row[i / 2] >> ((i % 2) * 4)) & 15);
+}
+
+// Rounds to an integer within the limits, ties to even; NaN gives the upper limit.
+HALFTONE_CODEC int round_to_integer(float x, float low, float high) {
+  x = x < high ? x : high;
+  x = x > low ? x : low;
+  const float shift = 12582912.0f;  // 1.5 * 2^23: the sum has no bits below 1
+  return static_cast<int>((x + shift) - shift);
+}
+
+// --- by format -----------------------------------------------------------------------------------
+
+// The formats that quantize makes. A new one gets a row here and a case in each function below.
+inline constexpr Format kElementFormats[] = {Format::fp8_e4m3, Format::fp8_e5m2, Format::mxfp8,
+                                             Format::mxfp4,    Format::nvfp4,    Format::int8,
+                                             Format::int4};
+
+// The largest magnitude that a block's scale maps to. INT4 keeps -8 for rounding of the scale.
+HALFTONE_CODEC float largest_element(Format format) {
+  switch (format) {
+    case Format::fp8_e5m2:
+      return kE5m2Max;
+    case Format::mxfp4:
+    case Format::nvfp4:
+      return kE2m1Max;
+    case Format::int8:
+      return 127.0f;
+    case Format::int4:
+      return 7.0f;
+    default:
+      return kE4m3Max;
+  }
+}
+
+HALFTONE_CODEC bool is_four_bits(Format format) {
+  return format == Format::mxfp4 || format == Format::nvfp4 || format == Format::int4;
+}
+
+// Codes are in the low bits. `zero` is what INT4 adds; others ignore it.
+HALFTONE_CODEC uint8_t encode_element(Format format, float x, int zero) {
+  switch (format) {
+    case Format::fp8_e5m2:
+      return encode_e5m2(x);
+    case Format::mxfp4:
+    case Format::nvfp4:
+      return encode_e2m1(x);
+    case Format::int8:
+      return static_cast<uint8_t>(round_to_integer(x, -127, 127));
+    case Format::int4: {
+      const int code = round_to_integer(x, -16, 16) + zero;
+      return static_cast<uint8_t>(code < 0 ? 0 : code > 15 ? 15 : code);
+    }
+    default:
+      return encode_e4m3(x);
+  }
+}
+
+HALFTONE_CODEC float decode_element(Format format, uint8_t code, int zero) {
+  switch (format) {
+    case Format::fp8_e5m2:
+      return decode_e5m2(code);
+    case Format::mxfp4:
+    case Format::nvfp4:
+      return decode_e2m1(code);
+    case Format::int8:
+      return static_cast<float>(static_cast<int8_t>(code));
+    case Format::int4:
+      return static_cast<float>(static_cast<int>(code) - zero);
+    default:
+      return decode_e4m3(code);
+  }
 }
 
 }  // namespace halftone

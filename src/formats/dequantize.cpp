@@ -80,8 +80,8 @@ Tensor dequantize(const Tensor& x, Format out, Stream& stream) {
           x.device().name(), " and the stream on ", stream.device().name(),
           "; both must be on the CPU");
   if (is_plain_float(x.format())) return convert(x, out, stream);
-  const bool known = is_block(x.format()) || is_fp8(x.format()) || x.format() == Format::int8 ||
-                     x.format() == Format::int4;
+  const bool known = std::find(std::begin(kElementFormats), std::end(kElementFormats),
+                               x.format()) != std::end(kElementFormats);
   require(known, "dequantize: x is ", name(x.format()), ", which holds no quantised numbers");
   require(x.has_scales() || is_fp8(x.format()), "dequantize: x is ", name(x.format()),
           " without scales; attach them with Tensor::quantized");

@@ -204,7 +204,8 @@ Support can_quantize(const Shape& shape, const QuantizeOptions& options) {
   const auto no = [](auto&&... parts) { return Support{false, concat(parts...)}; };
   const Format format = options.format;
   const Scaling& scaling = options.scaling;
-  if (!is_block(format) && !is_fp8(format) && format != Format::int8 && format != Format::int4) {
+  if (std::find(std::begin(kElementFormats), std::end(kElementFormats), format) ==
+      std::end(kElementFormats)) {
     return no("format ", name(format),
               " has no quantisation; choose fp8_e4m3, fp8_e5m2, mxfp8, mxfp4, nvfp4, int8 or int4");
   }

@@ -35,23 +35,6 @@ inline constexpr uint32_t kInfinityBits = 0x7f800000u;
 inline constexpr uint32_t kNanBits = 0x7fc00000u;
 inline constexpr float kFloatMax = 3.40282346638528859812e38f;
 
-// The largest magnitude that a block's scale maps to. INT4 keeps -8 for rounding of the scale.
-HALFTONE_CODEC float largest_element(Format format) {
-  switch (format) {
-    case Format::fp8_e5m2:
-      return kE5m2Max;
-    case Format::mxfp4:
-    case Format::nvfp4:
-      return kE2m1Max;
-    case Format::int8:
-      return 127.0f;
-    case Format::int4:
-      return 7.0f;
-    default:
-      return kE4m3Max;
-  }
-}
-
 HALFTONE_CODEC float decode_scale(Format format, uint32_t code) {
   switch (format) {
     case Format::f16:

@@ -32,9 +32,6 @@ HALFTONE_CODEC void store_scale(Format format, uint8_t* scales, int64_t i, uint3
   }
 }
 HALFTONE_CODEC int plain_bytes(Format format) { return format == Format::f32 ? 4 : 2; }
-HALFTONE_CODEC bool is_four_bits(Format format) {
-  return format == Format::mxfp4 || format == Format::nvfp4 || format == Format::int4;
-}
 
 // Ops: amax, range, encode, squared_error with the signatures of FormatKernels. The recipe and the
 // source format are best constants, so that one copy per format remains.

@@ -17,48 +17,6 @@ float load(Format format, const void* x, int64_t i) {
   }
 }
 
-// Rounds to an integer within the limits, ties to even; NaN gives the upper limit.
-int round_to_integer(float x, float low, float high) {
-  x = x < high ? x : high;
-  x = x > low ? x : low;
-  const float shift = 12582912.0f;  // 1.5 * 2^23: the sum has no bits below 1
-  return static_cast<int>((x + shift) - shift);
-}
-
-uint8_t encode_element(Format target, float x, int zero) {
-  switch (target) {
-    case Format::fp8_e5m2:
-      return encode_e5m2(x);
-    case Format::mxfp4:
-    case Format::nvfp4:
-      return encode_e2m1(x);
-    case Format::int8:
-      return static_cast<uint8_t>(round_to_integer(x, -127, 127));
-    case Format::int4: {
-      const int code = round_to_integer(x, -16, 16) + zero;
-      return static_cast<uint8_t>(code < 0 ? 0 : code > 15 ? 15 : code);
-    }
-    default:
-      return encode_e4m3(x);
-  }
-}
-
-float decode_element(Format format, uint8_t code, int zero) {
-  switch (format) {
-    case Format::fp8_e5m2:
-      return decode_e5m2(code);
-    case Format::mxfp4:
-    case Format::nvfp4:
-      return decode_e2m1(code);
-    case Format::int8:
-      return static_cast<float>(static_cast<int8_t>(code));
-    case Format::int4:
-      return static_cast<float>(static_cast<int>(code) - zero);
-    default:
-      return decode_e4m3(code);
-  }
-}
-
 struct ScalarOps {
   static uint32_t amax(Format source, const void* x, int64_t n) {
     uint32_t largest = 0;

@@ -18,35 +18,6 @@ HALFTONE_INLINE auto with_source(Format source, F f) {
       return f.template operator()<Format::f32>();
   }
 }
-// The same for the five kinds of elements.
-template <class F>
-HALFTONE_INLINE auto with_element(Format format, F f) {
-  switch (format) {
-    case Format::fp8_e5m2:
-      return f.template operator()<Format::fp8_e5m2>();
-    case Format::mxfp4:
-    case Format::nvfp4:
-      return f.template operator()<Format::nvfp4>();
-    case Format::int8:
-      return f.template operator()<Format::int8>();
-    case Format::int4:
-      return f.template operator()<Format::int4>();
-    default:
-      return f.template operator()<Format::fp8_e4m3>();
-  }
-}
-
-template <Format S>
-HALFTONE_INLINE float load_scalar(const void* x, int64_t i) {
-  if constexpr (S == Format::f32) {
-    return static_cast<const float*>(x)[i];
-  } else if constexpr (S == Format::bf16) {
-    return decode_bf16(static_cast<const uint16_t*>(x)[i]);
-  } else {
-    return decode_f16(static_cast<const uint16_t*>(x)[i]);
-  }
-}
-
 // Largest bits of |x|, lane by lane; NaNs are above infinity. 16-bit numbers are compared as they
 // are, and the winners widened: widening keeps the order of magnitudes. kWhole: n is a multiple of
 // kLanes.
@@ -128,31 +99,6 @@ HALFTONE_INLINE uint32_t largest_lane(u32v x) {
   } else {
     const i32v folded = max(bits_as<i32v>(x), bits_as<i32v>(swap_lanes<kStep>(x)));
     return largest_lane<kStep / 2>(bits_as<u32v>(folded));
-  }
-}
-
-// kNan: x may be NaN. Only the low bits of a lane are the code.
-template <Format T, bool kNan>
-HALFTONE_INLINE u32v encode_lanes(f32v x, int zero) {
-  if constexpr (T == Format::fp8_e4m3) {
-    return encode_detail::encode_e4m3<kNan>(x);
-  } else if constexpr (T == Format::fp8_e5m2) {
-    return encode_detail::encode_e5m2<kNan>(x);
-  } else if constexpr (T == Format::int8) {
-    return encode_int8(x);
-  } else if constexpr (T == Format::int4) {
-    return encode_int4(x, zero);
-  } else {
-    return encode_detail::encode_e2m1<kNan>(x);
-  }
-}
-
-template <Format T>
-HALFTONE_INLINE void store_codes(uint8_t* to, u32v codes) {
-  if constexpr (is_four_bits(T)) {
-    store_nibbles(to, codes);
-  } else {
-    store_bytes(to, codes);
   }
 }
 

@@ -139,4 +139,50 @@ HALFTONE_INLINE void store_nibbles(uint8_t* to, u32v codes) {
 #endif
 }
 
+// --- by format -----------------------------------------------------------------------------------
+
+// Calls f.template operator()<F>() for the format, or for another with the same elements.
+template <class Function>
+HALFTONE_INLINE auto with_element(Format format, Function f) {
+  switch (format) {
+    case Format::fp8_e5m2:
+      return f.template operator()<Format::fp8_e5m2>();
+    case Format::mxfp4:
+    case Format::nvfp4:
+      return f.template operator()<Format::nvfp4>();
+    case Format::int8:
+      return f.template operator()<Format::int8>();
+    case Format::int4:
+      return f.template operator()<Format::int4>();
+    default:
+      return f.template operator()<Format::fp8_e4m3>();
+  }
+}
+
+// kNan: x may be NaN. Only the low bits of a lane are the code.
+template <Format F, bool kNan>
+HALFTONE_INLINE u32v encode_lanes(f32v x, int zero) {
+  if constexpr (F == Format::fp8_e4m3) {
+    return encode_detail::encode_e4m3<kNan>(x);
+  } else if constexpr (F == Format::fp8_e5m2) {
+    return encode_detail::encode_e5m2<kNan>(x);
+  } else if constexpr (F == Format::int8) {
+    return encode_int8(x);
+  } else if constexpr (F == Format::int4) {
+    return encode_int4(x, zero);
+  } else {
+    static_assert(F == Format::nvfp4, "with_element names a format that has no encoder");
+    return encode_detail::encode_e2m1<kNan>(x);
+  }
+}
+
+template <Format F>
+HALFTONE_INLINE void store_codes(uint8_t* to, u32v codes) {
+  if constexpr (is_four_bits(F)) {
+    store_nibbles(to, codes);
+  } else {
+    store_bytes(to, codes);
+  }
+}
+
 }  // namespace halftone::HALFTONE_LEVEL

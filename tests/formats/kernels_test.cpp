@@ -12,9 +12,6 @@ namespace halftone {
 namespace {
 
 constexpr Format kPlain[] = {Format::f32, Format::f16, Format::bf16};
-constexpr Format kElements[] = {Format::fp8_e4m3, Format::fp8_e5m2, Format::mxfp8, Format::mxfp4,
-                                Format::nvfp4,    Format::int8,     Format::int4};
-
 std::vector<CpuLevel> levels() {
   std::vector<CpuLevel> all;
   for (int i = 0; i <= static_cast<int>(detected_cpu_level()); ++i) {
@@ -57,7 +54,7 @@ TEST(FormatKernels, EncodeEqualsScalarAtEveryLength) {
     SCOPED_TRACE(name(level));
     const FormatKernels& kernels = format_kernels(level);
     for (Format source : kPlain) {
-      for (Format target : kElements) {
+      for (Format target : kElementFormats) {
         SCOPED_TRACE(std::string(name(source)) + " to " + name(target));
         for (int64_t n : {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 1000, 4097}) {
           const std::vector<uint8_t> x =
@@ -86,7 +83,7 @@ TEST(FormatKernels, SquaredErrorEqualsScalar) {
   for (CpuLevel level : levels()) {
     SCOPED_TRACE(name(level));
     for (Format source : kPlain) {
-      for (Format target : kElements) {
+      for (Format target : kElementFormats) {
         for (int64_t n : {1, 15, 16, 33, 100}) {
           const std::vector<uint8_t> x = nasty_bits(n, source, 20 + static_cast<uint64_t>(n), true);
           const auto error = [&](const FormatKernels& k) {
@@ -175,7 +172,7 @@ TEST(FormatKernels, DequantizeRowEqualsScalar) {
   std::mt19937_64 engine(40);
   for (CpuLevel level : levels()) {
     const FormatKernels& kernels = format_kernels(level);
-    for (Format format : kElements) {
+    for (Format format : kElementFormats) {
       SCOPED_TRACE(std::string(name(level)) + " " + name(format));
       for (int64_t n : {1, 2, 15, 16, 33, 256, 1001}) {
         for (int64_t group : {n, int64_t{16}, int64_t{32}, int64_t{5}}) {
@@ -214,7 +211,7 @@ TEST(FormatKernels, DecodeBf16EqualsScalarForEveryCode) {
   std::vector<uint8_t> codes(3 * 256 + 9);
   for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i);
   for (CpuLevel level : levels()) {
-    for (Format format : kElements) {
+    for (Format format : kElementFormats) {
       for (int64_t n : {777, 768, 300, 47, 5, 1}) {
         std::vector<uint16_t> expected(static_cast<size_t>(n) + 8, 1), got = expected;
         scalar_format_kernels().decode_bf16(format, codes.data(), n, expected.data());

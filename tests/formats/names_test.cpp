@@ -1,4 +1,7 @@
 // Names of quantisations, and what can_quantize refuses.
+#include <algorithm>
+
+#include "formats/codec.h"
 #include "halftone/quantize.h"
 #include "support/compare.h"
 
@@ -12,6 +15,14 @@ TEST(QuantizationNames, EveryNameParsesAndPrintsItself) {
     EXPECT_EQ(to_string(parse_quantization(name)), name);
     EXPECT_EQ(to_string(parse_quantization(name + "_adaptive")), name + "_adaptive");
     EXPECT_TRUE(can_quantize({128, 256}, parse_quantization(name))) << name;
+  }
+}
+
+TEST(QuantizationNames, EveryElementFormatHasOneWithItsDefaultScaling) {
+  const std::vector<std::string> names = quantization_names();
+  for (Format format : kElementFormats) {
+    const std::string text = to_string(QuantizeOptions(format));
+    EXPECT_NE(std::find(names.begin(), names.end(), text), names.end()) << text;
   }
 }
 
