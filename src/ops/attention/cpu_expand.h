@@ -2,6 +2,7 @@
 // exact in bf16 (at most 7 significant bits); scales of a whole row stay outside.
 #pragma once
 #include "ops/attention/cpu.h"
+#include "ops/attention/cpu_fp4.h"
 #include "simd/decode.h"
 
 namespace halftone::HALFTONE_LEVEL {
@@ -48,32 +49,6 @@ HALFTONE_INLINE int64_t expand_blocks(const uint8_t*, const uint8_t*, int64_t, E
 }
 
 #if defined(__AVX512BF16__)
-// The 16 values of E2M1 times each E4M3 scale, in bf16: 8 KB, of which a row touches little.
-struct Nvfp4Tables {
-  alignas(64) uint16_t value[256][16];
-};
-constexpr Nvfp4Tables nvfp4_tables() {
-  Nvfp4Tables t{};
-  for (int s = 0; s < 256; ++s) {
-    for (int code = 0; code < 16; ++code) {
-      t.value[s][code] = encode_bf16(decode_e2m1(static_cast<uint8_t>(code)) *
-                                     decode_e4m3(static_cast<uint8_t>(s)));
-    }
-  }
-  return t;
-}
-inline constexpr Nvfp4Tables kNvfp4Tables = nvfp4_tables();
-
-// 32 values from 16 bytes of codes and two scales.
-HALFTONE_INLINE __m512i expand_nvfp4(const uint8_t* codes, const uint8_t* scales) {
-  const __m512i index = decode_detail::spread_nibbles(codes);  // bit 4 is another code's
-  const auto table = [&](int i) {
-    return _mm512_broadcast_i64x4(load_raw<__m256i>(kNvfp4Tables.value[scales[i]]));
-  };
-  const __m512i low = _mm512_permutexvar_epi16(index, table(0));
-  return _mm512_mask_permutexvar_epi16(low, 0xffff0000u, index, table(1));
-}
-
 // 32 bf16 numbers times 2^(scale - 127) by adding to their exponents. Scales of 2^-64 to 2^64 keep
 // every E4M3 and E2M1 number normal; 0 and NaN stay what they are.
 HALFTONE_INLINE __m512i scale_exponents(__m512i x, uint8_t scale) {
@@ -108,36 +83,34 @@ template <>
 HALFTONE_INLINE int64_t expand_blocks<Format::nvfp4, uint16_t>(const uint8_t* row,
                                                                const uint8_t* scales, int64_t count,
                                                                uint16_t* out) {
-  int64_t i = 0;
-  for (; i + 32 <= count; i += 32) store_raw(out + i, expand_nvfp4(row + i / 2, scales + i / 16));
-  return i;
-}
-template <Format F>
-HALFTONE_INLINE int64_t expand_mx(const uint8_t* row, const uint8_t* scales, int64_t count,
-                                  uint16_t* out) {
-  int64_t i = 0;
-  for (; i + 32 <= count; i += 32) {
-    const uint8_t scale = scales[i / 32];
-    if (scale < 127 - 64 || scale > 127 + 64) {
-      store_expanded(out + i, expand<F>(row, scales, i));
-      store_expanded(out + i + 16, expand<F>(row, scales, i + 16));
-      continue;
-    }
-    store_raw(out + i, scale_exponents(bits_as<__m512i>(decode_pairs<F>(row, i)), scale));
-  }
-  return i;
-}
-template <>
-HALFTONE_INLINE int64_t expand_blocks<Format::mxfp8, uint16_t>(const uint8_t* row,
-                                                               const uint8_t* scales, int64_t count,
-                                                               uint16_t* out) {
-  return expand_mx<Format::mxfp8>(row, scales, count, out);
+  return expand_fp4<Format::nvfp4>(row, scales, count, out);
 }
 template <>
 HALFTONE_INLINE int64_t expand_blocks<Format::mxfp4, uint16_t>(const uint8_t* row,
                                                                const uint8_t* scales, int64_t count,
                                                                uint16_t* out) {
-  return expand_mx<Format::mxfp4>(row, scales, count, out);
+  return expand_fp4<Format::mxfp4>(row, scales, count, out);
+}
+template <>
+HALFTONE_INLINE int64_t expand_blocks<Format::mxfp8, uint16_t>(const uint8_t* row,
+                                                               const uint8_t* scales, int64_t count,
+                                                               uint16_t* out) {
+  int64_t i = 0;
+  for (; i + 64 <= count; i += 64) {
+    bf16v pairs[2];
+    decode_pairs_x2<Format::mxfp8>(row, i, pairs);
+    for (int half = 0; half < 2; ++half) {
+      const uint8_t scale = scales[i / 32 + half];
+      uint16_t* to = out + i + 32 * half;
+      if (scale >= 127 - 64 && scale <= 127 + 64) {
+        store_raw(to, scale_exponents(bits_as<__m512i>(pairs[half]), scale));
+        continue;
+      }
+      store_expanded(to, expand<Format::mxfp8>(row, scales, i + 32 * half));
+      store_expanded(to + 16, expand<Format::mxfp8>(row, scales, i + 32 * half + 16));
+    }
+  }
+  return i;
 }
 template <>
 HALFTONE_INLINE int64_t expand_blocks<Format::int8, uint16_t>(const uint8_t* row, const uint8_t*,

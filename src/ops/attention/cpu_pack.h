@@ -115,37 +115,40 @@ HALFTONE_INLINE void transpose_step(u32v (&x)[kLanes]) {
 #endif
 
 #if defined(__AVX512F__)
-// Square of 16 rows of 32-bit elements: out + i * stride receives element i of every row. Halves of
-// rows are paired as they are loaded, so that three steps of shuffles without index vectors remain.
+// 16 rows of 8 elements of 32 bits: out + i * stride receives element i of every row. Rows are
+// paired as they are loaded, so that three steps of shuffles without index vectors remain.
+HALFTONE_INLINE void transpose_half(const uint8_t* const* rows, int64_t offset, uint32_t* out,
+                                    int64_t stride) {
+  const auto pair = [&](int first, int second) {
+    const auto low = load_raw<__m256i>(rows[first] + offset);
+    const auto high = load_raw<__m256i>(rows[second] + offset);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+  };
+  __m512i x[2][4];  // column quads of rows r, r + 4, r + 8, r + 12
+#pragma GCC unroll 4
+  for (int r = 0; r < 4; ++r) {
+    const __m512i a = pair(r, r + 4), b = pair(r + 8, r + 12);
+    x[0][r] = _mm512_shuffle_i32x4(a, b, 0x88);
+    x[1][r] = _mm512_shuffle_i32x4(a, b, 0xdd);
+  }
+#pragma GCC unroll 2
+  for (int q = 0; q < 2; ++q) {
+    const __m512i low01 = _mm512_unpacklo_epi32(x[q][0], x[q][1]);
+    const __m512i low23 = _mm512_unpacklo_epi32(x[q][2], x[q][3]);
+    const __m512i high01 = _mm512_unpackhi_epi32(x[q][0], x[q][1]);
+    const __m512i high23 = _mm512_unpackhi_epi32(x[q][2], x[q][3]);
+    uint32_t* to = out + 4 * q * stride;
+    store_raw(to, _mm512_unpacklo_epi64(low01, low23));
+    store_raw(to + stride, _mm512_unpackhi_epi64(low01, low23));
+    store_raw(to + 2 * stride, _mm512_unpacklo_epi64(high01, high23));
+    store_raw(to + 3 * stride, _mm512_unpackhi_epi64(high01, high23));
+  }
+}
+
 HALFTONE_INLINE void transpose_square(const uint8_t* const* rows, int64_t offset, uint32_t* out,
                                       int64_t stride) {
-#pragma GCC unroll 2
-  for (int half = 0; half < 2; ++half) {
-    const auto pair = [&](int first, int second) {
-      const auto low = load_raw<__m256i>(rows[first] + offset + 32 * half);
-      const auto high = load_raw<__m256i>(rows[second] + offset + 32 * half);
-      return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
-    };
-    __m512i x[2][4];  // column quads of rows r, r + 4, r + 8, r + 12
-#pragma GCC unroll 4
-    for (int r = 0; r < 4; ++r) {
-      const __m512i a = pair(r, r + 4), b = pair(r + 8, r + 12);
-      x[0][r] = _mm512_shuffle_i32x4(a, b, 0x88);
-      x[1][r] = _mm512_shuffle_i32x4(a, b, 0xdd);
-    }
-#pragma GCC unroll 2
-    for (int q = 0; q < 2; ++q) {
-      const __m512i low01 = _mm512_unpacklo_epi32(x[q][0], x[q][1]);
-      const __m512i low23 = _mm512_unpacklo_epi32(x[q][2], x[q][3]);
-      const __m512i high01 = _mm512_unpackhi_epi32(x[q][0], x[q][1]);
-      const __m512i high23 = _mm512_unpackhi_epi32(x[q][2], x[q][3]);
-      uint32_t* to = out + (8 * half + 4 * q) * stride;
-      store_raw(to, _mm512_unpacklo_epi64(low01, low23));
-      store_raw(to + stride, _mm512_unpackhi_epi64(low01, low23));
-      store_raw(to + 2 * stride, _mm512_unpacklo_epi64(high01, high23));
-      store_raw(to + 3 * stride, _mm512_unpackhi_epi64(high01, high23));
-    }
-  }
+  transpose_half(rows, offset, out, stride);
+  transpose_half(rows, offset + 32, out + 8 * stride, stride);
 }
 #else
 HALFTONE_INLINE void transpose_square(const uint8_t* const* rows, int64_t offset, uint32_t* out,
@@ -168,6 +171,30 @@ HALFTONE_INLINE bool reads_in_place(const AttentionRows& rows, int64_t count, in
          count % multiple == 0;
 }
 
+#if defined(__AVX512BF16__)
+// 16 keys in E2M1: the codes are transposed, a quarter of the numbers, and expanded afterwards.
+// head_dim is a multiple of 64.
+template <Format F>
+void pack_fp4(const uint8_t* const* codes, const uint8_t* const* scales, int64_t head_dim,
+              uint32_t* out, Prefetcher* ahead, int64_t lines) {
+  constexpr int64_t kBlock = F == Format::nvfp4 ? 16 : 32;
+  Fp4Scales scale;
+  for (int64_t d = 0; d < head_dim; d += 64) {
+    if (d % (8 * kBlock) == 0) {
+      load_scales<F>(scales, d / kBlock, (head_dim - d) / kBlock, &scale);
+    }
+    alignas(64) uint32_t columns[8 * 16];
+    transpose_half(codes, d / 2, columns, 16);
+    if (ahead != nullptr) ahead->step(2 * lines);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      expand_columns(load_raw<u32v>(columns + 16 * i), scale.value[(d + 8 * i) / kBlock % 8],
+                     out + (d / 2 + 4 * i) * kPanel, kPanel);
+    }
+  }
+}
+#endif
+
 // Keys [first, first + kPanel) with the keys in the lanes; keys outside [low, high) become 0.
 // `rows` is scratch for kLanes rows of `stride` 32-bit elements (a multiple of kLanes). `ahead` is
 // stepped by `lines` for every square of kLanes keys and steps.
@@ -179,16 +206,19 @@ void pack_keys(const AttentionRows& k, int64_t head, int64_t head_dim, int64_t f
   const int64_t steps = (head_dim + Products::kPair - 1) / Products::kPair;
   const auto expand = expand_rows_of<Element>(k.format);
   const bool scaled = has_row_scales(k);
-  const bool in_place = reads_in_place<Products>(k, head_dim, kLanes * Products::kPair);
+  const bool fp4 = Products::kPair == 2 && head_dim % 64 == 0 &&
+                   (k.format == Format::nvfp4 || k.format == Format::mxfp4);
+  const bool in_place = fp4 || reads_in_place<Products>(k, head_dim, kLanes * Products::kPair);
   RowCursor cursor(k, first < low ? low : first, head);
   for (int v = 0; v < kVectors; ++v) {
     const uint8_t* lane_row[kLanes];
+    [[maybe_unused]] const uint8_t* lane_scales[kLanes];
     RowToExpand<Element> to_expand[kLanes];
     int64_t expanded = 0;
     for (int j = 0; j < kLanes; ++j) {
       const int64_t key = first + v * kLanes + j;
       uint32_t* row = rows + j * stride;
-      lane_row[j] = reinterpret_cast<const uint8_t*>(row);
+      lane_scales[j] = lane_row[j] = reinterpret_cast<const uint8_t*>(row);
       if (key < low || key >= high) {
         __builtin_memset(row, 0, static_cast<size_t>(stride) * 4);
         if (scaled) key_scales[v * kLanes + j] = 0;
@@ -197,11 +227,20 @@ void pack_keys(const AttentionRows& k, int64_t head, int64_t head_dim, int64_t f
       const RowPointer source = cursor.next();
       if (in_place) {
         lane_row[j] = source.data;
+        lane_scales[j] = source.scales;
       } else {
         to_expand[expanded++] = {source.data, source.scales, reinterpret_cast<Element*>(row)};
       }
       if (scaled) std::memcpy(&key_scales[v * kLanes + j], source.scales, 4);
     }
+#if defined(__AVX512BF16__)
+    if (fp4) {
+      const auto pack =
+          k.format == Format::nvfp4 ? pack_fp4<Format::nvfp4> : pack_fp4<Format::mxfp4>;
+      pack(lane_row, lane_scales, head_dim, panel + v * kLanes, ahead, lines);
+      continue;
+    }
+#endif
     if (expanded > 0) expand(to_expand, expanded, head_dim, steps * Products::kPair);
     for (int64_t d = 0; d < steps; d += kLanes) {
       uint32_t* out = panel + d * kPanel + v * kLanes;

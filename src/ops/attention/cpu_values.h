@@ -30,10 +30,9 @@ HALFTONE_INLINE void load_step(const uint16_t* const* rows, int64_t x, f32v (&b)
 #endif
 
 // MR rows of C, kPanel columns from x: C += A B over `steps` steps.
-template <class Products, int MR>
-void accumulate_block(const uint32_t* a, int64_t a_stride,
-                      const typename Products::Element* const* rows, int64_t steps, int64_t x,
-                      float* c, int64_t c_stride, Prefetcher* ahead, int64_t lines) {
+template <class Products, int MR, class Row>
+void accumulate_block(const uint32_t* a, int64_t a_stride, const Row* rows, int64_t steps,
+                      int64_t x, float* c, int64_t c_stride, Prefetcher* ahead, int64_t lines) {
   f32v acc[MR][kVectors];
 #pragma GCC unroll 4
   for (int r = 0; r < MR; ++r) {
@@ -63,6 +62,48 @@ void accumulate_block(const uint32_t* a, int64_t a_stride,
   }
 }
 
+template <class Products, class Row>
+HALFTONE_INLINE void accumulate(int64_t rows, const uint32_t* a, int64_t a_stride, const Row* row,
+                                int64_t steps, int64_t columns, float* c, Prefetcher* ahead,
+                                int64_t lines) {
+  for (int64_t x = 0; x < columns; x += kPanel) {
+    int64_t r = 0;
+    const auto block = [&](auto mr) {
+      accumulate_block<Products, decltype(mr)::value>(a + r * a_stride, a_stride, row, steps, x,
+                                                      c + r * columns, columns, ahead, lines);
+      r += decltype(mr)::value;
+    };
+    while (rows - r >= 4) block(Count<4>{});
+    if (rows - r >= 2) block(Count<2>{});
+    if (rows - r >= 1) block(Count<1>{});
+  }
+}
+
+#if defined(__AVX512BF16__)
+// As multiply_values, for V in E2M1 of whole panels.
+template <Format F>
+void multiply_fp4_values(const AttentionRows& v, int64_t head, int64_t columns, int64_t first,
+                         int64_t count, int64_t low, int64_t high, const uint16_t* weights,
+                         int64_t stride, int64_t rows, float* c, const uint16_t* zeros,
+                         Prefetcher* ahead, int64_t lines) {
+  RowCursor cursor(v, first < low ? low : first, head);
+  const auto* zero = reinterpret_cast<const uint8_t*>(zeros);
+  for (int64_t done = 0; done < count; done += kStripKeys) {
+    const int64_t keys = count - done < kStripKeys ? count - done : kStripKeys;
+    Fp4Row<F> row[kStripKeys];
+    for (int64_t j = 0; j < keys; ++j) {
+      const int64_t key = first + done + j;
+      row[j] = {zero, zero};
+      if (key < low || key >= high) continue;
+      const RowPointer source = cursor.next();
+      row[j] = {source.data, source.scales};
+    }
+    accumulate<Bf16Products>(rows, reinterpret_cast<const uint32_t*>(weights + done), stride / 2,
+                             row, keys / 2, columns, c, ahead, lines);
+  }
+}
+#endif
+
 // `weights`: row r, keys [first, first + count) at weights + r * stride elements; count is a
 // multiple of kStripKeys or of kPanel, the smaller. C[count_rows, columns] += weights V. `zeros` is
 // a row of zeros, `strip` room for kStripKeys expanded rows. `ahead` is stepped by `lines` at each
@@ -75,6 +116,17 @@ void multiply_values(const AttentionRows& v, int64_t head, int64_t value_dim, in
                      const typename Products::Element* zeros, Prefetcher* ahead, int64_t lines) {
   using Element = typename Products::Element;
   constexpr int kPair = Products::kPair;
+#if defined(__AVX512BF16__)
+  if constexpr (kPair == 2) {
+    const bool fp4 = v.format == Format::nvfp4 || v.format == Format::mxfp4;
+    if (fp4 && value_dim == columns) {
+      const auto multiply = v.format == Format::nvfp4 ? multiply_fp4_values<Format::nvfp4>
+                                                      : multiply_fp4_values<Format::mxfp4>;
+      return multiply(v, head, columns, first, count, low, high, weights, stride, rows, c, zeros,
+                      ahead, lines);
+    }
+  }
+#endif
   const auto expand = expand_rows_of<Element>(v.format);
   const bool in_place = reads_in_place<Products>(v, value_dim, kPanel);
   RowCursor cursor(v, first < low ? low : first, head);
@@ -98,18 +150,7 @@ void multiply_values(const AttentionRows& v, int64_t head, int64_t value_dim, in
     if (expanded > 0) expand(to_expand, expanded, value_dim, columns);
     const auto* a = reinterpret_cast<const uint32_t*>(weights + done);
     const int64_t a_stride = stride / kPair;
-    for (int64_t x = 0; x < columns; x += kPanel) {
-      int64_t r = 0;
-      const auto block = [&](auto mr) {
-        accumulate_block<Products, decltype(mr)::value>(a + r * a_stride, a_stride, row,
-                                                        keys / kPair, x, c + r * columns, columns,
-                                                        ahead, lines);
-        r += decltype(mr)::value;
-      };
-      while (rows - r >= 4) block(Count<4>{});
-      if (rows - r >= 2) block(Count<2>{});
-      if (rows - r >= 1) block(Count<1>{});
-    }
+    accumulate<Products>(rows, a, a_stride, row, keys / kPair, columns, c, ahead, lines);
   }
 }
 

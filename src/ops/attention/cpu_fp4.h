@@ -1,0 +1,136 @@
+// E2M1 with block scales straight to bf16, for levels with VDPBF16PS: 16 values a scale, looked up,
+// or, with keys in the lanes, a scale a lane.
+#pragma once
+#include "simd/decode.h"
+
+#if defined(__AVX512BF16__)
+namespace halftone::HALFTONE_LEVEL {
+
+// The 16 values of E2M1 times each scale, in bf16: 8 KB, of which a row touches little.
+struct Fp4Tables {
+  alignas(64) uint16_t value[256][16];
+};
+template <Format F>
+constexpr Fp4Tables fp4_tables() {
+  Fp4Tables t{};
+  for (int s = 0; s < 256; ++s) {
+    const auto scale_code = static_cast<uint8_t>(s);
+    const bool nan = F == Format::nvfp4 ? (s & 0x7f) == 0x7f : s == 255;
+    for (int code = 0; code < 16; ++code) {
+      if (nan) {
+        t.value[s][code] = 0x7fc0;
+        continue;
+      }
+      const float scale = F == Format::nvfp4 ? decode_e4m3(scale_code) : decode_ue8m0(scale_code);
+      const double value = static_cast<double>(decode_e2m1(static_cast<uint8_t>(code))) * scale;
+      const bool overflows = value > 0x1.fffffep127 || value < -0x1.fffffep127;
+      t.value[s][code] = overflows ? static_cast<uint16_t>(value > 0 ? 0x7f80 : 0xff80)
+                                   : encode_bf16(static_cast<float>(value));
+    }
+  }
+  return t;
+}
+template <Format F>
+inline constexpr Fp4Tables kFp4Tables = fp4_tables<F>();
+
+// The values of one scale, twice, so that bit 4 of an index does not matter.
+template <Format F>
+HALFTONE_INLINE __m512i fp4_table(uint8_t scale) {
+  return _mm512_broadcast_i64x4(load_raw<__m256i>(kFp4Tables<F>.value[scale]));
+}
+
+// Whole runs of 32 elements of a row.
+template <Format F>
+HALFTONE_INLINE int64_t expand_fp4(const uint8_t* row, const uint8_t* scales, int64_t count,
+                                   uint16_t* out) {
+  int64_t i = 0;
+  for (; i + 32 <= count; i += 32) {
+    const __m512i index = decode_detail::spread_nibbles(row + i / 2);
+    if constexpr (F == Format::mxfp4) {
+      store_raw(out + i, _mm512_permutexvar_epi16(index, fp4_table<F>(scales[i / 32])));
+    } else {
+      const __m512i low = _mm512_permutexvar_epi16(index, fp4_table<F>(scales[i / 16]));
+      store_raw(out + i, _mm512_mask_permutexvar_epi16(low, 0xffff0000u, index,
+                                                       fp4_table<F>(scales[i / 16 + 1])));
+    }
+  }
+  return i;
+}
+
+// A row of V.
+template <Format F>
+struct Fp4Row {
+  const uint8_t* codes;
+  const uint8_t* scales;
+};
+
+// Columns x .. x + 63 of two rows as pairs. The bytes of both rows' 16 nibbles go to every 64-bit
+// lane, where a bit-field extraction picks each word's nibble (other bits above it).
+template <Format F>
+HALFTONE_INLINE void load_step(const Fp4Row<F>* rows, int64_t x, f32v (&b)[4]) {
+  // Lane q of 64 bits holds elements 2q and 2q + 1: bit offsets 8q and 8q + 4.
+  alignas(64) static constexpr uint64_t kFields[8] = {
+      0x0404040400000000, 0x0c0c0c0c08080808, 0x1414141410101010, 0x1c1c1c1c18181818,
+      0x2424242420202020, 0x2c2c2c2c28282828, 0x3434343430303030, 0x3c3c3c3c38383838};
+  const __m512i fields = load_raw<__m512i>(kFields);
+#pragma GCC unroll 4
+  for (int v = 0; v < 4; ++v) {
+    const auto codes = [&](int r) {
+      return _mm512_set1_epi64(load_raw<long long>(rows[r].codes + x / 2 + 8 * v));
+    };
+    const auto table = [&](int r) {
+      return fp4_table<F>(
+          rows[r].scales[x / (F == Format::nvfp4 ? 16 : 32) + v / (F == Format::nvfp4 ? 1 : 2)]);
+    };
+    const __m512i even = _mm512_multishift_epi64_epi8(fields, codes(0));
+    const __m512i index =
+        _mm512_mask_multishift_epi64_epi8(even, 0xccccccccccccccccull, fields, codes(1));
+    const __m512i low = _mm512_permutexvar_epi16(index, table(0));
+    b[v] = bits_as<f32v>(_mm512_mask_permutexvar_epi16(low, 0xaaaaaaaau, index, table(1)));
+  }
+}
+
+// Eight scales of each of 16 rows, with the rows in the lanes.
+struct Fp4Scales {
+  f32v value[8];
+};
+template <Format F>
+HALFTONE_INLINE void load_scales(const uint8_t* const* rows, int64_t first, int64_t count,
+                                 Fp4Scales* scales) {
+  alignas(64) uint8_t bytes[16][8] = {};
+  for (int j = 0; j < 16; ++j) {
+    if (count >= 8) {
+      std::memcpy(bytes[j], rows[j] + first, 8);
+    } else {
+      for (int64_t i = 0; i < count; ++i) bytes[j][i] = rows[j][first + i];
+    }
+  }
+  alignas(16) static constexpr uint8_t kColumn[16] = {0,  8,  16, 24, 32, 40,  48,  56,
+                                                      64, 72, 80, 88, 96, 104, 112, 120};
+  const __m512i low = load_raw<__m512i>(bytes[0]), high = load_raw<__m512i>(bytes[8]);
+  const __m512i column = _mm512_castsi128_si512(load_raw<__m128i>(kColumn));
+  for (int i = 0; i < 8; ++i) {
+    const __m512i index = _mm512_add_epi8(column, _mm512_set1_epi8(static_cast<char>(i)));
+    const auto codes =
+        bits_as<u8v>(_mm512_castsi512_si128(_mm512_permutex2var_epi8(low, index, high)));
+    scales->value[i] = F == Format::nvfp4 ? decode_e4m3(codes) : decode_ue8m0(codes);
+  }
+}
+
+// x: 8 codes of each of 16 rows. Four steps of pairs to out + i * stride. Products with the scale
+// are exact in bf16, so the upper half of the f32 is the number.
+HALFTONE_INLINE void expand_columns(u32v x, f32v scale, uint32_t* out, int64_t stride) {
+  const __m512 table = _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f,
+                                      -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f);
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const auto value = [&](int nibble) {  // the permutation looks at the low four bits only
+      const auto code = bits_as<__m512i>(x >> (4 * nibble));
+      return bits_as<u32v>(bits_as<f32v>(_mm512_permutexvar_ps(code, table)) * scale);
+    };
+    store_raw(out + i * stride, (value(2 * i) >> 16) | value(2 * i + 1));
+  }
+}
+
+}  // namespace halftone::HALFTONE_LEVEL
+#endif
