@@ -22,9 +22,19 @@ std::string to_string(const AttentionMode&);           // "nvfp4+bf16"
 AttentionMode parse_attention_mode(std::string_view);  // Error with the nearest valid mode
 std::vector<AttentionMode> attention_modes();          // every mode this version supports
 
-// Shapes, formats and mask, no data. A query of 16 or 32 bits over quantised K is allowed in every
-// mode (decode over a quantised cache); V may be stored in a narrower format than `mode.pv`, into
-// which it is expanded exactly.
+// Shapes, formats and mask, no data.
+//
+// `mode` says in which formats the products are, so that a mode means the same on every device and
+// only the order of the sums differs:
+//  * f32 multiplies in f32; f16 multiplies f16 numbers exactly and adds in f32; every other mode
+//    multiplies exact expansions to bf16 and adds in f32 (subnormal bf16 numbers count as 0).
+//  * Q may be f32, f16 or bf16 in every mode, or mode.qk itself; where products are bf16, Q in f32
+//    or f16 is rounded to bf16. This is how decode runs over a quantised cache.
+//  * K and V may be in any format that expands exactly into mode.qk and mode.pv: a quantised one
+//    into f32, f16 and bf16; fp8, mxfp8 and mxfp4 into fp8.
+//  * P, the softmax before its division, is rounded to mode.pv; for fp8 it is multiplied by 2^8
+//    before, so that a row's largest is 256 of at most 448. The divisor is the sum of the P that
+//    are not rounded. Where V has a scale a row, P times that scale is rounded to bf16.
 struct AttentionProblem {
   int64_t batch = 0;
   int64_t heads = 0, kv_heads = 0;      // heads is a multiple of kv_heads
@@ -43,6 +53,8 @@ struct AttentionProblem {
   bool lse = false;
 };
 
+// fp8 and int8 operands carry f32 scales, one a tensor, head or row ([batch, length, heads, 1]
+// where any extent may be 1), or none; block formats carry theirs in the linear layout.
 struct AttentionTensors {
   // [batch, query_length, heads, head_dim]; with cu_seqlens_q: [total_q, heads, head_dim].
   Tensor q;
@@ -62,14 +74,18 @@ struct AttentionPlan {
   AttentionProblem problem;
   Device device;
   const AttentionKernel* kernel = nullptr;
-  int64_t workspace_bytes = 0;
+  int64_t workspace_bytes = 0;  // of each CPU thread; threads keep theirs between calls
   std::shared_ptr<void> workspace;
 };
 std::string describe(const AttentionPlan&);
 
 Support can_run(const AttentionProblem&, const Device&);
 AttentionPlan plan(const AttentionProblem&, const Device&);
-// A row without keys gives 0. The result of a row depends neither on the batch nor on the threads.
+// A row without keys gives 0. On a given instruction level the bits of a row are a function of its
+// query and of the keys it sees alone: neither the batch, the other queries and heads of the call,
+// the layout of the cache nor the threads matter, and a prompt in one call or token by token gives
+// the same. Keys beyond a sequence are never read; keys that the mask hides from a row must be
+// finite in V, as their weight of 0 is multiplied like any other.
 void run(const AttentionPlan&, const AttentionTensors&, Stream&);
 
 struct AttentionOptions {

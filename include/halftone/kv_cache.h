@@ -10,8 +10,9 @@
 namespace halftone {
 
 struct KvCacheOptions {
-  Format format =
-      Format::bf16;  // f32, bf16, f16, fp8_e4m3 (one f32 scale per token and head), nvfp4
+  // f32, bf16, f16, fp8_e4m3 (one f32 scale a token and head) or nvfp4 (one E4M3 scale per 16
+  // elements, no tensor scale).
+  Format format = Format::bf16;
   int64_t layers = 0, kv_heads = 0, head_dim = 0;
   int64_t page_size = 64;
   int64_t max_length = 0;
@@ -19,7 +20,8 @@ struct KvCacheOptions {
 
 Support can_run(const KvCacheOptions&, const Device&);
 
-// Storage grows by pages up to max_length. Not shared between threads.
+// Storage doubles by whole pages up to max_length; growing moves it, so tensors of a layer are
+// asked for after the append. Not shared between threads.
 class KvCache {
  public:
   explicit KvCache(const KvCacheOptions&, Device = Device::cpu());

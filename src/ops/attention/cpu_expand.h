@@ -49,16 +49,6 @@ HALFTONE_INLINE int64_t expand_blocks(const uint8_t*, const uint8_t*, int64_t, E
 }
 
 #if defined(__AVX512BF16__)
-// 32 bf16 numbers times 2^(scale - 127) by adding to their exponents. Scales of 2^-64 to 2^64 keep
-// every E4M3 and E2M1 number normal; 0 and NaN stay what they are.
-HALFTONE_INLINE __m512i scale_exponents(__m512i x, uint8_t scale) {
-  const __m512i magnitude = _mm512_and_si512(x, _mm512_set1_epi16(0x7fff));
-  const __mmask32 number = _mm512_cmplt_epu16_mask(
-      _mm512_sub_epi16(magnitude, _mm512_set1_epi16(1)), _mm512_set1_epi16(0x7f7f));
-  const __m512i shift = _mm512_set1_epi16(static_cast<short>((scale - 127) * 128));
-  return _mm512_mask_add_epi16(x, number, x, shift);
-}
-
 template <>
 HALFTONE_INLINE int64_t expand_blocks<Format::bf16, uint16_t>(const uint8_t* row, const uint8_t*,
                                                               int64_t count, uint16_t* out) {
@@ -91,24 +81,35 @@ HALFTONE_INLINE int64_t expand_blocks<Format::mxfp4, uint16_t>(const uint8_t* ro
                                                                uint16_t* out) {
   return expand_fp4<Format::mxfp4>(row, scales, count, out);
 }
+// Multiplies by adding to the exponents of the numbers that are not 0. Scales of 2^-64 to 2^64 keep
+// every number normal; others and NaN go through f32.
 template <>
 HALFTONE_INLINE int64_t expand_blocks<Format::mxfp8, uint16_t>(const uint8_t* row,
                                                                const uint8_t* scales, int64_t count,
                                                                uint16_t* out) {
   int64_t i = 0;
   for (; i + 64 <= count; i += 64) {
+    const uint32_t first = scales[i / 32], second = scales[i / 32 + 1];
+    const auto codes = load_raw<__m512i>(row + i);
+    const __m512i magnitude = _mm512_and_si512(codes, _mm512_set1_epi8(0x7f));
+    const __mmask64 nan = _mm512_cmpeq_epi8_mask(magnitude, _mm512_set1_epi8(0x7f));
+    if (nan != 0 || first - 63 > 128 || second - 63 > 128) {
+      for (int64_t j = i; j < i + 64; j += 16) {
+        store_expanded(out + j, expand<Format::mxfp8>(row, scales, j));
+      }
+      continue;
+    }
+    const __mmask64 number = _mm512_test_epi8_mask(magnitude, magnitude);
     bf16v pairs[2];
     decode_pairs_x2<Format::mxfp8>(row, i, pairs);
-    for (int half = 0; half < 2; ++half) {
-      const uint8_t scale = scales[i / 32 + half];
-      uint16_t* to = out + i + 32 * half;
-      if (scale >= 127 - 64 && scale <= 127 + 64) {
-        store_raw(to, scale_exponents(bits_as<__m512i>(pairs[half]), scale));
-        continue;
-      }
-      store_expanded(to, expand<Format::mxfp8>(row, scales, i + 32 * half));
-      store_expanded(to + 16, expand<Format::mxfp8>(row, scales, i + 32 * half + 16));
-    }
+    const auto add = [&](int half, uint32_t scale) {
+      const auto x = bits_as<__m512i>(pairs[half]);
+      const __m512i shift = _mm512_set1_epi16(static_cast<short>((scale - 127) * 128));
+      store_raw(out + i + 32 * half,
+                _mm512_mask_add_epi16(x, static_cast<__mmask32>(number >> (32 * half)), x, shift));
+    };
+    add(0, first);
+    add(1, second);
   }
   return i;
 }
