@@ -127,24 +127,28 @@ HALFTONE_INLINE int64_t expand_blocks<Format::int8, uint16_t>(const uint8_t* row
 }
 #endif
 
-// `count` elements of a row to Element (float or bf16), zeros up to `padded`. `out` has room for a
-// whole vector at the end.
+// `count` elements of a row to Element (float or bf16), zeros up to `padded` and beyond it to the
+// end of a vector.
 template <Format F, class Element>
 HALFTONE_INLINE void expand_row(const uint8_t* row, const uint8_t* scales, int64_t count,
                                 int64_t padded, Element* out) {
   int64_t i = expand_blocks<F>(row, scales, count, out);
   for (; i + kLanes <= count; i += kLanes) store_expanded(out + i, expand<F>(row, scales, i));
   if (i < count) {
-    // The last elements go through a copy, so that nothing beyond the row is read.
-    uint8_t copy[64] = {};
+    // The last elements go through a copy padded with 0, so that nothing beyond the row is read.
+    alignas(64) uint8_t copy[64] = {};
     const int64_t bytes = ((count - i) * element_bits(F) + 7) / 8;
-    __builtin_memcpy(copy, row + i * element_bits(F) / 8, static_cast<size_t>(bytes));
+    const uint8_t* last = row + i * element_bits(F) / 8;
+#if defined(__AVX512BW__)
+    store_raw(copy, _mm512_maskz_loadu_epi8((1ull << bytes) - 1, last));  // bytes < 64
+#else
+    __builtin_memcpy(copy, last, static_cast<size_t>(bytes));
+#endif
     const uint8_t* scale = has_blocks(F) ? scales + i / block_of(F) : nullptr;
     store_expanded(out + i, expand<F>(copy, scale, 0));
-    for (int64_t j = count; j < i + kLanes; ++j) out[j] = Element{};
     i += kLanes;
   }
-  for (; i < padded; ++i) out[i] = Element{};
+  for (; i < padded; i += kLanes) store_expanded(out + i, f32v{});
 }
 
 // What to expand and where to.
