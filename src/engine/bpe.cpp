@@ -116,6 +116,17 @@ void merge_long(std::vector<int32_t>& symbols, const MergeTable& table) {
 
 }  // namespace
 
+int byte_of_piece(std::string_view piece) {
+  if (piece.size() != 6 || !piece.starts_with("<0x") || piece[5] != '>') return -1;
+  int value = 0;
+  for (const char c : piece.substr(3, 2)) {
+    const bool digit = c >= '0' && c <= '9', letter = c >= 'A' && c <= 'F';
+    if (!digit && !letter) return -1;
+    value = value * 16 + (digit ? c - '0' : c - 'A' + 10);
+  }
+  return value;
+}
+
 void merge_pairs(std::vector<int32_t>& symbols, const MergeTable& table) {
   constexpr size_t kShort = 48;  // about where the two ways take the same time
   if (symbols.size() <= kShort) {

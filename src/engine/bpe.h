@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 namespace halftone {
@@ -31,6 +32,9 @@ class MergeTable {
   std::vector<Slot> slots_;  // a power of two, at most half full
   size_t used_ = 0;
 };
+
+// The byte that a piece like "<0x0A>" stands for; -1 for other pieces.
+int byte_of_piece(std::string_view piece);
 
 // Repeatedly joins the pair of lowest rank, the leftmost of equals. O(n log n).
 void merge_pairs(std::vector<int32_t>& symbols, const MergeTable& table);

@@ -68,18 +68,6 @@ std::vector<Entry> read_entries(const MappedFile& file) {
   return entries;
 }
 
-// "<0x0A>" stands for one byte; -1 for other pieces.
-int byte_of(const std::string& text) {
-  if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return -1;
-  int value = 0;
-  for (const char c : text.substr(3, 2)) {
-    const bool digit = c >= '0' && c <= '9', letter = c >= 'A' && c <= 'F';
-    if (!digit && !letter) return -1;
-    value = value * 16 + (digit ? c - '0' : c - 'A' + 10);
-  }
-  return value;
-}
-
 class Llama2cTokenizer : public Tokenizer {
  public:
   explicit Llama2cTokenizer(const std::string& path)
@@ -87,7 +75,7 @@ class Llama2cTokenizer : public Tokenizer {
     std::fill(std::begin(byte_token_), std::end(byte_token_), -1);
     for (size_t i = 0; i < entries_.size(); ++i) {
       tokens_.emplace(entries_[i].text, static_cast<int32_t>(i));
-      const int byte = byte_of(entries_[i].text);
+      const int byte = byte_of_piece(entries_[i].text);
       if (byte >= 0 && byte_token_[byte] < 0) byte_token_[byte] = static_cast<int32_t>(i);
     }
     build_merges();
@@ -178,7 +166,8 @@ std::string Llama2cTokenizer::text_of(int32_t token, int32_t previous, bool skip
   }
   if (token < kSpecial && skip_special) return "";
   const std::string& text = entries_[static_cast<size_t>(token)].text;
-  if (const int byte = byte_of(text); byte >= 0) return std::string(1, static_cast<char>(byte));
+  if (const int byte = byte_of_piece(text); byte >= 0)
+    return std::string(1, static_cast<char>(byte));
   const bool prefix_space = previous == kBos && !text.empty() && text[0] == ' ';
   return prefix_space ? text.substr(1) : text;
 }

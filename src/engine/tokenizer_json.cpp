@@ -1,68 +1,12 @@
 #include "engine/tokenizer_json.h"
 
 #include <algorithm>
-#include <optional>
 
 namespace halftone {
 
 namespace {
-
-// Holes in the numbering cost memory, so numbers are bounded; known vocabularies end below 300000.
-constexpr int64_t kMaxToken = (int64_t{1} << 21) - 1;
 constexpr size_t kLongestCachedWord = 64;
 constexpr size_t kCachedWords = size_t{1} << 16;
-
-// The printable alphabet that stands for bytes in byte-level vocabularies: printable Latin-1
-// characters are themselves, the 68 others are U+0100 and on, in order.
-int32_t byte_symbol(int byte) {
-  const auto printable = [](int b) {
-    return (b >= 0x21 && b <= 0x7e) || (b >= 0xa1 && b <= 0xac) || b >= 0xae;
-  };
-  if (printable(byte)) return byte;
-  int32_t symbol = 0x100;
-  for (int b = 0; b < byte; ++b) symbol += printable(b) ? 0 : 1;
-  return symbol;
-}
-
-class ByteAlphabet {
- public:
-  ByteAlphabet() {
-    std::fill(std::begin(byte_), std::end(byte_), int16_t{-1});
-    for (int b = 0; b < 256; ++b) byte_[byte_symbol(b)] = static_cast<int16_t>(b);
-  }
-  // The bytes that a vocabulary entry stands for; nothing when it uses other characters.
-  std::optional<std::string> decode(std::string_view entry) const {
-    std::string bytes;
-    for (size_t i = 0; i < entry.size();) {
-      const Utf8Step step = decode_utf8(entry, i);
-      if (step.codepoint < 0 || step.codepoint >= kSymbols || byte_[step.codepoint] < 0) {
-        return std::nullopt;
-      }
-      bytes += static_cast<char>(byte_[step.codepoint]);
-      i += static_cast<size_t>(step.length);
-    }
-    return bytes;
-  }
-
- private:
-  static constexpr int kSymbols = 0x100 + 68;
-  int16_t byte_[kSymbols];
-};
-
-// The "type" of a component.
-std::string type_of(const JsonField& field) { return field["type"].text(); }
-
-[[noreturn]] void unknown_type(const JsonField& field, const char* what, const char* known) {
-  field["type"].unsupported(" is ", quote(type_of(field)), "; of ", what, " ", known,
-                            " are implemented");
-}
-
-void require_empty(const JsonField& field) {
-  if (field.present() && !field.text_or("").empty()) {
-    field.unsupported(" is ", quote(field.text()), "; byte-level BPE has none");
-  }
-}
-
 }  // namespace
 
 struct JsonTokenizer::Words {
@@ -71,264 +15,37 @@ struct JsonTokenizer::Words {
   std::vector<int32_t> symbols;  // scratch
 };
 
-JsonTokenizer::JsonTokenizer(const JsonField& root) : file_(root.file()) {
-  std::fill(std::begin(byte_token_), std::end(byte_token_), -1);
-  root.members();
-  read_model(root["model"]);
-  read_normalizer(root["normalizer"]);
-  read_added_tokens(root["added_tokens"]);
-  if (root["pre_tokenizer"].present()) read_pre_tokenizer(root["pre_tokenizer"]);
-  if (!byte_level_) {
-    root["pre_tokenizer"].unsupported(" has no ByteLevel step; only byte-level BPE is implemented");
+void replace_all(std::string& text, const std::string& from, const std::string& to) {
+  size_t found = text.find(from);
+  if (found == std::string::npos) return;
+  std::string result;
+  size_t at = 0;
+  for (; found != std::string::npos; found = text.find(from, at)) {
+    result.append(text, at, found - at).append(to);
+    at = found + from.size();
   }
-  if (root["post_processor"].present()) read_post_processor(root["post_processor"]);
-  if (root["decoder"].present()) read_decoder(root["decoder"]);
-  vocabulary_ = {};  // was needed for reading only
-}
-
-void JsonTokenizer::read_model(const JsonField& model) {
-  if (!model.is_object()) model.expected("an object");
-  const std::string type = model["type"].text_or("BPE");
-  if (type != "BPE") model["type"].unsupported(" is ", quote(type), "; \"BPE\" is implemented");
-  for (const char* flag : {"byte_fallback", "fuse_unk"}) {
-    if (model[flag].boolean_or(false)) {
-      model[flag].unsupported(" is true; byte-level BPE does not use it");
-    }
-  }
-  if (model["dropout"].number_or(0, 0, 1) != 0) {
-    model["dropout"].unsupported(" is not 0; encoding is deterministic here");
-  }
-  require_empty(model["continuing_subword_prefix"]);
-  require_empty(model["end_of_word_suffix"]);
-  ignore_merges_ = model["ignore_merges"].boolean_or(false);
-
-  const JsonField vocabulary = model["vocab"];
-  const Json::Object& entries = vocabulary.members();
-  if (entries.empty()) vocabulary.expected("an object of at least one token");
-  const ByteAlphabet alphabet;
-  vocabulary_.reserve(entries.size());
-  for (const Json::Member& entry : entries) {
-    const auto* number = entry.value.get<int64_t>();
-    if (number == nullptr || *number < 0 || *number > kMaxToken) {
-      vocabulary[entry.key].integer(0, kMaxToken);  // fails with the rule
-    }
-    const auto token = static_cast<size_t>(*number);
-    if (token >= pieces_.size()) pieces_.resize(token + 1);
-    if (pieces_[token].used) {
-      vocabulary[entry.key].malformed(" is ", token, ", which another token has too");
-    }
-    std::optional<std::string> bytes = alphabet.decode(entry.key);
-    // Entries in other characters can only be added tokens, which stand for themselves.
-    pieces_[token].bytes = bytes ? *bytes : entry.key;
-    pieces_[token].used = true;
-    vocabulary_.emplace(entry.key, static_cast<int32_t>(token));
-    if (bytes && bytes->size() == 1) {
-      byte_token_[static_cast<unsigned char>((*bytes)[0])] = static_cast<int32_t>(token);
-    }
-    if (bytes && ignore_merges_) whole_words_.emplace(*bytes, static_cast<int32_t>(token));
-  }
-  const JsonField unknown = model["unk_token"];
-  if (const std::string name = unknown.text_or(""); !name.empty()) {
-    const auto place = vocabulary_.find(name);
-    if (place == vocabulary_.end()) unknown.expected("a token of model.vocab");
-    unknown_ = place->second;
-  }
-  read_merges(model["merges"]);
-}
-
-void JsonTokenizer::read_merges(const JsonField& merges) {
-  const Json::Array& items = merges.elements();
-  merges_ = MergeTable(items.size());
-  std::string left, right;
-  for (size_t rank = 0; rank < items.size(); ++rank) {
-    // Hundreds of thousands of items: a field with its path is made only to complain.
-    const auto complain = [&](const std::string& rule) {
-      JsonField(&items[rank], file_, concat(merges.path(), "[", rank, "]")).expected(rule);
-    };
-    if (const auto* line = items[rank].get<std::string>()) {  // "left right"
-      const size_t space = line->find(' ');
-      if (space == std::string::npos || line->find(' ', space + 1) != std::string::npos) {
-        complain("two symbols with one space between them");
-      }
-      left.assign(*line, 0, space);
-      right.assign(*line, space + 1);
-    } else {  // ["left", "right"]
-      const auto* pair = items[rank].get<Json::Array>();
-      const bool two = pair != nullptr && pair->size() == 2;
-      const auto* first = two ? (*pair)[0].get<std::string>() : nullptr;
-      const auto* second = two ? (*pair)[1].get<std::string>() : nullptr;
-      if (first == nullptr || second == nullptr) complain("a pair of symbols");
-      left = *first;
-      right = *second;
-    }
-    const auto token = [&](const std::string& name) {
-      const auto place = vocabulary_.find(name);
-      if (place == vocabulary_.end()) {
-        complain(concat("two symbols that model.vocab holds, joined too; ", quote(name),
-                        " is not in it"));
-      }
-      return place->second;
-    };
-    const int32_t from = token(left), with = token(right);
-    merges_.insert(from, with, {static_cast<int32_t>(rank), token(left += right)});
-  }
-}
-
-void JsonTokenizer::read_added_tokens(const JsonField& list) {
-  for (const JsonField& item : list.items()) {
-    AddedToken token;
-    token.content = item["content"].text();
-    if (token.content.empty()) item["content"].expected("a string that is not empty");
-    token.id = static_cast<int32_t>(item["id"].integer(0, kMaxToken));
-    token.special = item["special"].boolean_or(false);
-    token.single_word = item["single_word"].boolean_or(false);
-    token.lstrip = item["lstrip"].boolean_or(false);
-    token.rstrip = item["rstrip"].boolean_or(false);
-    token.normalized = item["normalized"].boolean_or(!token.special);
-
-    const auto known = vocabulary_.find(token.content);
-    if (known != vocabulary_.end() && known->second != token.id) {
-      item["id"].malformed(" is ", token.id, "; model.vocab gives ", quote(token.content),
-                           " the number ", known->second);
-    }
-    const auto index = static_cast<size_t>(token.id);
-    if (index >= pieces_.size()) pieces_.resize(index + 1);
-    Piece& piece = pieces_[index];
-    if (known == vocabulary_.end() && piece.used) {
-      item["id"].malformed(" is ", token.id, ", which another token has too");
-    }
-    piece = {token.content, token.special, true};
-    vocabulary_.emplace(token.content, token.id);
-    if (token.normalized) token.content = normalized(token.content);
-    (token.normalized ? normalized_tokens_ : raw_tokens_).add(token);
-  }
-}
-
-void JsonTokenizer::read_normalizer(const JsonField& field) {
-  if (!field.present()) return;
-  const std::string type = type_of(field);
-  if (type == "Sequence") {
-    for (const JsonField& item : field["normalizers"].items()) read_normalizer(item);
-  } else if (type == "NFC") {
-    normal_forms_.push_back(NormalForm::nfc);
-  } else if (type == "NFD") {
-    normal_forms_.push_back(NormalForm::nfd);
-  } else if (type == "NFKC") {
-    normal_forms_.push_back(NormalForm::nfkc);
-  } else if (type == "NFKD") {
-    normal_forms_.push_back(NormalForm::nfkd);
-  } else {
-    unknown_type(field, "normalizers", "NFC, NFD, NFKC, NFKD and Sequence");
-  }
-}
-
-void JsonTokenizer::read_pre_tokenizer(const JsonField& field) {
-  if (byte_level_) {
-    field.unsupported(" has a step behind ByteLevel; ByteLevel must be the last");
-  }
-  const std::string type = type_of(field);
-  if (type == "Sequence") {
-    for (const JsonField& item : field["pretokenizers"].items()) read_pre_tokenizer(item);
-  } else if (type == "ByteLevel") {
-    read_byte_level(field);
-  } else if (type == "Split") {
-    read_split(field);
-  } else if (type == "Digits") {
-    const bool each = field["individual_digits"].boolean_or(false);
-    const char* regex = each ? R"(\p{N})" : R"(\p{N}+)";
-    steps_.push_back({make_pcre_pattern(regex, file_ + ": the digits of pre_tokenizer")});
-  } else {
-    unknown_type(field, "pre-tokenizers", "ByteLevel, Split, Digits and Sequence");
-  }
-}
-
-void JsonTokenizer::read_byte_level(const JsonField& field) {
-  byte_level_ = true;
-  add_prefix_space_ = field["add_prefix_space"].boolean_or(true);
-  if (add_prefix_space_ && !steps_.empty()) {
-    field["add_prefix_space"].unsupported(
-        " is true behind another step; it is implemented where ByteLevel stands alone");
-  }
-  if (field["use_regex"].boolean_or(true)) {
-    steps_.push_back({make_pattern(kGpt2Regex, file_ + ": the pattern of ByteLevel")});
-  }
-}
-
-void JsonTokenizer::read_split(const JsonField& field) {
-  SplitStep step;
-  const JsonField pattern = field["pattern"];
-  if (pattern["Regex"].present()) {
-    step.pattern =
-        make_pattern(pattern["Regex"].text(), concat(file_, ": ", pattern["Regex"].path()));
-  } else if (pattern["String"].present()) {
-    step.pattern = make_literal_pattern(pattern["String"].text());
-  } else {
-    pattern.expected("{\"Regex\": ...} or {\"String\": ...}");
-  }
-  using Behavior = SplitStep::Behavior;
-  const JsonField behavior = field["behavior"];
-  const std::string name = behavior.text();
-  if (name == "Isolated") {
-    step.behavior = Behavior::isolated;
-  } else if (name == "Removed") {
-    step.behavior = Behavior::removed;
-  } else if (name == "MergedWithPrevious") {
-    step.behavior = Behavior::merged_with_previous;
-  } else if (name == "MergedWithNext") {
-    step.behavior = Behavior::merged_with_next;
-  } else {
-    behavior.unsupported(" is ", quote(name),
-                         "; Isolated, Removed, MergedWithPrevious and "
-                         "MergedWithNext are implemented");
-  }
-  step.invert = field["invert"].boolean_or(false);
-  steps_.push_back(std::move(step));
-}
-
-void JsonTokenizer::read_post_processor(const JsonField& field) {
-  const std::string type = type_of(field);
-  if (type == "Sequence") {
-    for (const JsonField& item : field["processors"].items()) read_post_processor(item);
-    return;
-  }
-  if (type == "ByteLevel") return;  // changes offsets only
-  if (type != "TemplateProcessing") {
-    unknown_type(field, "post-processors", "ByteLevel, TemplateProcessing and Sequence");
-  }
-  std::vector<int32_t> before, behind;
-  bool seen = false;
-  for (const JsonField& item : field["single"].items()) {
-    if (item["Sequence"].present()) {
-      const JsonField id = item["Sequence"]["id"];
-      if (seen || id.text() != "A") id.expected("\"A\", once, in the template of a single text");
-      seen = true;
-      continue;
-    }
-    const JsonField name = item["SpecialToken"]["id"];
-    const JsonField ids = field["special_tokens"][name.text()]["ids"];
-    if (!ids.is_array()) ids.expected("an array of tokens");
-    for (const JsonField& id : ids.items()) {
-      const auto token = static_cast<int32_t>(id.integer(0, size() - 1));
-      (seen ? behind : before).push_back(token);
-    }
-  }
-  if (!seen) field["single"].malformed(" has no Sequence \"A\": the text would be lost");
-  before_.insert(before_.begin(), before.begin(), before.end());
-  behind_.insert(behind_.end(), behind.begin(), behind.end());
-}
-
-void JsonTokenizer::read_decoder(const JsonField& field) {
-  const std::string type = type_of(field);
-  if (type == "Sequence") {
-    for (const JsonField& item : field["decoders"].items()) read_decoder(item);
-  } else if (type != "ByteLevel") {
-    unknown_type(field, "decoders", "ByteLevel and Sequence");
-  }
+  text = result.append(text, at);
 }
 
 std::string JsonTokenizer::normalized(std::string_view text) const {
   std::string result(text);
-  for (const NormalForm form : normal_forms_) result = normalize(result, form);
+  for (const NormalizeStep& step : normalizers_) {
+    switch (step.kind) {
+      case NormalizeStep::Kind::form:
+        result = normalize(result, step.form);
+        break;
+      case NormalizeStep::Kind::prepend:
+        if (!result.empty()) result.insert(0, step.to);
+        break;
+      case NormalizeStep::Kind::replace:
+        replace_all(result, step.from, step.to);
+    }
+    // A text grows a few times at most; steps that make it explode come from no real tokenizer.
+    if (result.size() > 100 * text.size() + 100) {
+      fail(ErrorCode::malformed_file, file_, ": the normalizer makes ", result.size(), " bytes of ",
+           text.size());
+    }
+  }
   return result;
 }
 
@@ -343,7 +60,7 @@ std::vector<int32_t> JsonTokenizer::encode(std::string_view text, bool special) 
       out.push_back(part.id);
       continue;
     }
-    const bool as_is = normal_forms_.empty();
+    const bool as_is = normalizers_.empty();
     const std::string changed = as_is ? std::string() : normalized(part.text);
     inner.clear();
     normalized_tokens_.split(as_is ? part.text : std::string_view(changed), special, inner);
@@ -351,7 +68,8 @@ std::vector<int32_t> JsonTokenizer::encode(std::string_view text, bool special) 
       if (stretch.id >= 0) {
         out.push_back(stretch.id);
       } else {
-        encode_stretch(stretch.text, words, out);
+        const bool first = part.text.data() == text.data() && &stretch == inner.data();
+        encode_stretch(stretch.text, first, words, out);
       }
     }
   }
@@ -359,9 +77,16 @@ std::vector<int32_t> JsonTokenizer::encode(std::string_view text, bool special) 
   return out;
 }
 
-void JsonTokenizer::encode_stretch(std::string_view text, Words& words,
+void JsonTokenizer::encode_stretch(std::string_view text, bool first, Words& words,
                                    std::vector<int32_t>& out) const {
   std::string prefixed;
+  if (!space_sign_.empty()) {
+    prefixed = text;
+    replace_all(prefixed, " ", space_sign_);
+    const bool prefix = prefix_ == Prefix::always || (prefix_ == Prefix::first && first);
+    if (prefix && !prefixed.starts_with(space_sign_)) prefixed.insert(0, space_sign_);
+    text = prefixed;
+  }
   if (add_prefix_space_ && text.front() != ' ') {
     prefixed = concat(' ', text);
     text = prefixed;
@@ -391,14 +116,11 @@ void JsonTokenizer::encode_word(std::string_view word, Words& words,
   if (whole != whole_words_.end()) {
     symbols.push_back(whole->second);
   } else {
-    for (const char c : word) {
-      const auto byte = static_cast<unsigned char>(c);
-      const int32_t token = byte_token_[byte] >= 0 ? byte_token_[byte] : unknown_;
-      if (token < 0) {
-        fail(ErrorCode::invalid_argument, "the text holds the byte ", int{byte}, ", for which ",
-             file_, " has no token and no unk_token");
-      }
-      symbols.push_back(token);
+    for (size_t i = 0; i < word.size();) {
+      const auto length =
+          byte_fallback_ ? static_cast<size_t>(decode_utf8(word, i).length) : size_t{1};
+      push_character(word.substr(i, length), symbols);
+      i += length;
     }
     merge_pairs(symbols, merges_);
   }
@@ -410,6 +132,31 @@ void JsonTokenizer::encode_word(std::string_view word, Words& words,
   }
 }
 
+void JsonTokenizer::push_character(std::string_view character,
+                                   std::vector<int32_t>& symbols) const {
+  if (byte_fallback_) {
+    const auto known = characters_.find(std::string(character));
+    if (known != characters_.end()) {
+      symbols.push_back(known->second);
+      return;
+    }
+  }
+  const auto token = [&](char c) { return byte_token_[static_cast<unsigned char>(c)]; };
+  const auto missing =
+      std::find_if(character.begin(), character.end(), [&](char c) { return token(c) < 0; });
+  if (missing == character.end()) {
+    for (const char c : character) symbols.push_back(token(c));
+    return;
+  }
+  if (unknown_ < 0) {
+    fail(ErrorCode::invalid_argument, "the text holds the byte ",
+         int{static_cast<unsigned char>(*missing)}, ", for which ", file_,
+         " has no token and no unk_token");
+  }
+  const bool fused = fuse_unknown_ && !symbols.empty() && symbols.back() == unknown_;
+  if (!fused) symbols.push_back(unknown_);
+}
+
 const JsonTokenizer::Piece& JsonTokenizer::at(int32_t token) const {
   if (token < 0 || token >= size()) {
     fail(ErrorCode::invalid_argument, "token ", token, " is outside the vocabulary of ", size());
@@ -417,9 +164,11 @@ const JsonTokenizer::Piece& JsonTokenizer::at(int32_t token) const {
   return pieces_[static_cast<size_t>(token)];
 }
 
-std::string JsonTokenizer::piece(int32_t token, int32_t /*previous*/) const {
+std::string JsonTokenizer::piece(int32_t token, int32_t previous) const {
   const Piece& piece = at(token);
-  return piece.special ? std::string() : piece.bytes;
+  if (piece.special) return "";
+  const bool strip = strip_start_ && previous >= 0 && at(previous).special;
+  return strip && piece.bytes.starts_with(' ') ? piece.bytes.substr(1) : piece.bytes;
 }
 
 std::string JsonTokenizer::decode(std::span<const int32_t> tokens, bool skip_special) const {
@@ -428,6 +177,7 @@ std::string JsonTokenizer::decode(std::span<const int32_t> tokens, bool skip_spe
     const Piece& piece = at(token);
     if (!piece.special || !skip_special) bytes += piece.bytes;
   }
+  if (strip_start_ && bytes.starts_with(' ')) bytes.erase(0, 1);
   return valid_utf8(bytes);
 }
 

@@ -110,6 +110,10 @@ inline std::vector<FileReader> file_readers() {
        [](const TempDirectory& d, const std::string& bytes) {
          use_tokenizer(d.write("tokenizer.json", bytes));
        }},
+      {"byte_fallback_json", byte_fallback_json(),
+       [](const TempDirectory& d, const std::string& bytes) {
+         use_tokenizer(d.write("tokenizer.json", bytes));
+       }},
       {"llama2c_tokenizer", llama2c_tokenizer_bytes(),
        [](const TempDirectory& d, const std::string& bytes) {
          use_tokenizer(d.write("tokenizer.bin", bytes));

@@ -100,7 +100,17 @@ TEST(Malformed, TokenizerJson) {
       {"dropout", with([](T& t) { t.model_extra = R"(, "dropout": 0.1)"; }), {"model.dropout"}},
       {"byte fallback",
        with([](T& t) { t.model_extra = R"(, "byte_fallback": true)"; }),
-       {"model.byte_fallback"}},
+       {"pre_tokenizer.type", "ByteLevel", "byte_fallback"}},
+      {"pre-tokenizer beside byte fallback",
+       test::byte_fallback_json("null", type("Digits")),
+       {"pre_tokenizer.type", "Digits", "Metaspace"}},
+      {"a long replacement",
+       test::byte_fallback_json(R"({"type": "Prepend", "prepend": "12345678901234567"})"),
+       {"normalizer.prepend", "17 bytes"}},
+      {"replacing nothing",
+       test::byte_fallback_json(
+           R"({"type": "Replace", "pattern": {"String": ""}, "content": "x"})"),
+       {"normalizer.pattern.String", "not empty"}},
       {"unknown token",
        with([](T& t) { t.model_extra = R"(, "unk_token": "<unk>")"; }),
        {"model.unk_token", "<unk>"}},
@@ -116,6 +126,22 @@ TEST(Malformed, TokenizerJson) {
     words.emplace_back("tokenizer.json: ");
     test::expect_error([&] { Tokenizer::load(path); }, words);
   }
+}
+
+// Steps that each double the text.
+TEST(Malformed, NormalizerThatExplodes) {
+  std::string steps;
+  for (int i = 0; i < 40; ++i) {
+    steps += i == 0 ? "" : ", ";
+    steps += R"({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"})";
+  }
+  const TempDirectory directory;
+  const std::string path = directory.write(
+      "tokenizer.json",
+      test::byte_fallback_json(R"({"type": "Sequence", "normalizers": [)" + steps + "]}"));
+  const auto tokenizer = Tokenizer::load(path);
+  test::expect_error([&] { tokenizer->encode("aaaa"); }, {"tokenizer.json", "normalizer"});
+  EXPECT_EQ(tokenizer->encode("b").size(), 2u);
 }
 
 }  // namespace

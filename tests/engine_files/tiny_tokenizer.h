@@ -74,6 +74,40 @@ inline std::string added_token(int id, const std::string& content, bool special,
          ", \"special\": " + (special ? "true" : "false") + extra + "}";
 }
 
+// A tokenizer.json as Llama 2 has it: characters, bytes as a fallback, a sign for the space.
+// 0 <unk>, 1 <s>, 2 </s>, 3 to 258 the bytes, then "▁", "a", "b", "ab", "▁ab".
+inline std::string byte_fallback_json(
+    const std::string& normalizer =
+        R"({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"},
+            {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]})",
+    const std::string& pre_tokenizer = "null", const std::string& model_extra = "") {
+  std::string vocabulary = R"("<unk>": 0, "<s>": 1, "</s>": 2)";
+  int next = 3;
+  for (int b = 0; b < 256; ++b) {
+    constexpr char kDigits[] = "0123456789ABCDEF";
+    vocabulary += ", \"<0x";
+    vocabulary += kDigits[b / 16];
+    vocabulary += kDigits[b % 16];
+    vocabulary += ">\": " + std::to_string(next++);
+  }
+  for (const char* piece : {"▁", "a", "b", "ab", "▁ab"}) {
+    vocabulary += ", \"" + std::string(piece) + "\": " + std::to_string(next++);
+  }
+  return R"({"added_tokens": [)" + added_token(1, "<s>", true) + ", " +
+         added_token(2, "</s>", true) + R"(], "normalizer": )" + normalizer +
+         R"(, "pre_tokenizer": )" + pre_tokenizer +
+         R"(, "post_processor": {"type": "TemplateProcessing",
+                "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}],
+                "special_tokens": {"<s>": {"ids": [1]}}},
+             "decoder": {"type": "Sequence", "decoders": [
+                {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+                {"type": "ByteFallback"}, {"type": "Fuse"},
+                {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+             "model": {"type": "BPE", "byte_fallback": true, "fuse_unk": true,
+                       "unk_token": "<unk>")" +
+         model_extra + R"(, "vocab": {)" + vocabulary + R"(}, "merges": ["a b", "▁ ab"]}})";
+}
+
 // A Split by a regular expression with ByteLevel behind it, as Llama 3 and Qwen write it.
 inline std::string split_pre_tokenizer(const std::string& regex) {
   return R"({"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": )" +

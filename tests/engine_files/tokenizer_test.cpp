@@ -128,6 +128,32 @@ TEST(JsonTokenizer, RoundTrips) {
   }
 }
 
+std::unique_ptr<Tokenizer> load_json(const std::string& json) {
+  const TempDirectory directory;
+  return Tokenizer::load(directory.write("tokenizer.json", json));
+}
+
+TEST(JsonTokenizer, CharactersWithByteFallback) {
+  const auto tokenizer = load_json(test::byte_fallback_json());
+  EXPECT_EQ(tokenizer->encode("ab \u00e9"), (Ids{1, 263, 259, 3 + 0xc3, 3 + 0xa9}));
+  EXPECT_EQ(tokenizer->decode(Ids{1, 263, 259, 3 + 0xc3, 3 + 0xa9}), "ab \u00e9");
+  EXPECT_EQ(tokenizer->decode(Ids{1, 263}, false), "<s> ab");
+  EXPECT_EQ(tokenizer->encode("", true), (Ids{1}));
+  // The space that begins a text belongs to it only behind other text.
+  EXPECT_EQ(tokenizer->piece(263, 1), "ab");
+  EXPECT_EQ(tokenizer->piece(263, 260), " ab");
+  EXPECT_EQ(tokenizer->encode("a</s>ab"), (Ids{1, 259, 260, 2, 263}));
+
+  const auto metaspace = [](const std::string& scheme) {
+    return load_json(test::byte_fallback_json(
+        "null", R"({"type": "Metaspace", "replacement": "▁", "prepend_scheme": ")" + scheme +
+                    R"(", "split": false})"));
+  };
+  EXPECT_EQ(metaspace("always")->encode("ab</s>ab", true), (Ids{1, 263, 2, 263}));
+  EXPECT_EQ(metaspace("first")->encode("ab</s>ab", true), (Ids{1, 263, 2, 262}));
+  EXPECT_EQ(metaspace("never")->encode("ab</s> ab", true), (Ids{1, 262, 2, 263}));
+}
+
 TEST(JsonTokenizer, SeveralThreadsShareOne) {
   TinyTokenizer tiny;
   tiny.normalizer = R"({"type": "NFC"})";
