@@ -19,23 +19,41 @@ namespace {
 
 using product::Kernels;
 
+constexpr int kChunk = 16 * kLanes;
+
 struct Bf16 {
   typedef words Vector;
-  static constexpr int kSteps = 4;
-  static constexpr int kBlockChunks = 8;  // a strip takes 16 KiB
+  // 16 elements a lane, so that the multiplication by scales costs one slot in nine.
+  static constexpr int kPerLane = 16;
+  static constexpr int kSteps = 8;
+  static constexpr int kBlockChunks = 4;  // a strip takes 16 KiB
 
   HALFTONE_INLINE static f32v multiply_add(words w, words x, f32v acc) {
     return bits_as<f32v>(
         _mm512_dpbf16_ps(bits_as<__m512>(acc), bits_as<__m512bh>(w), bits_as<__m512bh>(x)));
   }
 
-  // Word w of step j is element 4w + j of the chunk (octets), or 32 j + w (bf16).
+  // Lane d holds elements 16d .. 16d+15 (codes), a pair of words in each step: word w of step j is
+  // element 16 (w / 2) + 8 (j / 4) + 4 (w % 2) + j % 4. Of bf16 it is element 32 j + w.
   template <Code C>
-  HALFTONE_INLINE static void expand(const uint8_t* p, const int32_t* zeros, words out[4]) {
+  HALFTONE_INLINE static void expand(const uint8_t* p, const int32_t* zeros, words out[8]) {
     if constexpr (C == Code::bf16) {
-      for (int j = 0; j < 4; ++j) out[j] = load_raw<words>(p + 64 * j);
+      for (int j = 0; j < 8; ++j) out[j] = load_raw<words>(p + 64 * j);
+    } else if constexpr (kBits<C> == 8) {
+      // Of each 16 bytes, the lower and then the upper half: 128 codes as expand_bytes wants them.
+      const __m512i even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
+      const __m512i odd = _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15);
+      const __m512i a = load_raw<__m512i>(p), b = load_raw<__m512i>(p + 64);
+      const __m512i c = load_raw<__m512i>(p + 128), d = load_raw<__m512i>(p + 192);
+      expand_bytes<C>(_mm512_permutex2var_epi64(a, even, b), _mm512_permutex2var_epi64(c, even, d),
+                      out);
+      expand_bytes<C>(_mm512_permutex2var_epi64(a, odd, b), _mm512_permutex2var_epi64(c, odd, d),
+                      out + 4);
     } else {
-      expand_words<C>(p, zeros, out);
+      u32v low, high;
+      split_octets(p, &low, &high);
+      expand_nibbles<C>(bits_as<__m512i>(low), zeros, out);
+      expand_nibbles<C>(bits_as<__m512i>(high), zeros, out + 4);
     }
   }
 };
@@ -52,8 +70,10 @@ void pack(const void* x, Format, bool octets, int64_t k, void* out, int64_t stri
                                            chunk / Bf16::kBlockChunks * stride) +
                chunk % Bf16::kBlockChunks * kChunk;
     if (octets) {
-      for (int j = 0; j < 4; ++j) {
-        for (int w = 0; w < 32; ++w) to[32 * j + w] = values[4 * w + j];
+      for (int j = 0; j < 8; ++j) {
+        for (int w = 0; w < 32; ++w) {
+          to[32 * j + w] = values[16 * (w / 2) + 8 * (j / 4) + 4 * (w % 2) + j % 4];
+        }
       }
     } else {
       std::memcpy(to, values, sizeof values);

@@ -15,8 +15,11 @@ namespace {
 
 using product::Kernels;
 
+constexpr int kChunk = 8 * kLanes;
+
 struct F32 {
   typedef f32v Vector;
+  static constexpr int kPerLane = 8;
   static constexpr int kSteps = 8;
   // A strip of W takes 16 KiB, a third of the first-level cache of the processors this was tuned
   // for; 4 KiB on the narrower levels. The x rows of a tile pass beside it.

@@ -93,8 +93,7 @@ constexpr WordTable kWordTable = word_table(C);
 
 // Word w of vector j is element 4w + j of a chunk of 128.
 template <Code C>
-HALFTONE_INLINE void expand_bytes(const uint8_t* p, words out[4]) {
-  const __m512i a = load_raw<__m512i>(p), b = load_raw<__m512i>(p + 64);
+HALFTONE_INLINE void expand_bytes(__m512i a, __m512i b, words out[4]) {
   const ByteTables& tables = kByteTables<C>;
 #pragma GCC unroll 2
   for (int pair = 0; pair < 2; ++pair) {
@@ -118,8 +117,7 @@ HALFTONE_INLINE void expand_bytes(const uint8_t* p, words out[4]) {
 }
 
 template <Code C>
-HALFTONE_INLINE void expand_nibbles(const uint8_t* p, const int32_t* zeros, words out[4]) {
-  const __m512i raw = load_raw<__m512i>(p);
+HALFTONE_INLINE void expand_nibbles(__m512i raw, const int32_t* zeros, words out[4]) {
   const __m512i table = load_raw<__m512i>(kWordTable<C>.words);
   __m512i shift = _mm512_setzero_si512();
   if constexpr (C == Code::int4_asymmetric) {
@@ -141,9 +139,9 @@ HALFTONE_INLINE void expand_nibbles(const uint8_t* p, const int32_t* zeros, word
 template <Code C>
 HALFTONE_INLINE void expand_words(const uint8_t* p, const int32_t* zeros, words out[4]) {
   if constexpr (C == Code::e4m3 || C == Code::e5m2 || C == Code::int8) {
-    expand_bytes<C>(p, out);
+    expand_bytes<C>(load_raw<__m512i>(p), load_raw<__m512i>(p + 64), out);
   } else {
-    expand_nibbles<C>(p, zeros, out);
+    expand_nibbles<C>(load_raw<__m512i>(p), zeros, out);
   }
 }
 

@@ -1,11 +1,11 @@
 // Products y = x W^T with weights in checkpoint layout: what matmul and moe share.
 //
 // How a sum over K is formed, the same for one row of x as for a thousand: K is cut into chunks of
-// 8 elements per vector lane; lane d of a chunk adds up elements 8d .. 8d+7 (quantised weights) or
-// every lanes-th element (plain floats). Scales within a row multiply the lanes of a chunk before
-// they join the accumulator of a block of chunks. At the end of a block the lanes are added by
-// halving and the result joins the sum of the blocks before it. The GEMV and the GEMM below follow
-// this tree operation by operation, hence give the same bits.
+// 8 (f32) or 16 (bf16) elements per vector lane; lane d of a chunk adds up the elements from 8d or
+// 16d on (quantised weights) or every lanes-th element (plain floats). Scales within a row multiply
+// the lanes of a chunk before they join the accumulator of a block of chunks. At the end of a block
+// the lanes are added by halving and the result joins the sum of the blocks before it. The GEMV and
+// the GEMM below follow this tree operation by operation, hence give the same bits.
 //
 // Plain structs only: this header is read by files compiled once per instruction level.
 #pragma once
@@ -80,7 +80,7 @@ inline constexpr int kMaxBlockChunks = 16;
 // of `chunk * block_chunks` elements of `element_bytes`, the last one padded with zeros.
 struct Kernels {
   int32_t lanes = 0;
-  int32_t chunk = 0;         // elements of K: 8 per lane
+  int32_t chunk = 0;         // elements of K: 8 or 16 per lane
   int32_t block_chunks = 0;  // chunks whose lanes are added up together
   int32_t element_bytes = 0;
   int32_t tile_columns = 0;

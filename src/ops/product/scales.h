@@ -7,7 +7,6 @@
 namespace halftone::HALFTONE_LEVEL {
 
 using product::Weights;
-inline constexpr int kChunk = 8 * kLanes;
 
 HALFTONE_INLINE float decode_scale(Format format, const uint8_t* p) {
   uint32_t u = 0;
@@ -99,20 +98,23 @@ HALFTONE_INLINE u32v pick_lanes(u32v values, u32v index) {
 }
 #endif
 
-// How the groups of a weight lie on chunks, worked out once a call: divisions are slow.
+// How the groups of a weight lie on chunks of `kPerLane` elements a lane, worked out once a call:
+// divisions are slow.
 struct Groups {
   int64_t count = 0;             // of a row
   int64_t chunks_per_group = 0;  // > 0: a chunk has one scale
   int64_t per_chunk = 0;         // > 0: a chunk has that many, a power of two
 };
+template <int kPerLane>
 HALFTONE_INLINE Groups groups_of(const Weights& w) {
+  constexpr int kChunk = kPerLane * kLanes;
   Groups g;
   if (!scaled_in_row(w)) return g;
   g.count = product::ceil_div(w.k, w.group);
   if (w.group % kChunk == 0) {
     g.chunks_per_group = w.group / kChunk;
     if (g.chunks_per_group == 1) g.per_chunk = 1;
-  } else if (kChunk % w.group == 0 && w.group >= 8) {
+  } else if (kChunk % w.group == 0 && w.group >= kPerLane) {
     g.per_chunk = kChunk / w.group;
   }
   return g;
@@ -123,7 +125,7 @@ HALFTONE_INLINE int64_t block_row(const Weights& w, int64_t row) {
 
 // Fills lanes[chunk][lane] for `chunks` chunks from `chunk0` on with the 32 bits of each lane's
 // group: `one(g)` is the value of group g of the row. Lanes beyond K get 0.
-template <class One>
+template <int kPerLane, class One>
 HALFTONE_INLINE void fill_lanes(const Weights& w, const Groups& groups, int64_t chunk0,
                                 int64_t chunks, void* lanes, const One& one) {
   auto* out = static_cast<uint32_t*>(lanes);
@@ -145,9 +147,9 @@ HALFTONE_INLINE void fill_lanes(const Weights& w, const Groups& groups, int64_t 
     return;
   }
   for (int64_t i = 0; i < chunks * kLanes;) {
-    const int64_t g = (chunk0 * kLanes + i) * 8 / w.group;
+    const int64_t g = (chunk0 * kLanes + i) * kPerLane / w.group;
     const uint32_t value = g < groups.count ? one(g) : 0;
-    const int64_t end = product::ceil_div((g + 1) * w.group, 8) - chunk0 * kLanes;
+    const int64_t end = product::ceil_div((g + 1) * w.group, kPerLane) - chunk0 * kLanes;
     for (; i < end && i < chunks * kLanes; ++i) out[i] = value;
   }
 }
@@ -176,6 +178,7 @@ HALFTONE_INLINE void spread_lanes(const Groups& groups, int64_t chunk0, int64_t 
 }
 #endif
 
+template <int kPerLane>
 HALFTONE_INLINE void scale_lanes(const Weights& w, const Groups& groups, const uint8_t* base,
                                  int64_t chunk0, int64_t chunks, float* lanes) {
 #if defined(__AVX2__)
@@ -187,12 +190,13 @@ HALFTONE_INLINE void scale_lanes(const Weights& w, const Groups& groups, const u
     return;
   }
 #endif
-  fill_lanes(w, groups, chunk0, chunks, lanes, [&](int64_t g) {
+  fill_lanes<kPerLane>(w, groups, chunk0, chunks, lanes, [&](int64_t g) {
     return std::bit_cast<uint32_t>(decode_scale(w.scale_format, base + g * w.scale_step));
   });
 }
 
 // Zero points likewise, as integers.
+template <int kPerLane>
 HALFTONE_INLINE void zero_lanes(const Weights& w, const Groups& groups, const uint8_t* base,
                                 int64_t chunk0, int64_t chunks, int32_t* lanes) {
 #if defined(__AVX2__)
@@ -202,8 +206,8 @@ HALFTONE_INLINE void zero_lanes(const Weights& w, const Groups& groups, const ui
     return;
   }
 #endif
-  fill_lanes(w, groups, chunk0, chunks, lanes,
-             [&](int64_t g) { return static_cast<uint32_t>(base[g * w.zero_step]); });
+  fill_lanes<kPerLane>(w, groups, chunk0, chunks, lanes,
+                       [&](int64_t g) { return static_cast<uint32_t>(base[g * w.zero_step]); });
 }
 
 }  // namespace halftone::HALFTONE_LEVEL

@@ -163,7 +163,7 @@ void multiply(const void* x, int64_t m, const void* strip, const float* scales, 
 
 // The codes of the chunk that K ends in: copied and filled with code 0, which meets zeros of x
 // (every format decodes 0 to a finite number).
-template <Code C>
+template <Code C, int kChunk>
 HALFTONE_INLINE const uint8_t* partial_codes(const uint8_t* p, int64_t elements, uint8_t* copy) {
   std::memset(copy, 0, kChunk * kBits<C> / 8);
   std::memcpy(copy, p, static_cast<size_t>((elements * kBits<C> + 7) / 8));
@@ -191,11 +191,11 @@ HALFTONE_INLINE f32v add_chunk(const uint8_t* codes, const int32_t* zeros, const
 
 template <class A, Code C, bool kScaled>
 void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const void* x, float* sums) {
-  constexpr int kBlock = A::kBlockChunks;
+  constexpr int kBlock = A::kBlockChunks, kChunk = A::kPerLane * kLanes;
   constexpr int64_t kCodeBytes = kChunk * kBits<C> / 8;
   constexpr int64_t kXBytes = A::kSteps * static_cast<int64_t>(sizeof(typename A::Vector));
   const int64_t chunks = product::ceil_div(w.k, kChunk);
-  const Groups groups = groups_of(w);
+  const Groups groups = groups_of<A::kPerLane>(w);
   // Scales are spread for several blocks at once.
   constexpr int64_t kSpan = product::kMaxBlockChunks;
   static_assert(kSpan % kBlock == 0);
@@ -230,9 +230,10 @@ void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const void* x, float* s
         c = 0;
         const int64_t span = chunks - chunk0 < kSpan ? chunks - chunk0 : kSpan;
         for (int r = 0; r < kGemvRows; ++r) {
-          if constexpr (kScaled) scale_lanes(w, groups, scale_rows[r], chunk0, span, scales[r]);
+          if constexpr (kScaled)
+            scale_lanes<A::kPerLane>(w, groups, scale_rows[r], chunk0, span, scales[r]);
           if constexpr (C == Code::int4_asymmetric) {
-            zero_lanes(w, groups, zero_rows[r], chunk0, span, zeros[r]);
+            zero_lanes<A::kPerLane>(w, groups, zero_rows[r], chunk0, span, zeros[r]);
           }
         }
       }
@@ -251,7 +252,7 @@ void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const void* x, float* s
       }
       for (int r = 0; r < kGemvRows && whole < count; ++r) {
         acc[r] =
-            add_chunk<A, C, kScaled>(partial_codes<C>(rows[r], w.k % kChunk, copy),
+            add_chunk<A, C, kScaled>(partial_codes<C, kChunk>(rows[r], w.k % kChunk, copy),
                                      zeros[r] + c * kLanes, scales[r] + c * kLanes, xs, acc[r]);
       }
       add_four(acc, total, chunk0 == 0);
@@ -265,7 +266,7 @@ template <class A, Code C>
 void expand_rows(const Weights& w, int64_t n0, int64_t rows, int64_t block, void* strip,
                  float* scales) {
   typedef typename A::Vector Vector;
-  constexpr int kBlock = A::kBlockChunks;
+  constexpr int kBlock = A::kBlockChunks, kChunk = A::kPerLane * kLanes;
   constexpr int64_t kCodeBytes = kChunk * kBits<C> / 8;
   constexpr int64_t kStep = kTileColumns * sizeof(Vector);
   const int64_t chunk0 = block * kBlock;
@@ -273,7 +274,7 @@ void expand_rows(const Weights& w, int64_t n0, int64_t rows, int64_t block, void
   const int64_t count = left < kBlock ? left : kBlock;
   const int64_t whole = (chunk0 + count) * kChunk <= w.k ? count : count - 1;
   const bool scaled = scaled_in_row(w);
-  const Groups groups = groups_of(w);
+  const Groups groups = groups_of<A::kPerLane>(w);
   alignas(64) uint8_t copy[kCodeBytes];
   alignas(64) float row_scales[kBlock * kLanes] = {};
   alignas(64) int32_t zeros[kBlock * kLanes] = {};
@@ -289,9 +290,9 @@ void expand_rows(const Weights& w, int64_t n0, int64_t rows, int64_t block, void
     const uint8_t* codes = w.data + (n0 + r) * w.row_bytes + chunk0 * kCodeBytes;
     if (scaled) {
       const int64_t row = block_row(w, n0 + r);
-      scale_lanes(w, groups, w.scales + row * w.scale_row, chunk0, count, row_scales);
+      scale_lanes<A::kPerLane>(w, groups, w.scales + row * w.scale_row, chunk0, count, row_scales);
       if constexpr (C == Code::int4_asymmetric) {
-        zero_lanes(w, groups, w.zeros + row * w.zero_row, chunk0, count, zeros);
+        zero_lanes<A::kPerLane>(w, groups, w.zeros + row * w.zero_row, chunk0, count, zeros);
       }
       for (int64_t c = 0; c < count; ++c) {
         store_raw(scales + c * kTileColumns * kLanes, load_raw<f32v>(row_scales + c * kLanes));
@@ -304,7 +305,7 @@ void expand_rows(const Weights& w, int64_t n0, int64_t rows, int64_t block, void
       for (int64_t i = 0; i < kCodeBytes; i += 64) {
         __builtin_prefetch(p + kBlock * kCodeBytes + i, 0, 2);
       }
-      A::template expand<C>(c < whole ? p : partial_codes<C>(p, w.k % kChunk, copy),
+      A::template expand<C>(c < whole ? p : partial_codes<C, kChunk>(p, w.k % kChunk, copy),
                             zeros + c * kLanes, ws);
 #pragma GCC unroll 8
       for (int j = 0; j < A::kSteps; ++j) store_raw(out + (c * A::kSteps + j) * kStep, ws[j]);

@@ -149,6 +149,10 @@ std::string refuse_bf16(Format x, Format weight, bool scaled, const Scaling& sca
   if (code == Code::f32 || code == Code::f16 || code == Code::dequantised) {
     return concat("weight format ", name(weight), " does not expand to bf16 exactly");
   }
+  if (scaled && scaling.block_cols % 16 != 0) {
+    return concat("weight scales have groups of ", scaling.block_cols,
+                  "; the bf16 dot kernels take multiples of 16");
+  }
   return "";
 }
 
