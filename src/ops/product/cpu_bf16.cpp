@@ -11,6 +11,7 @@
 #endif
 
 #include "ops/product/finish.h"
+#include "ops/product/pack_avx512.h"
 #include "ops/product/tile.h"
 
 namespace halftone::HALFTONE_LEVEL {
@@ -36,47 +37,52 @@ struct Bf16 {
   // Lane d holds elements 16d .. 16d+15 (codes), a pair of words in each step: word w of step j is
   // element 16 (w / 2) + 8 (j / 4) + 4 (w % 2) + j % 4. Of bf16 it is element 32 j + w.
   template <Code C>
-  HALFTONE_INLINE static void expand(const uint8_t* p, const int32_t* zeros, words out[8]) {
+  HALFTONE_INLINE static void expand(const uint8_t* p, const int32_t* zeros, int half,
+                                     words out[4]) {
     if constexpr (C == Code::bf16) {
-      for (int j = 0; j < 8; ++j) out[j] = load_raw<words>(p + 64 * j);
+      for (int j = 0; j < 4; ++j) out[j] = load_raw<words>(p + 64 * (4 * half + j));
     } else if constexpr (kBits<C> == 8) {
-      // Of each 16 bytes, the lower and then the upper half: 128 codes as expand_bytes wants them.
-      const __m512i even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
-      const __m512i odd = _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15);
+      // Of each 16 bytes the lower or upper half: 128 codes as expand_bytes wants them.
+      const __m512i pick = half == 0 ? _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14)
+                                     : _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15);
       const __m512i a = load_raw<__m512i>(p), b = load_raw<__m512i>(p + 64);
       const __m512i c = load_raw<__m512i>(p + 128), d = load_raw<__m512i>(p + 192);
-      expand_bytes<C>(_mm512_permutex2var_epi64(a, even, b), _mm512_permutex2var_epi64(c, even, d),
-                      out);
-      expand_bytes<C>(_mm512_permutex2var_epi64(a, odd, b), _mm512_permutex2var_epi64(c, odd, d),
-                      out + 4);
+      const __m512i low = _mm512_permutex2var_epi64(a, pick, b);
+      const __m512i high = _mm512_permutex2var_epi64(c, pick, d);
+      for (int pair = 0; pair < 2; ++pair) expand_bytes<C>(low, high, pair, out + 2 * pair);
     } else {
-      u32v low, high;
-      split_octets(p, &low, &high);
-      expand_nibbles<C>(bits_as<__m512i>(low), zeros, out);
-      expand_nibbles<C>(bits_as<__m512i>(high), zeros, out + 4);
+      u32v parts[2];
+      split_octets(p, &parts[0], &parts[1]);
+      for (int pair = 0; pair < 2; ++pair) {
+        expand_nibbles<C>(bits_as<__m512i>(parts[half]), zeros, pair, out + 2 * pair);
+      }
     }
   }
 };
 static_assert(Bf16::kBlockChunks * Bf16::kSteps * kTileColumns * sizeof(words) <=
               product::kStripBytes);
 
+// As Bf16::expand orders the elements of W.
+constexpr StepOrder<uint16_t> kOrder([](int i, int j) {
+  return 16 * (i / 2) + 8 * (j / 4) + 4 * (i % 2) + j % 4;
+});
+
 void pack(const void* x, Format, bool octets, int64_t k, void* out, int64_t stride) {
   const auto* from = static_cast<const uint16_t*>(x);
   for (int64_t k0 = 0, chunk = 0; k0 < k; k0 += kChunk, ++chunk) {
-    uint16_t values[kChunk] = {};
-    const int64_t count = k - k0 < kChunk ? k - k0 : kChunk;
-    std::memcpy(values, from + k0, static_cast<size_t>(count) * 2);
+    uint16_t last[kChunk] = {};
+    const uint16_t* values = from + k0;
+    if (k - k0 < kChunk) {
+      std::memcpy(last, values, static_cast<size_t>(k - k0) * 2);
+      values = last;
+    }
     auto* to = reinterpret_cast<uint16_t*>(static_cast<unsigned char*>(out) +
                                            chunk / Bf16::kBlockChunks * stride) +
                chunk % Bf16::kBlockChunks * kChunk;
     if (octets) {
-      for (int j = 0; j < 8; ++j) {
-        for (int w = 0; w < 32; ++w) {
-          to[32 * j + w] = values[16 * (w / 2) + 8 * (j / 4) + 4 * (w % 2) + j % 4];
-        }
-      }
+      pack_steps(values, kOrder, to);
     } else {
-      std::memcpy(to, values, sizeof values);
+      std::memcpy(to, values, sizeof last);
     }
   }
 }

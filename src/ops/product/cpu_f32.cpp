@@ -7,6 +7,7 @@
 #endif
 
 #include "ops/product/finish.h"
+#include "ops/product/pack_avx512.h"
 #include "ops/product/tile.h"
 
 namespace halftone::HALFTONE_LEVEL {
@@ -27,12 +28,27 @@ struct F32 {
 
   HALFTONE_INLINE static f32v multiply_add(f32v w, f32v x, f32v acc) { return fma(w, x, acc); }
   template <Code C>
-  HALFTONE_INLINE static void expand(const uint8_t* p, const int32_t* zeros, f32v out[8]) {
-    expand_chunk<C>(p, zeros, out);
+  HALFTONE_INLINE static void expand(const uint8_t* p, const int32_t* zeros, int half,
+                                     f32v out[4]) {
+    expand_half<C>(p, zeros, half, out);
   }
 };
 static_assert(F32::kBlockChunks * F32::kSteps * kTileColumns * sizeof(f32v) <=
               product::kStripBytes);
+
+// As expand_half orders the elements of W.
+#if defined(__AVX512BW__)
+constexpr StepOrder<uint32_t> kOrder([](int d, int j) { return 8 * d + octet_element(j); });
+HALFTONE_INLINE void order_octets(const float* values, float* to) {
+  pack_steps(values, kOrder, to);
+}
+#else
+HALFTONE_INLINE void order_octets(const float* values, float* to) {
+  for (int j = 0; j < 8; ++j) {
+    for (int d = 0; d < kLanes; ++d) to[j * kLanes + d] = values[8 * d + octet_element(j)];
+  }
+}
+#endif
 
 template <Format F>
 void pack_row(const void* x, bool octets, int64_t k, unsigned char* out, int64_t stride) {
@@ -45,9 +61,7 @@ void pack_row(const void* x, bool octets, int64_t k, unsigned char* out, int64_t
     auto* to = reinterpret_cast<float*>(out + chunk / F32::kBlockChunks * stride) +
                chunk % F32::kBlockChunks * kChunk;
     if (octets) {
-      for (int j = 0; j < 8; ++j) {
-        for (int d = 0; d < kLanes; ++d) to[j * kLanes + d] = values[8 * d + j];
-      }
+      order_octets(values, to);
     } else {
       std::memcpy(to, values, sizeof values);
     }

@@ -98,33 +98,42 @@ HALFTONE_INLINE void split_octets(const uint8_t* p, u32v* low, u32v* high) {
 #endif
 }
 
-// The 8 vectors of a chunk: lane d of vector j is element 8d + j (octets), or element j * lanes + d
-// (plain floats). `zeros`: zero point of each lane.
+// Which element of its octet vector j of a chunk holds: those of the lower and the upper half in
+// turn, as pairs of bf16 split into floats.
+HALFTONE_INLINE constexpr int octet_element(int j) { return j % 2 * 4 + j / 2; }
+
+// Vectors 4 half .. 4 half + 3 of the 8 of a chunk: lane d of vector j is element 8d +
+// octet_element(j) (octets), or element j * lanes + d (plain floats). `zeros`: zero point of each
+// lane.
 template <Code C>
-HALFTONE_INLINE void expand_chunk(const uint8_t* p, const int32_t* zeros, f32v out[8]) {
+HALFTONE_INLINE void expand_half(const uint8_t* p, [[maybe_unused]] const int32_t* zeros, int half,
+                                 f32v out[4]) {
   if constexpr (C == Code::f32) {
-    for (int j = 0; j < 8; ++j) out[j] = load<Format::f32>(p, j * kLanes);
+    for (int j = 0; j < 4; ++j) out[j] = load<Format::f32>(p, (4 * half + j) * kLanes);
   } else if constexpr (C == Code::f16) {
-    for (int j = 0; j < 8; ++j) out[j] = load<Format::f16>(p, j * kLanes);
+    for (int j = 0; j < 4; ++j) out[j] = load<Format::f16>(p, (4 * half + j) * kLanes);
   } else if constexpr (C == Code::bf16) {
-    for (int j = 0; j < 8; ++j) out[j] = load<Format::bf16>(p, j * kLanes);
+    for (int j = 0; j < 4; ++j) out[j] = load<Format::bf16>(p, (4 * half + j) * kLanes);
 #if defined(__AVX512VBMI__)
   } else if constexpr (kBits<C> <= 8) {
     // A dword of bf16 pairs is the two floats whose upper halves it holds.
-    words pairs[4];
-    expand_words<C>(p, zeros, pairs);
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {
-      out[j] = bits_as<f32v>(bits_as<u32v>(pairs[j]) << 16);
-      out[j + 4] = bits_as<f32v>(bits_as<u32v>(pairs[j]) & 0xffff0000u);
+    const __m512i a = load_raw<__m512i>(p);
+    const __m512i b = kBits<C> == 8 ? load_raw<__m512i>(p + 64) : a;
+    words pairs[2];
+    expand_words<C>(a, b, zeros, half, pairs);
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; ++j) {
+      out[2 * j] = bits_as<f32v>(bits_as<u32v>(pairs[j]) << 16);
+      out[2 * j + 1] = bits_as<f32v>(bits_as<u32v>(pairs[j]) & 0xffff0000u);
     }
 #endif
   } else if constexpr (kBits<C> == 8) {
-    u32v half[2];
-    split_octets(p, &half[0], &half[1]);
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; ++j) {
-      const u32v top = half[j / 4] << (24 - 8 * (j % 4));
+    u32v parts[2];
+    split_octets(p, &parts[0], &parts[1]);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      const int element = octet_element(4 * half + j);
+      const u32v top = parts[element / 4] << (24 - 8 * (element % 4));
       if constexpr (C == Code::e4m3) {
         out[j] = e4m3_top(top);
       } else if constexpr (C == Code::e5m2) {
@@ -135,9 +144,9 @@ HALFTONE_INLINE void expand_chunk(const uint8_t* p, const int32_t* zeros, f32v o
     }
   } else {
     const u32v raw = load_raw<u32v>(p);
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; ++j) {
-      const u32v code = raw >> (4 * j);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      const u32v code = raw >> (4 * octet_element(4 * half + j));
       if constexpr (C == Code::e2m1) {
         out[j] = e2m1(code);
       } else if constexpr (C == Code::int4) {

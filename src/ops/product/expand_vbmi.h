@@ -91,33 +91,29 @@ constexpr WordTable kWordTable = word_table(C);
 
 }  // namespace
 
-// Word w of vector j is element 4w + j of a chunk of 128.
+// Two vectors of words from 128 codes: word w of vector j is element 4w + 2 pair + j.
 template <Code C>
-HALFTONE_INLINE void expand_bytes(__m512i a, __m512i b, words out[4]) {
+HALFTONE_INLINE void expand_bytes(__m512i a, __m512i b, int pair, words out[2]) {
   const ByteTables& tables = kByteTables<C>;
-#pragma GCC unroll 2
-  for (int pair = 0; pair < 2; ++pair) {
-    const __m512i codes =
-        _mm512_permutex2var_epi8(a, load_raw<__m512i>(kArrangement.bytes[pair]), b);
-    const __m512i magnitude = C == Code::int8 ? _mm512_abs_epi8(codes) : codes;
-    const __m512i low = _mm512_permutex2var_epi8(load_raw<__m512i>(tables.low), magnitude,
-                                                 load_raw<__m512i>(tables.low + 64));
-    __m512i high = _mm512_permutex2var_epi8(load_raw<__m512i>(tables.high), magnitude,
-                                            load_raw<__m512i>(tables.high + 64));
-    // high | (codes & 0x80): the sign.
-    high = _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8(-128), 0xf8);
-    if constexpr (C == Code::int8) {
-      // |-128| is 128, beyond the table, which read entry 0: its low byte is right.
-      const __mmask64 lowest = _mm512_movepi8_mask(magnitude);
-      high = _mm512_mask_mov_epi8(high, lowest, _mm512_set1_epi8(static_cast<char>(0xc3)));
-    }
-    out[2 * pair] = bits_as<words>(_mm512_unpacklo_epi8(low, high));
-    out[2 * pair + 1] = bits_as<words>(_mm512_unpackhi_epi8(low, high));
+  const __m512i codes = _mm512_permutex2var_epi8(a, load_raw<__m512i>(kArrangement.bytes[pair]), b);
+  const __m512i magnitude = C == Code::int8 ? _mm512_abs_epi8(codes) : codes;
+  const __m512i low = _mm512_permutex2var_epi8(load_raw<__m512i>(tables.low), magnitude,
+                                               load_raw<__m512i>(tables.low + 64));
+  __m512i high = _mm512_permutex2var_epi8(load_raw<__m512i>(tables.high), magnitude,
+                                          load_raw<__m512i>(tables.high + 64));
+  // high | (codes & 0x80): the sign.
+  high = _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8(-128), 0xf8);
+  if constexpr (C == Code::int8) {
+    // |-128| is 128, beyond the table, which read entry 0: its low byte is right.
+    const __mmask64 lowest = _mm512_movepi8_mask(magnitude);
+    high = _mm512_mask_mov_epi8(high, lowest, _mm512_set1_epi8(static_cast<char>(0xc3)));
   }
+  out[0] = bits_as<words>(_mm512_unpacklo_epi8(low, high));
+  out[1] = bits_as<words>(_mm512_unpackhi_epi8(low, high));
 }
 
 template <Code C>
-HALFTONE_INLINE void expand_nibbles(__m512i raw, const int32_t* zeros, words out[4]) {
+HALFTONE_INLINE void expand_nibbles(__m512i raw, const int32_t* zeros, int pair, words out[2]) {
   const __m512i table = load_raw<__m512i>(kWordTable<C>.words);
   __m512i shift = _mm512_setzero_si512();
   if constexpr (C == Code::int4_asymmetric) {
@@ -125,10 +121,10 @@ HALFTONE_INLINE void expand_nibbles(__m512i raw, const int32_t* zeros, words out
     shift =
         _mm512_sub_epi16(_mm512_set1_epi16(15), _mm512_or_si512(zero, _mm512_slli_epi32(zero, 16)));
   }
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) {
+#pragma GCC unroll 2
+  for (int j = 0; j < 2; ++j) {
     // The table repeats after 16 entries, so that the bit beyond the nibble is harmless.
-    __m512i index = _mm512_srli_epi16(raw, static_cast<unsigned>(4 * j));
+    __m512i index = _mm512_srli_epi16(raw, static_cast<unsigned>(8 * pair + 4 * j));
     if constexpr (C == Code::int4_asymmetric) {
       index = _mm512_add_epi16(_mm512_and_si512(index, _mm512_set1_epi16(15)), shift);
     }
@@ -136,12 +132,14 @@ HALFTONE_INLINE void expand_nibbles(__m512i raw, const int32_t* zeros, words out
   }
 }
 
+// 128 codes in two vectors (bytes) or one (nibbles).
 template <Code C>
-HALFTONE_INLINE void expand_words(const uint8_t* p, const int32_t* zeros, words out[4]) {
+HALFTONE_INLINE void expand_words(__m512i a, [[maybe_unused]] __m512i b, const int32_t* zeros,
+                                  int pair, words out[2]) {
   if constexpr (C == Code::e4m3 || C == Code::e5m2 || C == Code::int8) {
-    expand_bytes<C>(load_raw<__m512i>(p), load_raw<__m512i>(p + 64), out);
+    expand_bytes<C>(a, b, pair, out);
   } else {
-    expand_nibbles<C>(load_raw<__m512i>(p), zeros, out);
+    expand_nibbles<C>(a, zeros, pair, out);
   }
 }
 

@@ -173,20 +173,34 @@ HALFTONE_INLINE const uint8_t* partial_codes(const uint8_t* p, int64_t elements,
 // Rows read side by side: as many accumulator chains, and as many streams for the prefetcher.
 inline constexpr int kGemvRows = 4;  // as add_four takes
 
-// One chunk of one row into its accumulator.
-template <class A, Code C, bool kScaled>
-HALFTONE_INLINE f32v add_chunk(const uint8_t* codes, const int32_t* zeros, const float* scales,
-                               const unsigned char* x, f32v acc) {
+// One chunk of kRows rows into their accumulators. The rows' chains of multiply-adds are
+// interleaved: one after the other they would fill the scheduler before the next chain starts.
+template <class A, Code C, bool kScaled, int kRows>
+HALFTONE_INLINE void add_chunk(const uint8_t* const codes[kRows], const int32_t* zeros,
+                               const float* scales, int64_t row_lanes, const unsigned char* x,
+                               f32v acc[kRows]) {
   typedef typename A::Vector Vector;
-  Vector ws[A::kSteps];
-  A::template expand<C>(codes, zeros, ws);
-  f32v part = kScaled ? f32v{} : acc;
-#pragma GCC unroll 8
-  for (int j = 0; j < A::kSteps; ++j) {
-    part = A::multiply_add(ws[j], load_raw<Vector>(x + j * sizeof(Vector)), part);
+  f32v part[kRows];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) part[r] = kScaled ? f32v{} : acc[r];
+#pragma GCC unroll 2
+  for (int half = 0; half < 2; ++half) {
+    Vector ws[kRows][4];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      A::template expand<C>(codes[r], zeros + r * row_lanes, half, ws[r]);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      const Vector xs = load_raw<Vector>(x + (4 * half + j) * sizeof(Vector));
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) part[r] = A::multiply_add(ws[r][j], xs, part[r]);
+    }
   }
-  if constexpr (kScaled) return fma(part, load_raw<f32v>(scales), acc);
-  return part;
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    acc[r] = kScaled ? fma(part[r], load_raw<f32v>(scales + r * row_lanes), acc[r]) : part[r];
+  }
 }
 
 template <class A, Code C, bool kScaled>
@@ -245,15 +259,15 @@ void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const void* x, float* s
         for (int r = 0; r < kGemvRows; ++r) {
           for (int64_t i = 0; i < kCodeBytes; i += 64)
             __builtin_prefetch(rows[r] + ahead + i, 0, 2);
-          acc[r] = add_chunk<A, C, kScaled>(rows[r], zeros[r] + c * kLanes, scales[r] + c * kLanes,
-                                            xs, acc[r]);
-          rows[r] += kCodeBytes;
         }
+        add_chunk<A, C, kScaled, kGemvRows>(rows, zeros[0] + c * kLanes, scales[0] + c * kLanes,
+                                            kSpan * kLanes, xs, acc);
+        for (int r = 0; r < kGemvRows; ++r) rows[r] += kCodeBytes;
       }
       for (int r = 0; r < kGemvRows && whole < count; ++r) {
-        acc[r] =
-            add_chunk<A, C, kScaled>(partial_codes<C, kChunk>(rows[r], w.k % kChunk, copy),
-                                     zeros[r] + c * kLanes, scales[r] + c * kLanes, xs, acc[r]);
+        const uint8_t* codes[1] = {partial_codes<C, kChunk>(rows[r], w.k % kChunk, copy)};
+        add_chunk<A, C, kScaled, 1>(codes, zeros[r] + c * kLanes, scales[r] + c * kLanes, 0, xs,
+                                    acc + r);
       }
       add_four(acc, total, chunk0 == 0);
     }
@@ -305,8 +319,10 @@ void expand_rows(const Weights& w, int64_t n0, int64_t rows, int64_t block, void
       for (int64_t i = 0; i < kCodeBytes; i += 64) {
         __builtin_prefetch(p + kBlock * kCodeBytes + i, 0, 2);
       }
-      A::template expand<C>(c < whole ? p : partial_codes<C, kChunk>(p, w.k % kChunk, copy),
-                            zeros + c * kLanes, ws);
+      const uint8_t* from = c < whole ? p : partial_codes<C, kChunk>(p, w.k % kChunk, copy);
+      for (int half = 0; half < 2; ++half) {
+        A::template expand<C>(from, zeros + c * kLanes, half, ws + 4 * half);
+      }
 #pragma GCC unroll 8
       for (int j = 0; j < A::kSteps; ++j) store_raw(out + (c * A::kSteps + j) * kStep, ws[j]);
     }
