@@ -129,33 +129,39 @@ HALFTONE_INLINE bool store_rounded(void* y, int64_t i, f32v x) {
   return true;
 }
 
+// Elements begin .. begin + n, which share scale g.
 template <Format F, Format O>
-HALFTONE_INLINE void dequantize_run(Format format, const uint8_t* codes, int64_t columns,
-                                    const RowScales& row, void* y) {
-  constexpr int kPerByte = is_four_bits(F) ? 2 : 1;
-  for (int64_t begin = 0, g = 0; begin < columns; begin += row.group, ++g) {
-    const int64_t end = row.group < columns - begin ? begin + row.group : columns;
-    const f32v scale = broadcast(row.scales[g]), factor = broadcast(row.factor);
-    const int zero = row.zeros != nullptr ? row.zeros[g] : kInt4Zero;
-    const auto exactly = [&](int64_t i, int64_t n) {
-      const RowScales one{row.scales + g, row.zeros != nullptr ? row.zeros + g : nullptr, n,
-                          row.factor};
-      scalar_format_kernels().dequantize_row(format, codes + i / kPerByte, n, one, O,
-                                             static_cast<char*>(y) + i * plain_bytes(O));
-    };
-    int64_t i = begin;
-    for (; i + kLanes <= end; i += kLanes) {
-      f32v v;
-      if constexpr (F == Format::int4) {
-        v = decode_int4(codes, i, zero);
-      } else {
-        v = decode<F>(codes, i);
-      }
-      if (!store_rounded<O>(y, i, v * scale * factor)) [[unlikely]]
-        exactly(i, kLanes);
+HALFTONE_INLINE void dequantize_group(Format format, int64_t g, int64_t begin, int64_t n,
+                                      const uint8_t* codes, const RowScales& row, void* y) {
+  const f32v scale = broadcast(row.scales[g]), factor = broadcast(row.factor);
+  const int zero = row.zeros != nullptr ? row.zeros[g] : kInt4Zero;
+  const auto exactly = [&](int64_t i, int64_t count) __attribute__((noinline)) {
+    const RowScales one{row.scales + g, row.zeros != nullptr ? row.zeros + g : nullptr, count,
+                        row.factor};
+    scalar_format_kernels().dequantize_row(format, codes + (is_four_bits(F) ? i / 2 : i), count,
+                                           one, O, static_cast<char*>(y) + i * plain_bytes(O));
+  };
+  int64_t i = begin;
+  for (; i + kLanes <= begin + n; i += kLanes) {
+    f32v v;
+    if constexpr (F == Format::int4) {
+      v = decode_int4(codes, i, zero);
+    } else {
+      v = decode<F>(codes, i);
     }
-    if (i < end) exactly(i, end - i);
+    if (!store_rounded<O>(y, i, v * scale * factor)) exactly(i, kLanes);
   }
+  if (i < begin + n) exactly(i, begin + n - i);
+}
+
+template <Format F, Format O>
+HALFTONE_INLINE void dequantize_run(Format format, int64_t group, const uint8_t* codes,
+                                    int64_t columns, const RowScales& row, void* y) {
+  int64_t begin = 0, g = 0;
+  for (; begin + group <= columns; begin += group, ++g) {
+    dequantize_group<F, O>(format, g, begin, group, codes, row, y);
+  }
+  if (begin < columns) dequantize_group<F, O>(format, g, begin, columns - begin, codes, row, y);
 }
 
 void dequantize_row(Format format, const uint8_t* codes, int64_t columns, const RowScales& row,
@@ -164,7 +170,14 @@ void dequantize_row(Format format, const uint8_t* codes, int64_t columns, const 
     return scalar_format_kernels().dequantize_row(format, codes, columns, row, out, y);
   }
   with_element(format, [&]<Format F>() {
-    with_source(out, [&]<Format O>() { dequantize_run<F, O>(format, codes, columns, row, y); });
+    with_source(out, [&]<Format O>() {
+      // A constant for the shortest groups, whose loop would cost more than they do.
+      if (F == Format::nvfp4 && row.group == 16) {
+        dequantize_run<F, O>(format, 16, codes, columns, row, y);
+      } else {
+        dequantize_run<F, O>(format, row.group, codes, columns, row, y);
+      }
+    });
   });
 }
 
