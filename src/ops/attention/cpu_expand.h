@@ -3,6 +3,7 @@
 #pragma once
 #include "ops/attention/cpu.h"
 #include "ops/attention/cpu_fp4.h"
+#include "ops/attention/cpu_fp8.h"
 #include "simd/decode.h"
 
 namespace halftone::HALFTONE_LEVEL {

@@ -193,6 +193,21 @@ void pack_fp4(const uint8_t* const* codes, const uint8_t* const* scales, int64_t
     }
   }
 }
+
+// 16 keys in E4M3, likewise. head_dim is a multiple of 32.
+static inline void pack_fp8(const uint8_t* const* codes, const uint8_t* const*, int64_t head_dim,
+                            uint32_t* out, Prefetcher* ahead, int64_t lines) {
+  for (int64_t d = 0; d < head_dim; d += 32) {
+    alignas(64) uint32_t columns[8 * 16];
+    transpose_half(codes, d, columns, 16);
+    if (ahead != nullptr) ahead->step(lines);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      expand_fp8_columns(load_raw<__m512i>(columns + 16 * i), out + (d / 2 + 2 * i) * kPanel,
+                         kPanel);
+    }
+  }
+}
 #endif
 
 // Keys [first, first + kPanel) with the keys in the lanes; keys outside [low, high) become 0.
@@ -206,9 +221,11 @@ void pack_keys(const AttentionRows& k, int64_t head, int64_t head_dim, int64_t f
   const int64_t steps = (head_dim + Products::kPair - 1) / Products::kPair;
   const auto expand = expand_rows_of<Element>(k.format);
   const bool scaled = has_row_scales(k);
-  const bool fp4 = Products::kPair == 2 && head_dim % 64 == 0 &&
-                   (k.format == Format::nvfp4 || k.format == Format::mxfp4);
-  const bool in_place = fp4 || reads_in_place<Products>(k, head_dim, kLanes * Products::kPair);
+  const bool fp4 = k.format == Format::nvfp4 || k.format == Format::mxfp4;
+  const bool fp8 = k.format == Format::fp8_e4m3;
+  const bool codes =
+      Products::kPair == 2 && ((fp4 && head_dim % 64 == 0) || (fp8 && head_dim % 32 == 0));
+  const bool in_place = codes || reads_in_place<Products>(k, head_dim, kLanes * Products::kPair);
   RowCursor cursor(k, first < low ? low : first, head);
   for (int v = 0; v < kVectors; ++v) {
     const uint8_t* lane_row[kLanes];
@@ -234,9 +251,10 @@ void pack_keys(const AttentionRows& k, int64_t head, int64_t head_dim, int64_t f
       if (scaled) std::memcpy(&key_scales[v * kLanes + j], source.scales, 4);
     }
 #if defined(__AVX512BF16__)
-    if (fp4) {
-      const auto pack =
-          k.format == Format::nvfp4 ? pack_fp4<Format::nvfp4> : pack_fp4<Format::mxfp4>;
+    if (codes) {
+      const auto pack = fp8                         ? pack_fp8
+                        : k.format == Format::nvfp4 ? pack_fp4<Format::nvfp4>
+                                                    : pack_fp4<Format::mxfp4>;
       pack(lane_row, lane_scales, head_dim, panel + v * kLanes, ahead, lines);
       continue;
     }

@@ -80,23 +80,29 @@ HALFTONE_INLINE void accumulate(int64_t rows, const uint32_t* a, int64_t a_strid
 }
 
 #if defined(__AVX512BF16__)
-// As multiply_values, for V in E2M1 of whole panels.
+HALFTONE_INLINE void set_row(Fp8Row* row, const uint8_t* codes, const uint8_t*) { *row = {codes}; }
 template <Format F>
-void multiply_fp4_values(const AttentionRows& v, int64_t head, int64_t columns, int64_t first,
-                         int64_t count, int64_t low, int64_t high, const uint16_t* weights,
-                         int64_t stride, int64_t rows, float* c, const uint16_t* zeros,
-                         Prefetcher* ahead, int64_t lines) {
+HALFTONE_INLINE void set_row(Fp4Row<F>* row, const uint8_t* codes, const uint8_t* scales) {
+  *row = {codes, scales};
+}
+
+// As multiply_values, for V of whole panels whose codes the product reads itself.
+template <class Row>
+void multiply_codes(const AttentionRows& v, int64_t head, int64_t columns, int64_t first,
+                    int64_t count, int64_t low, int64_t high, const uint16_t* weights,
+                    int64_t stride, int64_t rows, float* c, const uint16_t* zeros,
+                    Prefetcher* ahead, int64_t lines) {
   RowCursor cursor(v, first < low ? low : first, head);
   const auto* zero = reinterpret_cast<const uint8_t*>(zeros);
   for (int64_t done = 0; done < count; done += kStripKeys) {
     const int64_t keys = count - done < kStripKeys ? count - done : kStripKeys;
-    Fp4Row<F> row[kStripKeys];
+    Row row[kStripKeys];
     for (int64_t j = 0; j < keys; ++j) {
       const int64_t key = first + done + j;
-      row[j] = {zero, zero};
+      set_row(&row[j], zero, zero);
       if (key < low || key >= high) continue;
       const RowPointer source = cursor.next();
-      row[j] = {source.data, source.scales};
+      set_row(&row[j], source.data, source.scales);
     }
     accumulate<Bf16Products>(rows, reinterpret_cast<const uint32_t*>(weights + done), stride / 2,
                              row, keys / 2, columns, c, ahead, lines);
@@ -118,10 +124,12 @@ void multiply_values(const AttentionRows& v, int64_t head, int64_t value_dim, in
   constexpr int kPair = Products::kPair;
 #if defined(__AVX512BF16__)
   if constexpr (kPair == 2) {
-    const bool fp4 = v.format == Format::nvfp4 || v.format == Format::mxfp4;
-    if (fp4 && value_dim == columns) {
-      const auto multiply = v.format == Format::nvfp4 ? multiply_fp4_values<Format::nvfp4>
-                                                      : multiply_fp4_values<Format::mxfp4>;
+    const bool codes =
+        v.format == Format::nvfp4 || v.format == Format::mxfp4 || v.format == Format::fp8_e4m3;
+    if (codes && value_dim == columns) {
+      const auto multiply = v.format == Format::nvfp4   ? multiply_codes<Fp4Row<Format::nvfp4>>
+                            : v.format == Format::mxfp4 ? multiply_codes<Fp4Row<Format::mxfp4>>
+                                                        : multiply_codes<Fp8Row>;
       return multiply(v, head, columns, first, count, low, high, weights, stride, rows, c, zeros,
                       ahead, lines);
     }
