@@ -33,8 +33,7 @@ void pieces(const SwigluArgs& args, int64_t begin, int64_t end) {
     for (; i + 2 * kLanes <= last; i += 2 * kLanes) {  // two chains hide the latency of exp
       const f32v a = silu(load<F>(gate, i)) * load<F>(up, i);
       const f32v b = silu(load<F>(gate, i + kLanes)) * load<F>(up, i + kLanes);
-      store<F>(out, i, a);
-      store<F>(out, i + kLanes, b);
+      store_pair<F>(out, i, a, b);
     }
     for (; i < last; i += kLanes) {
       const int count = last - i < kLanes ? static_cast<int>(last - i) : kLanes;
