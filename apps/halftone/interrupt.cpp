@@ -13,9 +13,10 @@ namespace halftone::app {
 
 namespace {
 
+// Never destroyed: the watching thread may outlive main's statics.
 std::stop_source& source() {
-  static std::stop_source stop;
-  return stop;
+  static auto* const stop = new std::stop_source;
+  return *stop;
 }
 std::atomic<bool> graceful{false};
 
