@@ -37,6 +37,10 @@ constexpr AttentionKernel kKernels[] = {
 // row and key) and keep O, 96 KB at head_dim 128, in the second-level cache.
 constexpr int64_t kTileRows = 192;
 
+// Beyond this much memory for the results of chunks, units are not split: long caches with many
+// rows a unit have work enough for a thread each.
+constexpr int64_t kMostPartialBytes = int64_t{64} << 20;
+
 int64_t tile_queries(const AttentionProblem& p) {
   const int64_t group = p.heads / p.kv_heads;
   return std::clamp<int64_t>(kTileRows / group, 1, std::max<int64_t>(p.query_length, 1));
@@ -263,9 +267,11 @@ void run(const AttentionPlan& plan, const AttentionTensors& t, Stream& stream) {
   // several threads, and their results are folded afterwards: the same sums in the same order.
   const int64_t chunks = (p.key_length + driver.chunk - 1) / driver.chunk;
   const int64_t threads = stream.threads();
-  const int64_t pieces = units == 0 || threads == 1 || units >= 4 * threads
-                             ? 1
-                             : std::min(chunks, (4 * threads + units - 1) / units);
+  const int64_t floats = cpu.partial_floats(p.value_dim, tile_rows(p) * driver.kv_heads);
+  const int64_t partial_bytes = units * chunks * floats * static_cast<int64_t>(sizeof(float));
+  const bool whole =
+      units == 0 || threads == 1 || units >= 4 * threads || partial_bytes > kMostPartialBytes;
+  const int64_t pieces = whole ? 1 : std::min(chunks, (4 * threads + units - 1) / units);
   if (pieces <= 1) {
     stream.pool().parallel_for(units, 1, [&](int64_t begin, int64_t end) {
       for (int64_t unit = begin; unit < end; ++unit) {
@@ -276,9 +282,7 @@ void run(const AttentionPlan& plan, const AttentionTensors& t, Stream& stream) {
     return;
   }
 
-  const int64_t floats = cpu.partial_floats(p.value_dim, tile_rows(p) * driver.kv_heads);
-  auto* partial = reinterpret_cast<float*>(
-      partial_memory.get(units * chunks * floats * static_cast<int64_t>(sizeof(float))));
+  auto* partial = reinterpret_cast<float*>(partial_memory.get(partial_bytes));
   const auto place = [&](int64_t unit, int64_t c, AttentionTile* tile) {
     tile->partial = partial + (unit * chunks + c) * floats;
     tile->partial_stride = floats;
