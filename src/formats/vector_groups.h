@@ -42,10 +42,10 @@ HALFTONE_INLINE Scales block_scales(const Recipe& recipe, u32v amax) {
     const int element_exponent = e5m2 ? 15 : e2m1 ? 2 : 8;
     // Rounding up: past 1.75 (1.5 for E2M1) the mantissa carries into the exponent.
     const int carry = recipe.ue8m0_down ? 0 : 0x7fffff - (e2m1 ? 0x400000 : 0x600000);
-    i32v code = ((bits_as<i32v>(amax) + carry) >> 23) - element_exponent;
+    i32v code = bits_as<i32v>((amax + static_cast<uint32_t>(carry)) >> 23) - element_exponent;
     code = max(code, i32v{});
     const i32v inverse = 254 - code;
-    const u32v bits = bits_as<u32v>(inverse << 23);
+    const u32v bits = bits_as<u32v>(inverse) << 23;
     const i32v subnormal = inverse == i32v{};
     return {bits_as<u32v>(code), f32v{},
             bits_as<f32v>(pick(subnormal, broadcast_u32(0x400000), bits))};
