@@ -47,6 +47,11 @@ function(halftone_link_levels target)
     add_library(${objects} OBJECT ${sources})
     target_compile_definitions(${objects} PRIVATE HALFTONE_LEVEL=cpu_${level})
     target_compile_options(${objects} PRIVATE ${HALFTONE_FLAGS_${level}})
+    if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+      # LLVM 16's vector-combine pass recurses without end on the attention kernels; the code is
+      # vectors already, so nothing is lost without it.
+      target_compile_options(${objects} PRIVATE "SHELL:-mllvm -disable-vector-combine")
+    endif()
     target_link_libraries(${objects} PRIVATE halftone_options)
     # GCC 12 takes the undefined registers inside its own AVX-512 intrinsics for ours.
     target_compile_options(${objects} PRIVATE
