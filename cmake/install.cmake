@@ -1,6 +1,10 @@
 # cmake --install and find_package(halftone).
 include(CMakePackageConfigHelpers)
-install(TARGETS halftone EXPORT halftoneTargets
+set(installed halftone)
+if(TARGET halftone_engine)
+  list(APPEND installed halftone_engine)
+endif()
+install(TARGETS ${installed} EXPORT halftoneTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/halftone
