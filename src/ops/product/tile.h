@@ -216,8 +216,8 @@ void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const void* x, float* s
   alignas(64) float scales[kGemvRows][kSpan * kLanes];
   alignas(64) int32_t zeros[kGemvRows][kSpan * kLanes];
   alignas(64) uint8_t copy[kCodeBytes];
-  // Rows are too short for the hardware's prefetcher to run ahead in: the next ones are asked for,
-  // into the second level.
+  // Rows are too short for the processor to run ahead in: the next ones are asked for, into the
+  // second level; short rows of 4 bits into the first.
   const int64_t ahead = kGemvRows * w.row_bytes;
   for (int64_t n = n0; n < n1; n += kGemvRows) {
     const uint8_t* rows[kGemvRows];
@@ -258,7 +258,7 @@ void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const void* x, float* s
 #pragma GCC unroll 4
         for (int r = 0; r < kGemvRows; ++r) {
           for (int64_t i = 0; i < kCodeBytes; i += 64)
-            __builtin_prefetch(rows[r] + ahead + i, 0, 2);
+            __builtin_prefetch(rows[r] + ahead + i, 0, kBits<C> == 4 ? 3 : 2);
         }
         add_chunk<A, C, kScaled, kGemvRows>(rows, zeros[0] + c * kLanes, scales[0] + c * kLanes,
                                             kSpan * kLanes, xs, acc);
