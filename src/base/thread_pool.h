@@ -28,19 +28,26 @@ class ThreadPool {
   void run(FunctionRef<void(int thread)> f);
 
   // Calls f(begin, end) over [0, count) in pieces of at most `grain`, handed out in order to
-  // whoever is free. Which thread runs a piece varies, so a piece must not depend on it.
+  // whoever is free. Which thread runs a piece varies, so a piece must not depend on it. A thread
+  // that is busy elsewhere or asleep is not waited for: it finds the region closed when it comes.
   void parallel_for(int64_t count, int64_t grain, FunctionRef<void(int64_t begin, int64_t end)> f);
 
  private:
+  // A region: the workers enter while it is open and the caller leaves when none is inside.
+  void region(FunctionRef<void(int)> f, bool everyone);
   void work(int thread);
+  void enter(int thread, uint32_t generation);
   void call(int thread);
 
   std::vector<std::thread> workers_;
   std::mutex turn_;                      // one region at a time
-  std::atomic<uint32_t> generation_{0};  // bumped at the start of a region
-  std::atomic<int> running_{0};          // workers that have not finished the region
+  std::atomic<uint32_t> generation_{0};  // number of the region; bumped at its start
+  // The generation, whether it is open, and how many workers are inside: one word, so that nobody
+  // enters a region that was closed or replaced in the meantime.
+  std::atomic<uint64_t> gate_{0};
+  std::atomic<int> finished_{0};  // workers that have left the region
   const FunctionRef<void(int)>* body_ = nullptr;
-  bool stop_ = false;
+  std::atomic<bool> stop_{false};
   std::mutex error_mutex_;
   std::exception_ptr error_;
 };

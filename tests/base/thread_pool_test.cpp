@@ -37,6 +37,32 @@ TEST(ThreadPool, ParallelForCoversTheRangeOnce) {
   }
 }
 
+// Short regions one after another, of both kinds: a worker that comes late to one must not run in
+// the next with the wrong body.
+TEST(ThreadPool, ManyShortRegions) {
+  ThreadPool pool(4);
+  for (int repeat = 0; repeat < 3000; ++repeat) {
+    std::atomic<int64_t> sum{0};
+    pool.parallel_for(6, 2, [&](int64_t begin, int64_t end) { sum += end - begin + repeat; });
+    ASSERT_EQ(sum, 6 + 3 * repeat);
+    if (repeat % 10 != 0) continue;
+    std::atomic<int> threads{0};
+    pool.run([&](int thread) { threads += 1 << thread; });
+    ASSERT_EQ(threads, 15);
+  }
+}
+
+TEST(ThreadPool, RethrowsTheErrorOfAPiece) {
+  ThreadPool pool(3);
+  for (int repeat = 0; repeat < 100; ++repeat) {
+    EXPECT_THROW(pool.parallel_for(10, 1,
+                                   [](int64_t begin, int64_t) {
+                                     if (begin == 7) throw std::runtime_error("from a piece");
+                                   }),
+                 std::runtime_error);
+  }
+}
+
 TEST(ThreadPool, RethrowsTheErrorAndStaysUsable) {
   ThreadPool pool(3);
   EXPECT_THROW(pool.run([](int thread) {

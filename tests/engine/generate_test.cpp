@@ -174,6 +174,14 @@ TEST(Generate, WrongCallsNameTheArgument) {
   test::expect_error([&] { generate(session, "a", options); }, {"temperature"});
 }
 
+TEST(Generate, NeedsATokenizer) {
+  const test::MemoryCheckpoint checkpoint = test::random_checkpoint(test::small_config());
+  const auto model = std::make_shared<LoadedModel>(checkpoint, nullptr, LoadOptions());
+  Session session(model, exact_session());
+  EXPECT_NO_THROW(session.forward(test::random_tokens(3, 1)));  // tokens need none
+  test::expect_error([&] { generate(session, "a"); }, {"tokenizer.json"});
+}
+
 // --- score ---------------------------------------------------------------------------------------
 
 // The head gives 1 * g to the successor and 0 to the other 257, g the gain of the final norm: a

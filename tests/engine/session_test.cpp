@@ -86,30 +86,34 @@ TEST_P(SessionTest, TruncateForgets) {
   EXPECT_EQ(logits_of(session, std::span(tokens).subspan(20)), first);  // the same bits
 }
 
-// In every kind of weights and cache; 400 keys and 3 threads for 2 KV heads, so that attention
+// In every kind of weights and cache; 300 keys and 3 threads for 2 KV heads, so that attention
 // splits the keys of one head among threads.
 TEST_P(SessionTest, SameBitsForAnyThreadCount) {
-  const std::vector<int32_t> tokens = random_tokens(400, 9), next = random_tokens(2, 3);
-  for (const char* weights : {"f32", "bf16", "fp8", "nvfp4", "int4"}) {
-    const auto model = make_model(random_checkpoint(config()), weights);
-    for (const Format kv : {Format::f32, Format::bf16, Format::nvfp4}) {
-      SCOPED_TRACE(std::string(weights) + " with a cache in " + name(kv));
-      const auto run = [&](int threads) {
-        SessionOptions options;
-        options.kv = kv;
-        options.threads = threads;
-        Session session(model, options);
-        std::vector<float> result = logits_of(session, tokens);
-        for (const int32_t token : next) {
-          const std::span<const float> step = session.forward(std::span(&token, 1));
-          result.insert(result.end(), step.begin(), step.end());
-        }
-        return result;
-      };
-      const std::vector<float> one = run(1);
-      EXPECT_EQ(run(2), one);
-      EXPECT_EQ(run(3), one);
-    }
+  const std::vector<int32_t> tokens = random_tokens(300, 9), next = random_tokens(2, 3);
+  struct Case {
+    const char* weights;
+    Format kv;
+  };
+  for (const Case& c :
+       {Case{"f32", Format::f32}, Case{"bf16", Format::bf16}, Case{"fp8", Format::fp8_e4m3},
+        Case{"nvfp4", Format::nvfp4}, Case{"int4", Format::f16}}) {
+    SCOPED_TRACE(std::string(c.weights) + " with a cache in " + name(c.kv));
+    const auto model = make_model(random_checkpoint(config()), c.weights);
+    const auto run = [&](int threads) {
+      SessionOptions options;
+      options.kv = c.kv;
+      options.threads = threads;
+      Session session(model, options);
+      std::vector<float> result = logits_of(session, tokens);
+      for (const int32_t token : next) {
+        const std::span<const float> step = session.forward(std::span(&token, 1));
+        result.insert(result.end(), step.begin(), step.end());
+      }
+      return result;
+    };
+    const std::vector<float> one = run(1);
+    EXPECT_EQ(run(2), one);
+    EXPECT_EQ(run(3), one);
   }
 }
 
@@ -171,15 +175,18 @@ TEST_P(SessionTest, NarrowActivations) {
   const std::vector<int32_t> tokens = random_tokens(50, 11);
   Session exact(model, exact_session());
   const std::vector<float> reference = logits_of(exact, tokens);
-  SessionOptions options;
-  options.activations = Format::bf16;
-  options.kv = Format::bf16;
-  Session narrow(model, options);
-  // Some ten roundings a layer of relative size 2^-9 at most, adding at random over three layers:
-  // sqrt(30) * 2^-9 = 0.011. Fourfold for those that a norm or the softmax magnifies.
-  const double difference = relative_difference(logits_of(narrow, tokens), reference);
-  EXPECT_LT(difference, 0.044);
-  EXPECT_GT(difference, 0x1p-9);  // or the activations were not narrow
+  // Some ten roundings a layer of relative size u at most (2^-9 bf16, 2^-12 f16), adding at random
+  // over three layers: sqrt(30) u. Fourfold for those that a norm or the softmax magnifies. And no
+  // less than u, or the activations were not narrow.
+  for (const Format format : {Format::bf16, Format::f16}) {
+    const double u = format == Format::bf16 ? 0x1p-9 : 0x1p-12;
+    SessionOptions options;
+    options.activations = options.kv = format;
+    Session narrow(model, options);
+    const double difference = relative_difference(logits_of(narrow, tokens), reference);
+    EXPECT_LT(difference, 4 * std::sqrt(30.0) * u) << name(format);
+    EXPECT_GT(difference, u) << name(format);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SessionTest, ::testing::Values(false, true),
