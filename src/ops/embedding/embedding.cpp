@@ -112,8 +112,8 @@ void run(const EmbeddingPlan& plan, const EmbeddingTensors& t, Stream& stream) {
                     t.ids.size(0) == p.tokens;
   if (!fits) {
     fail(ErrorCode::invalid_argument, "embedding: ids is ",
-         t.ids.defined() ? to_string(t.ids) : std::string("undefined"),
-         "; it must be i32 or i64 [", p.tokens, "]");
+         t.ids.defined() ? to_string(t.ids) : std::string("undefined"), "; it must be i32 or i64 [",
+         p.tokens, "]");
   }
   check_tensor("embedding", "table", t.table, {p.vocabulary, p.columns}, p.table, plan.device);
   check_tensor("embedding", "out", t.out, {p.tokens, p.columns}, p.out, plan.device);
