@@ -128,8 +128,8 @@ HALFTONE_CODEC BlockScale block_scale(const Recipe& recipe, uint32_t amax) {
 // half-open step between them is avoided. Others try the factors below: smaller scales clip the
 // outlier for the sake of the rest.
 inline constexpr int kNvfp4Alternatives = 8, kUe8m0Alternatives = 2, kFactorAlternatives = 6;
-inline constexpr float kScaleFactors[kFactorAlternatives] = {0.95f, 0.9f,  0.85f,
-                                                             0.8f,  0.75f, 1.05f};
+// Not inline: an inline variable would be one object for the code of all levels.
+constexpr float kScaleFactors[kFactorAlternatives] = {0.95f, 0.9f, 0.85f, 0.8f, 0.75f, 1.05f};
 
 HALFTONE_CODEC int alternatives(const Recipe& recipe) {
   return recipe.scale_format == Format::ue8m0 ? kUe8m0Alternatives
