@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Code compiled for one instruction level must not be merged with another's by the linker: a weak
+# Functions compiled for one instruction level must not be merged with another's by the linker: a weak
 # symbol in a level object may replace the same function everywhere, and a processor without that
 # level would then trap. Usage: check-levels.sh BUILD_FOLDER
 set -euo pipefail
 found=0
 while IFS= read -r object; do
-  weak=$(nm -C "$object" | awk '$2 ~ /^[WVu]$/' | grep -v 'halftone::cpu_' || true)
+  # Weak functions are W; shared constants (V, u) are the same everywhere.
+  weak=$(nm -C "$object" | awk '$2 ~ /^W$/' | grep -v 'halftone::cpu_' || true)
   if [ -n "$weak" ]; then
     echo "$object defines functions the linker may share with other levels:"
     echo "$weak" | head -5
