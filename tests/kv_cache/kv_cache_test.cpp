@@ -123,10 +123,16 @@ TEST(KvCache, ErrorsNameTheArgument) {
   KvCache cache(small(Format::bf16));
   const Tensor x = random_tensor({1, 3, 32}, Format::f32, 1);
   expect_error([&] { cache.append(2, x, x, stream); }, {"layer", "2"});
-  expect_error([&] { cache.append(0, random_tensor({1, 2, 32}, Format::f32, 1), x, stream); },
-               {"k", "[1, 2, 32]"});
-  expect_error([&] { cache.append(0, x, random_tensor({2, 3, 32}, Format::f32, 1), stream); },
-               {"k has 1", "v 2"});
+  expect_error(
+      [&] {
+        cache.append(0, random_tensor({1, 2, 32}, Format::f32, 1), x, stream);
+      },
+      {"k", "[1, 2, 32]"});
+  expect_error(
+      [&] {
+        cache.append(0, x, random_tensor({2, 3, 32}, Format::f32, 1), stream);
+      },
+      {"k has 1", "v 2"});
   expect_error([&] { cache.truncate(1); }, {"truncate", "1"});
   expect_error([&] { cache.keys(-1); }, {"layer", "-1"});
   const auto refuses = [](auto change, const std::vector<std::string>& words) {
