@@ -17,6 +17,16 @@ struct RowScales {
   float factor;
 };
 
+// Rows whose blocks reach over all of them, side by side: recipe.group columns a block, 0: all.
+struct Band {
+  const char* x;
+  int64_t stride;  // bytes from row to row
+  int64_t rows, columns;
+  uint8_t* codes;
+  int64_t codes_stride;
+  uint8_t* scales;
+};
+
 struct FormatKernels {
   // Bits of the largest |x|: above kInfinityBits when there is a NaN.
   uint32_t (*amax)(Format source, const void* x, int64_t n);
@@ -34,6 +44,8 @@ struct FormatKernels {
   // scale overflows its format (f16 scales of huge data).
   bool (*quantize_row)(const Recipe&, Format source, const void* x, int64_t columns, uint8_t* codes,
                        uint8_t* scales, uint8_t* zeros);
+  // Likewise of a band, for elements of 8 bits and a recipe that is not adaptive.
+  bool (*quantize_band)(const Recipe&, Format source, const Band&);
   // codes: of `format`, starting on a byte.
   void (*dequantize_row)(Format format, const uint8_t* codes, int64_t columns, const RowScales&,
                          Format out, void* y);

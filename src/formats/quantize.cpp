@@ -169,6 +169,37 @@ bool quantize_block(const Source& source, const Recipe& recipe, int64_t row_begi
   return !std::isinf(best.value);
 }
 
+// Bytes of a band that stay in the second-level cache from the maxima to the codes.
+constexpr int64_t kBandBytes = 512 << 10;
+
+// Bands of blocks, `strip` columns at a time: a whole number of blocks.
+bool quantize_bands_of(const Source& source, const Recipe& recipe, int64_t block_rows,
+                       int64_t block_cols, int64_t strip, Target& target, ThreadPool& pool) {
+  const int64_t down = (source.rows + block_rows - 1) / block_rows;
+  const int64_t across = (source.columns + block_cols - 1) / block_cols;
+  const int64_t strips = (source.columns + strip - 1) / strip;
+  const Format format = source.x.format();
+  const int64_t row_bytes = source.rows > 1 ? source.x.stride(-2) * plain_bytes(format) : 0;
+  std::atomic<bool> fits{true};
+  pool.parallel_for(source.matrices * down * strips, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t matrix = i / (down * strips), band = i / strips % down;
+      const int64_t row = matrix * source.rows + band * block_rows, column = i % strips * strip;
+      const int64_t first_scale = (matrix * down + band) * across + column / block_cols;
+      const Band part{
+          source.row(row) + column * plain_bytes(format),
+          row_bytes,
+          std::min(block_rows, source.rows - band * block_rows),
+          std::min(strip, source.columns - column),
+          target.codes.data<uint8_t>() + row * source.columns + column,
+          source.columns,
+          target.scales.data<uint8_t>() + first_scale * scale_bytes(recipe.scale_format)};
+      if (!format_kernels().quantize_band(recipe, format, part)) fits = false;
+    }
+  });
+  return fits;
+}
+
 bool quantize_blocks_of(const Source& source, const Recipe& recipe, const Scaling& scaling,
                         Target& target, ThreadPool& pool) {
   const int64_t block_rows = scaling.block_rows > 0 ? scaling.block_rows : source.rows;
@@ -190,6 +221,14 @@ bool quantize_blocks_of(const Source& source, const Recipe& recipe, const Scalin
     }
   };
   const int64_t blocks = source.matrices * down * across;
+  const int64_t bytes = elements * plain_bytes(source.x.format());
+  if (blocks >= 4 * pool.size() && bytes <= kBandBytes && !recipe.adaptive) {
+    // Wide strips are read in longer runs; several a thread keep the threads evenly busy.
+    const int64_t wide = std::min(kBandBytes / bytes, blocks / (4 * pool.size()));
+    return quantize_bands_of(source, recipe, block_rows, block_cols,
+                             std::min(std::max<int64_t>(1, wide), across) * block_cols, target,
+                             pool);
+  }
   if (blocks >= 4 * pool.size()) {
     pool.parallel_for(blocks, std::max<int64_t>(1, kPiece / elements), quantize_range);
   } else {

@@ -85,6 +85,34 @@ bool quantize_row(const Recipe& recipe, Format source, const void* x, int64_t co
   return quantize_row_with<ScalarOps>(recipe, source, x, columns, codes, scales, zeros);
 }
 
+bool quantize_band(const Recipe& recipe, Format source, const Band& band) {
+  const int64_t group = recipe.group > 0 ? recipe.group : band.columns;
+  bool fits = true;
+  for (int64_t begin = 0; begin < band.columns; begin += group) {
+    const int64_t n = group < band.columns - begin ? group : band.columns - begin;
+    const char* x = band.x + begin * plain_bytes(source);
+    uint32_t amax = 0;
+    for (int64_t row = 0; row < band.rows; ++row) {
+      const uint32_t of_row = ScalarOps::amax(source, x + row * band.stride, n);
+      amax = of_row > amax ? of_row : amax;
+    }
+    const bool finite = amax < kInfinityBits;
+    const BlockScale scale = finite ? block_scale(recipe, amax) : poisoned_scale(recipe);
+    fits &= !finite || scale.value < bits_float(kInfinityBits);
+    store_scale(recipe.scale_format, band.scales, begin / group, scale.code);
+    for (int64_t row = 0; row < band.rows; ++row) {
+      uint8_t* codes = band.codes + row * band.codes_stride + begin;
+      if (finite) {
+        ScalarOps::encode(source, recipe.format, x + row * band.stride, n, scale.multiplier,
+                          kInt4Zero, codes);
+      } else {
+        std::memset(codes, 0, static_cast<size_t>(n));
+      }
+    }
+  }
+  return fits;
+}
+
 void dequantize_row(Format format, const uint8_t* codes, int64_t columns, const RowScales& row,
                     Format out, void* y) {
   const bool packed = is_four_bits(format);
@@ -138,9 +166,9 @@ void convert(Format source, Format out, const void* x, int64_t n, void* y) {
   }
 }
 
-constexpr FormatKernels kScalar = {
-    ScalarOps::amax, ScalarOps::encode, encode_ue8m0, ScalarOps::squared_error,
-    quantize_row,    dequantize_row,    decode_bf16,  convert};
+constexpr FormatKernels kScalar = {ScalarOps::amax,          ScalarOps::encode, encode_ue8m0,
+                                   ScalarOps::squared_error, quantize_row,      quantize_band,
+                                   dequantize_row,           decode_bf16,       convert};
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 // Rows of plain floats to codes, in vectors of one instruction level.
 #pragma once
 #include "formats/row_quantizer.h"
+#include "formats/vector_pairs.h"
 #include "simd/decode.h"
 #include "simd/encode.h"
 
@@ -109,6 +110,11 @@ HALFTONE_INLINE void encode_run(const void* x, int64_t begin, int64_t n, float m
   const f32v factor = broadcast(multiplier);
   constexpr int kPerByte = is_four_bits(T) ? 2 : 1;
   int64_t i = 0;
+  if constexpr (has_pairs<S>()) {
+    for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+      if (!encode_pairs<T, kNan>(x, begin + i, factor, zero, codes + i / kPerByte)) break;
+    }
+  }
   for (; i + kLanes <= n; i += kLanes) {
     store_codes<T>(codes + i / kPerByte,
                    encode_lanes<T, kNan>(load<S>(x, begin + i) * factor, zero));

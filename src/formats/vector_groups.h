@@ -115,6 +115,18 @@ HALFTONE_INLINE void group_ranges(const void* x, int64_t begin, int64_t group, f
   *high = largest[0];
 }
 
+// Bits of the largest |x| of each of kLanes groups.
+template <Format S>
+HALFTONE_INLINE u32v group_maxima(const void* x, int64_t begin, int64_t group) {
+  if constexpr (has_pair_maxima<S>()) {
+    if (group == 16 || group % (2 * kLanes) == 0) return pair_group_amax<S>(x, begin, group);
+  }
+  u32v amax[kLanes];
+  for (int g = 0; g < kLanes; ++g) amax[g] = amax_lanes<S, true>(x, begin + g * group, group);
+  reduce_each(amax, LargerBits());
+  return amax[0];
+}
+
 // What encodes kLanes groups; finite: whether it does.
 struct GroupScales {
   u32v code;
@@ -128,10 +140,8 @@ struct GroupScales {
 template <Format S, Format T>
 HALFTONE_INLINE GroupScales group_scales(const Recipe& recipe, int64_t group, const void* x,
                                          int64_t begin) {
-  u32v amax[kLanes];
-  for (int g = 0; g < kLanes; ++g) amax[g] = amax_lanes<S, true>(x, begin + g * group, group);
-  reduce_each(amax, LargerBits());
-  i32v unusable = bits_as<i32v>(amax[0] >= broadcast_u32(kInfinityBits));
+  const u32v amax = group_maxima<S>(x, begin, group);
+  i32v unusable = bits_as<i32v>(amax >= broadcast_u32(kInfinityBits));
   Scales of;
   i32v zero = broadcast_i32(kInt4Zero);
   if (T == Format::int4 && recipe.asymmetric) {
@@ -139,7 +149,7 @@ HALFTONE_INLINE GroupScales group_scales(const Recipe& recipe, int64_t group, co
     group_ranges<S>(x, begin, group, &low, &high);
     of = asymmetric_scales(recipe, low, high, &zero);
   } else {
-    of = block_scales(recipe, amax[0]);
+    of = block_scales(recipe, amax);
   }
   if (recipe.scale_format == Format::f16) unusable |= of.value > broadcast(65504.0f);
   return {of.code, of.multiplier, zero, !any(unusable)};
@@ -148,13 +158,30 @@ HALFTONE_INLINE GroupScales group_scales(const Recipe& recipe, int64_t group, co
 template <Format S, Format T>
 HALFTONE_INLINE void encode_groups(const GroupScales& of, int64_t group, const void* x,
                                    int64_t begin, uint8_t* codes) {
+  if constexpr (has_pairs<S>() && T == Format::nvfp4) {
+    if (group == 16) {  // a vector of 32 elements holds two groups
+      for (int g = 0; g < kLanes; g += 2) {
+        const f32v factor = pair_of_lanes<T>(of.multiplier, g);
+        encode_pairs<T, false>(x, begin + g * 16, factor, 0, codes + g * 8);
+      }
+      return;
+    }
+  }
   float multiplier[kLanes];
   int32_t zero[kLanes];
   store_raw(multiplier, of.multiplier);
   store_raw(zero, of.zero);
   for (int g = 0; g < kLanes; ++g) {
     const f32v factor = broadcast(multiplier[g]);
-    for (int64_t i = 0; i < group; i += kLanes) {
+    int64_t i = 0;
+    if constexpr (has_pairs<S>()) {
+      for (; i + 2 * kLanes <= group; i += 2 * kLanes) {
+        const int64_t at = g * group + i;
+        encode_pairs<T, false>(x, begin + at, factor, zero[g],
+                               codes + (is_four_bits(T) ? at / 2 : at));
+      }
+    }
+    for (; i < group; i += kLanes) {
       const int64_t at = g * group + i;
       store_codes<T>(codes + (is_four_bits(T) ? at / 2 : at),
                      encode_lanes<T, false>(load<S>(x, begin + at) * factor, zero[g]));

@@ -1,5 +1,6 @@
 // The row operations in vectors, compiled once per instruction level.
 #include "formats/kernels.h"
+#include "formats/vector_band.h"
 #include "formats/vector_groups.h"
 
 namespace halftone::HALFTONE_LEVEL {
@@ -43,6 +44,17 @@ struct VectorOps {
   }
 };
 
+// As quantize_row_with uses them: only finite elements and multipliers are encoded.
+struct FiniteOps : VectorOps {
+  static void encode(Format source, Format target, const void* x, int64_t n, float multiplier,
+                     int zero, uint8_t* codes) {
+    with_source(source, [&]<Format S>() {
+      with_element(target,
+                   [&]<Format T>() { encode_run<S, T, false>(x, 0, n, multiplier, zero, codes); });
+    });
+  }
+};
+
 // A row of groups of a length in vectors; columns is a multiple of group * kLanes. What cannot be
 // done kLanes groups at once goes to general(first element, count).
 template <Format S, Format T, class General>
@@ -74,7 +86,7 @@ bool quantize_row(const Recipe& recipe, Format source, const void* x, int64_t co
   const bool packed = is_four_bits(recipe.format);
   const auto general = [&](int64_t begin, int64_t n) {
     const int64_t g = recipe.group > 0 ? begin / recipe.group : 0;
-    return quantize_row_with<VectorOps>(
+    return quantize_row_with<FiniteOps>(
         recipe, source, static_cast<const char*>(x) + begin * plain_bytes(source), n,
         codes + (packed ? begin / 2 : begin), scales + g * scale_bytes(recipe.scale_format),
         zeros + (zeros != nullptr ? g : 0));
@@ -100,6 +112,19 @@ bool quantize_row(const Recipe& recipe, Format source, const void* x, int64_t co
     });
   });
   return whole < columns ? general(whole, columns - whole) && fits : fits;
+}
+
+bool quantize_band(const Recipe& recipe, Format source, const Band& band) {
+  return with_source(source, [&]<Format S>() {
+    switch (recipe.format) {
+      case Format::fp8_e5m2:
+        return quantize_band_as<S, Format::fp8_e5m2>(recipe, band);
+      case Format::int8:
+        return quantize_band_as<S, Format::int8>(recipe, band);
+      default:
+        return quantize_band_as<S, Format::fp8_e4m3>(recipe, band);
+    }
+  });
 }
 
 // --- the way back --------------------------------------------------------------------------------
@@ -228,8 +253,8 @@ void convert(Format source, Format out, const void* x, int64_t n, void* y) {
 }  // namespace
 
 extern const FormatKernels kFormatKernels;
-const FormatKernels kFormatKernels = {
-    VectorOps::amax, VectorOps::encode, encode_ue8m0, VectorOps::squared_error,
-    quantize_row,    dequantize_row,    decode_bf16,  convert};
+const FormatKernels kFormatKernels = {VectorOps::amax,          VectorOps::encode, encode_ue8m0,
+                                      VectorOps::squared_error, quantize_row,      quantize_band,
+                                      dequantize_row,           decode_bf16,       convert};
 
 }  // namespace halftone::HALFTONE_LEVEL
