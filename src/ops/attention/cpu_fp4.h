@@ -1,7 +1,7 @@
 // E2M1 with block scales straight to bf16, for levels with VDPBF16PS: 16 values a scale, looked up,
 // or, with keys in the lanes, a scale a lane.
 #pragma once
-#include "simd/decode.h"
+#include "ops/attention/cpu_scales.h"
 
 #if defined(__AVX512BF16__)
 namespace halftone::HALFTONE_LEVEL {
@@ -64,29 +64,31 @@ struct Fp4Row {
   const uint8_t* scales;
 };
 
-// Columns x .. x + 63 of two rows as pairs. The bytes of both rows' 16 nibbles go to every 64-bit
-// lane, where a bit-field extraction picks each word's nibble (other bits above it).
+// Columns x .. x + 63 of two rows as pairs. Eight columns of both rows share a 64-bit lane, where a
+// bit-field extraction picks each word's nibble (other bits above it).
 template <Format F>
 HALFTONE_INLINE void load_step(const Fp4Row<F>* rows, int64_t x, f32v (&b)[4]) {
-  // Lane q of 64 bits holds elements 2q and 2q + 1: bit offsets 8q and 8q + 4.
+  // Lane q mod 4 holds columns 2q and 2q + 1: bit offsets 8q and 8q + 4, of the odd row 32 more.
   alignas(64) static constexpr uint64_t kFields[8] = {
-      0x0404040400000000, 0x0c0c0c0c08080808, 0x1414141410101010, 0x1c1c1c1c18181818,
-      0x2424242420202020, 0x2c2c2c2c28282828, 0x3434343430303030, 0x3c3c3c3c38383838};
+      0x2424040420200000, 0x2c2c0c0c28280808, 0x3434141430301010, 0x3c3c1c1c38381818,
+      0x2424040420200000, 0x2c2c0c0c28280808, 0x3434141430301010, 0x3c3c1c1c38381818};
   const __m512i fields = load_raw<__m512i>(kFields);
+  const __m512i first = _mm512_setr_epi32(0, 8, 0, 8, 0, 8, 0, 8, 1, 9, 1, 9, 1, 9, 1, 9);
+  constexpr int kShift = F == Format::nvfp4 ? 4 : 5;
+  const uint8_t* even_scales = opaque(rows[0].scales + (x >> kShift));
+  const uint8_t* odd_scales = opaque(rows[1].scales + (x >> kShift));
+  const __m512i codes =
+      _mm512_inserti64x4(_mm512_castsi256_si512(load_raw<__m256i>(rows[0].codes + (x >> 1))),
+                         load_raw<__m256i>(rows[1].codes + (x >> 1)), 1);
 #pragma GCC unroll 4
   for (int v = 0; v < 4; ++v) {
-    const auto codes = [&](int r) {
-      return _mm512_set1_epi64(load_raw<long long>(rows[r].codes + x / 2 + 8 * v));
-    };
-    const auto table = [&](int r) {
-      return fp4_table<F>(
-          rows[r].scales[x / (F == Format::nvfp4 ? 16 : 32) + v / (F == Format::nvfp4 ? 1 : 2)]);
-    };
-    const __m512i even = _mm512_multishift_epi64_epi8(fields, codes(0));
+    const int block = (16 * v) >> kShift;
+    const __m512i order = _mm512_add_epi32(first, _mm512_set1_epi32(2 * v));
     const __m512i index =
-        _mm512_mask_multishift_epi64_epi8(even, 0xccccccccccccccccull, fields, codes(1));
-    const __m512i low = _mm512_permutexvar_epi16(index, table(0));
-    b[v] = bits_as<f32v>(_mm512_mask_permutexvar_epi16(low, 0xaaaaaaaau, index, table(1)));
+        _mm512_multishift_epi64_epi8(fields, _mm512_permutexvar_epi32(order, codes));
+    const __m512i even = _mm512_permutexvar_epi16(index, fp4_table<F>(even_scales[block]));
+    b[v] = bits_as<f32v>(
+        _mm512_mask_permutexvar_epi16(even, 0xaaaaaaaau, index, fp4_table<F>(odd_scales[block])));
   }
 }
 
@@ -97,24 +99,20 @@ struct Fp4Scales {
 template <Format F>
 HALFTONE_INLINE void load_scales(const uint8_t* const* rows, int64_t first, int64_t count,
                                  Fp4Scales* scales) {
-  alignas(64) uint8_t bytes[16][8] = {};
-  for (int j = 0; j < 16; ++j) {
-    if (count >= 8) {
-      std::memcpy(bytes[j], rows[j] + first, 8);
-    } else {
-      for (int64_t i = 0; i < count; ++i) bytes[j][i] = rows[j][first + i];
-    }
-  }
-  alignas(16) static constexpr uint8_t kColumn[16] = {0,  8,  16, 24, 32, 40,  48,  56,
-                                                      64, 72, 80, 88, 96, 104, 112, 120};
-  const __m512i low = load_raw<__m512i>(bytes[0]), high = load_raw<__m512i>(bytes[8]);
-  const __m512i column = _mm512_castsi128_si512(load_raw<__m128i>(kColumn));
+  ScaleCodes codes;
+  load_scale_codes(rows, first, count, &codes);
   for (int i = 0; i < 8; ++i) {
-    const __m512i index = _mm512_add_epi8(column, _mm512_set1_epi8(static_cast<char>(i)));
-    const auto codes =
-        bits_as<u8v>(_mm512_castsi512_si128(_mm512_permutex2var_epi8(low, index, high)));
-    scales->value[i] = F == Format::nvfp4 ? decode_e4m3(codes) : decode_ue8m0(codes);
+    const auto code = bits_as<u8v>(codes.code[i]);
+    scales->value[i] = F == Format::nvfp4 ? decode_e4m3(code) : decode_ue8m0(code);
   }
+}
+
+// Takes the upper halves of two vectors side by side: pairs.
+HALFTONE_INLINE __m512i upper_halves() {
+  alignas(64) static constexpr uint16_t kUpper[32] = {1,  33, 3,  35, 5,  37, 7,  39, 9,  41, 11,
+                                                      43, 13, 45, 15, 47, 17, 49, 19, 51, 21, 53,
+                                                      23, 55, 25, 57, 27, 59, 29, 61, 31, 63};
+  return load_raw<__m512i>(kUpper);
 }
 
 // x: 8 codes of each of 16 rows. Four steps of pairs to out + i * stride. Products with the scale
@@ -128,7 +126,9 @@ HALFTONE_INLINE void expand_columns(u32v x, f32v scale, uint32_t* out, int64_t s
       const auto code = bits_as<__m512i>(x >> (4 * nibble));
       return bits_as<u32v>(bits_as<f32v>(_mm512_permutexvar_ps(code, table)) * scale);
     };
-    store_raw(out + i * stride, (value(2 * i) >> 16) | value(2 * i + 1));
+    store_raw(out + i * stride,
+              _mm512_permutex2var_epi16(bits_as<__m512i>(value(2 * i)), upper_halves(),
+                                        bits_as<__m512i>(value(2 * i + 1))));
   }
 }
 

@@ -1,13 +1,13 @@
 // E4M3 straight to bf16 in the order in which a product wants it, for levels with VDPBF16PS: the
 // high and the low byte of each number are looked up, and shuffles put them together.
 #pragma once
-#include "simd/decode.h"
+#include "ops/attention/cpu_scales.h"
 
 #if defined(__AVX512BF16__)
 namespace halftone::HALFTONE_LEVEL {
 
 struct Fp8Bytes {
-  __m512i low, high;
+  __m512i low, high, magnitude;
 };
 HALFTONE_INLINE Fp8Bytes look_up_e4m3(__m512i codes) {
   const auto& t = decode_detail::kFp8Bytes<true>;
@@ -16,7 +16,8 @@ HALFTONE_INLINE Fp8Bytes look_up_e4m3(__m512i codes) {
   const __m512i magnitude =
       _mm512_permutex2var_epi8(_mm512_load_si512(t.high), codes, _mm512_load_si512(t.high + 64));
   // magnitude | (codes & 0x80)
-  return {low, _mm512_ternarylogic_epi32(magnitude, codes, _mm512_set1_epi8(-128), 0xf8)};
+  return {low, _mm512_ternarylogic_epi32(magnitude, codes, _mm512_set1_epi8(-128), 0xf8),
+          magnitude};
 }
 
 // A row of V.
@@ -42,8 +43,8 @@ HALFTONE_INLINE void load_step(const Fp8Row* rows, int64_t x, f32v (&b)[4]) {
   b[3] = bits_as<f32v>(_mm512_unpackhi_epi16(even_last, odd_last));
 }
 
-// x: 4 codes of each of 16 rows. Two steps of pairs to out and out + stride.
-HALFTONE_INLINE void expand_fp8_columns(__m512i x, uint32_t* out, int64_t stride) {
+// x: 4 codes of each of 16 rows, to two steps of pairs.
+HALFTONE_INLINE __m512i expand_fp8_columns(__m512i x, __m512i (&step)[2]) {
   // Byte 4 i + (0, 1, 2, 3) of the first step is low[4 i], high[4 i], low[4 i + 1], high[4 i + 1].
   alignas(64) static constexpr auto kOrder = [] {
     struct Order {
@@ -57,8 +58,72 @@ HALFTONE_INLINE void expand_fp8_columns(__m512i x, uint32_t* out, int64_t stride
   const Fp8Bytes bytes = look_up_e4m3(x);
   const __m512i first = load_raw<__m512i>(kOrder.byte);
   const __m512i second = _mm512_add_epi8(first, _mm512_set1_epi8(2));
-  store_raw(out, _mm512_permutex2var_epi8(bytes.low, first, bytes.high));
-  store_raw(out + stride, _mm512_permutex2var_epi8(bytes.low, second, bytes.high));
+  step[0] = _mm512_permutex2var_epi8(bytes.low, first, bytes.high);
+  step[1] = _mm512_permutex2var_epi8(bytes.low, second, bytes.high);
+  return bytes.magnitude;
+}
+
+// MXFP8 multiplies by adding to the exponents of the numbers that are not 0. Scales of 2^-64 to
+// 2^64 keep every number normal; others and NaN take another way.
+HALFTONE_INLINE __m512i add_exponent(__m512i words, __m512i shift) {
+  const __mmask32 number = _mm512_test_epi16_mask(words, _mm512_set1_epi16(0x7fff));
+  return _mm512_mask_add_epi16(words, number, words, shift);
+}
+HALFTONE_INLINE bool shifts_exponents(__m128i least, __m128i most) {
+  const __m128i below = _mm_min_epu8(least, _mm_set1_epi8(63));
+  const __m128i above = _mm_max_epu8(most, _mm_set1_epi8(static_cast<char>(191)));
+  return _mm_movemask_epi8(_mm_cmpeq_epi8(below, _mm_set1_epi8(63)) &
+                           _mm_cmpeq_epi8(above, _mm_set1_epi8(static_cast<char>(191)))) == 0xffff;
+}
+
+// What a scale code adds to both words of a lane.
+struct ExponentShifts {
+  alignas(64) uint32_t shift[256];
+};
+inline constexpr ExponentShifts kExponentShifts = [] {
+  ExponentShifts t{};
+  for (int s = 0; s < 256; ++s) {
+    t.shift[s] = static_cast<uint32_t>((s - 127) * 128 & 0xffff) * 0x10001u;
+  }
+  return t;
+}();
+
+// A row of V.
+struct Mxfp8Row {
+  const uint8_t* codes;
+  const uint8_t* scales;
+};
+
+// As for Fp8Row: the first half of an unpacking is the first block of 32 columns.
+HALFTONE_INLINE void load_step(const Mxfp8Row* rows, int64_t x, f32v (&b)[4]) {
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  __m512i first[2], last[2];
+#pragma GCC unroll 2
+  for (int r = 0; r < 2; ++r) {
+    const uint8_t* scales = opaque(rows[r].scales + (x >> 5));
+    const auto shift = [&](int block) {
+      return _mm512_set1_epi32(static_cast<int>(kExponentShifts.shift[scales[block]]));
+    };
+    const Fp8Bytes bytes =
+        look_up_e4m3(_mm512_permutexvar_epi32(order, load_raw<__m512i>(rows[r].codes + x)));
+    first[r] = add_exponent(_mm512_unpacklo_epi8(bytes.low, bytes.high), shift(0));
+    last[r] = add_exponent(_mm512_unpackhi_epi8(bytes.low, bytes.high), shift(1));
+  }
+  b[0] = bits_as<f32v>(_mm512_unpacklo_epi16(first[0], first[1]));
+  b[1] = bits_as<f32v>(_mm512_unpackhi_epi16(first[0], first[1]));
+  b[2] = bits_as<f32v>(_mm512_unpacklo_epi16(last[0], last[1]));
+  b[3] = bits_as<f32v>(_mm512_unpackhi_epi16(last[0], last[1]));
+}
+
+// Whether a row of up to 512 numbers, a multiple of 64, can be multiplied so.
+HALFTONE_INLINE bool shifts_exponents(const uint8_t* codes, const uint8_t* scales, int64_t count) {
+  __m512i most = _mm512_setzero_si512();
+  for (int64_t i = 0; i < count; i += 64) {
+    most = _mm512_max_epu8(most, load_raw<__m512i>(codes + i) | _mm512_set1_epi8(-128));
+  }
+  const auto blocks = static_cast<__mmask16>((1u << (count / 32)) - 1);
+  const __m128i scale = _mm_mask_loadu_epi8(_mm_set1_epi8(127), blocks, scales);
+  return _mm512_cmpeq_epi8_mask(most, _mm512_set1_epi8(-1)) == 0 && shifts_exponents(scale, scale);
 }
 
 }  // namespace halftone::HALFTONE_LEVEL

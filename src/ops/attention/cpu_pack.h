@@ -116,10 +116,18 @@ HALFTONE_INLINE void transpose_step(u32v (&x)[kLanes]) {
 
 #if defined(__AVX512F__)
 // 16 rows of 8 elements of 32 bits: out + i * stride receives element i of every row. Rows are
-// paired as they are loaded, so that three steps of shuffles without index vectors remain.
+// paired as they are loaded, so that three steps of shuffles without index vectors remain. kF16:
+// the elements lie in f16 and become f32.
+template <bool kF16 = false>
 HALFTONE_INLINE void transpose_half(const uint8_t* const* rows, int64_t offset, uint32_t* out,
                                     int64_t stride) {
   const auto pair = [&](int first, int second) {
+    if constexpr (kF16) {
+      const auto low = load_raw<__m128i>(rows[first] + offset);
+      const auto high = load_raw<__m128i>(rows[second] + offset);
+      return bits_as<__m512i>(
+          _mm512_cvtph_ps(_mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1)));
+    }
     const auto low = load_raw<__m256i>(rows[first] + offset);
     const auto high = load_raw<__m256i>(rows[second] + offset);
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
@@ -164,6 +172,18 @@ HALFTONE_INLINE void transpose_square(const uint8_t* const* rows, int64_t offset
 }
 #endif
 
+#if defined(__AVX512F__)
+// 16 keys in f16 to f32, converted as they are loaded. head_dim is a multiple of 16.
+static inline void pack_f16(const uint8_t* const* rows, int64_t head_dim, uint32_t* out,
+                            Prefetcher* ahead, int64_t lines) {
+  for (int64_t d = 0; d < head_dim; d += 16) {
+    if (ahead != nullptr) ahead->step(lines);
+    transpose_half<true>(rows, 2 * d, out + d * kPanel, kPanel);
+    transpose_half<true>(rows, 2 * d + 16, out + (d + 8) * kPanel, kPanel);
+  }
+}
+#endif
+
 // Rows that need no expansion are read where they lie, if whole vectors of `multiple` fill them.
 template <class Products>
 HALFTONE_INLINE bool reads_in_place(const AttentionRows& rows, int64_t count, int64_t multiple) {
@@ -203,10 +223,46 @@ static inline void pack_fp8(const uint8_t* const* codes, const uint8_t* const*, 
     if (ahead != nullptr) ahead->step(lines);
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
-      expand_fp8_columns(load_raw<__m512i>(columns + 16 * i), out + (d / 2 + 2 * i) * kPanel,
-                         kPanel);
+      __m512i step[2];
+      expand_fp8_columns(load_raw<__m512i>(columns + 16 * i), step);
+      store_raw(out + (d / 2 + 2 * i) * kPanel, step[0]);
+      store_raw(out + (d / 2 + 2 * i + 1) * kPanel, step[1]);
     }
   }
+}
+
+// 16 keys in MXFP8, likewise; false if a number or a scale needs the way through f32.
+static inline bool pack_mxfp8(const uint8_t* const* codes, const uint8_t* const* scales,
+                              int64_t head_dim, uint32_t* out, Prefetcher* ahead, int64_t lines) {
+  ScaleCodes scale;
+  __m512i most = _mm512_setzero_si512();
+  for (int64_t d = 0; d < head_dim; d += 32) {
+    if (d % 256 == 0) {
+      const int64_t left = (head_dim - d) / 32;
+      load_scale_codes(scales, d / 32, left, &scale);
+      __m128i least = scale.code[0], largest = scale.code[0];
+      for (int64_t i = 1; i < (left < 8 ? left : 8); ++i) {
+        least = _mm_min_epu8(least, scale.code[i]);
+        largest = _mm_max_epu8(largest, scale.code[i]);
+      }
+      if (!shifts_exponents(least, largest)) return false;
+    }
+    const __m512i code = _mm512_cvtepu8_epi32(scale.code[d / 32 % 8]);
+    const __m512i shift = _mm512_slli_epi16(
+        _mm512_sub_epi16(code | _mm512_slli_epi32(code, 16), _mm512_set1_epi16(127)), 7);
+    alignas(64) uint32_t columns[8 * 16];
+    transpose_half(codes, d, columns, 16);
+    if (ahead != nullptr) ahead->step(lines);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      __m512i step[2];
+      most = _mm512_max_epu8(most, expand_fp8_columns(load_raw<__m512i>(columns + 16 * i), step));
+      store_raw(out + (d / 2 + 2 * i) * kPanel, add_exponent(step[0], shift));
+      store_raw(out + (d / 2 + 2 * i + 1) * kPanel, add_exponent(step[1], shift));
+    }
+  }
+  // The upper byte of NaN is 0x7f, that of numbers at most 0x43; the sign is not in it.
+  return _mm512_cmpeq_epi8_mask(most & _mm512_set1_epi8(0x7f), _mm512_set1_epi8(0x7f)) == 0;
 }
 #endif
 
@@ -225,7 +281,14 @@ void pack_keys(const AttentionRows& k, int64_t head, int64_t head_dim, int64_t f
   const bool fp8 = k.format == Format::fp8_e4m3;
   const bool codes =
       Products::kPair == 2 && ((fp4 && head_dim % 64 == 0) || (fp8 && head_dim % 32 == 0));
-  const bool in_place = codes || reads_in_place<Products>(k, head_dim, kLanes * Products::kPair);
+  const bool mxfp8 = Products::kPair == 2 && k.format == Format::mxfp8 && head_dim % 32 == 0;
+#if defined(__AVX512F__)
+  const bool f16 = Products::kPair == 1 && k.format == Format::f16 && head_dim % 16 == 0;
+#else
+  const bool f16 = false;
+#endif
+  const bool in_place =
+      codes || mxfp8 || f16 || reads_in_place<Products>(k, head_dim, kLanes * Products::kPair);
   RowCursor cursor(k, first < low ? low : first, head);
   for (int v = 0; v < kVectors; ++v) {
     const uint8_t* lane_row[kLanes];
@@ -256,6 +319,21 @@ void pack_keys(const AttentionRows& k, int64_t head, int64_t head_dim, int64_t f
                         : k.format == Format::nvfp4 ? pack_fp4<Format::nvfp4>
                                                     : pack_fp4<Format::mxfp4>;
       pack(lane_row, lane_scales, head_dim, panel + v * kLanes, ahead, lines);
+      continue;
+    }
+    if (mxfp8) {
+      if (pack_mxfp8(lane_row, lane_scales, head_dim, panel + v * kLanes, ahead, lines)) continue;
+      for (int j = 0; j < kLanes; ++j) {
+        auto* row = reinterpret_cast<Element*>(rows + j * stride);
+        const auto* bytes = reinterpret_cast<const uint8_t*>(row);
+        if (lane_row[j] != bytes) to_expand[expanded++] = {lane_row[j], lane_scales[j], row};
+        lane_row[j] = bytes;
+      }
+    }
+#endif
+#if defined(__AVX512F__)
+    if (f16) {
+      pack_f16(lane_row, head_dim, panel + v * kLanes, ahead, lines);
       continue;
     }
 #endif

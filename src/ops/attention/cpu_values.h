@@ -29,6 +29,17 @@ HALFTONE_INLINE void load_step(const uint16_t* const* rows, int64_t x, f32v (&b)
 }
 #endif
 
+#if defined(__AVX512F__)
+// A row of V in f16, multiplied in f32.
+struct F16Row {
+  const uint8_t* data;
+};
+HALFTONE_INLINE void load_step(const F16Row* rows, int64_t x, f32v (&b)[kVectors]) {
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) b[v] = load<Format::f16>(rows[0].data, x + v * kLanes);
+}
+#endif
+
 // MR rows of C, kPanel columns from x: C += A B over `steps` steps.
 template <class Products, int MR, class Row>
 void accumulate_block(const uint32_t* a, int64_t a_stride, const Row* rows, int64_t steps,
@@ -79,19 +90,38 @@ HALFTONE_INLINE void accumulate(int64_t rows, const uint32_t* a, int64_t a_strid
   }
 }
 
+#if defined(__AVX512F__)
+HALFTONE_INLINE void set_row(F16Row* row, const uint8_t* data, const uint8_t*) { *row = {data}; }
 #if defined(__AVX512BF16__)
 HALFTONE_INLINE void set_row(Fp8Row* row, const uint8_t* codes, const uint8_t*) { *row = {codes}; }
 template <Format F>
 HALFTONE_INLINE void set_row(Fp4Row<F>* row, const uint8_t* codes, const uint8_t* scales) {
   *row = {codes, scales};
 }
+HALFTONE_INLINE void set_row(Mxfp8Row* row, const uint8_t* codes, const uint8_t* scales) {
+  *row = {codes, scales};
+}
+
+// Whether all rows of keys [first, first + count) can be multiplied as Mxfp8Row.
+static inline bool shift_exponents(const AttentionRows& v, int64_t head, int64_t value_dim,
+                                   int64_t first, int64_t count, int64_t low, int64_t high) {
+  const int64_t end = first + count < high ? first + count : high;
+  RowCursor cursor(v, first < low ? low : first, head);
+  for (int64_t key = first < low ? low : first; key < end; ++key) {
+    const RowPointer row = cursor.next();
+    if (!shifts_exponents(row.data, row.scales, value_dim)) return false;
+  }
+  return true;
+}
+#endif
 
 // As multiply_values, for V of whole panels whose codes the product reads itself.
-template <class Row>
+template <class Products, class Row>
 void multiply_codes(const AttentionRows& v, int64_t head, int64_t columns, int64_t first,
-                    int64_t count, int64_t low, int64_t high, const uint16_t* weights,
-                    int64_t stride, int64_t rows, float* c, const uint16_t* zeros,
-                    Prefetcher* ahead, int64_t lines) {
+                    int64_t count, int64_t low, int64_t high,
+                    const typename Products::Element* weights, int64_t stride, int64_t rows,
+                    float* c, const typename Products::Element* zeros, Prefetcher* ahead,
+                    int64_t lines) {
   RowCursor cursor(v, first < low ? low : first, head);
   const auto* zero = reinterpret_cast<const uint8_t*>(zeros);
   for (int64_t done = 0; done < count; done += kStripKeys) {
@@ -104,8 +134,9 @@ void multiply_codes(const AttentionRows& v, int64_t head, int64_t columns, int64
       const RowPointer source = cursor.next();
       set_row(&row[j], source.data, source.scales);
     }
-    accumulate<Bf16Products>(rows, reinterpret_cast<const uint32_t*>(weights + done), stride / 2,
-                             row, keys / 2, columns, c, ahead, lines);
+    accumulate<Products>(rows, reinterpret_cast<const uint32_t*>(weights + done),
+                         stride / Products::kPair, row, keys / Products::kPair, columns, c, ahead,
+                         lines);
   }
 }
 #endif
@@ -122,18 +153,29 @@ void multiply_values(const AttentionRows& v, int64_t head, int64_t value_dim, in
                      const typename Products::Element* zeros, Prefetcher* ahead, int64_t lines) {
   using Element = typename Products::Element;
   constexpr int kPair = Products::kPair;
-#if defined(__AVX512BF16__)
-  if constexpr (kPair == 2) {
-    const bool codes =
-        v.format == Format::nvfp4 || v.format == Format::mxfp4 || v.format == Format::fp8_e4m3;
-    if (codes && value_dim == columns) {
-      const auto multiply = v.format == Format::nvfp4   ? multiply_codes<Fp4Row<Format::nvfp4>>
-                            : v.format == Format::mxfp4 ? multiply_codes<Fp4Row<Format::mxfp4>>
-                                                        : multiply_codes<Fp8Row>;
-      return multiply(v, head, columns, first, count, low, high, weights, stride, rows, c, zeros,
-                      ahead, lines);
+#if defined(__AVX512F__)
+  const auto codes = [&](auto multiply) {
+    multiply(v, head, columns, first, count, low, high, weights, stride, rows, c, zeros, ahead,
+             lines);
+  };
+  if constexpr (kPair == 1) {
+    if (v.format == Format::f16 && value_dim == columns) {
+      return codes(multiply_codes<Products, F16Row>);
     }
   }
+#if defined(__AVX512BF16__)
+  if constexpr (kPair == 2) {
+    if (value_dim == columns) {
+      if (v.format == Format::nvfp4) return codes(multiply_codes<Products, Fp4Row<Format::nvfp4>>);
+      if (v.format == Format::mxfp4) return codes(multiply_codes<Products, Fp4Row<Format::mxfp4>>);
+      if (v.format == Format::fp8_e4m3) return codes(multiply_codes<Products, Fp8Row>);
+      if (v.format == Format::mxfp8 && value_dim <= 512 &&
+          shift_exponents(v, head, value_dim, first, count, low, high)) {
+        return codes(multiply_codes<Products, Mxfp8Row>);
+      }
+    }
+  }
+#endif
 #endif
   const auto expand = expand_rows_of<Element>(v.format);
   const bool in_place = reads_in_place<Products>(v, value_dim, kPanel);
