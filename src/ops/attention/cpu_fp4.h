@@ -1,7 +1,7 @@
 // E2M1 with block scales straight to bf16, for levels with VDPBF16PS: 16 values a scale, looked up,
 // or, with keys in the lanes, a scale a lane.
 #pragma once
-#include "ops/attention/cpu_scales.h"
+#include "ops/attention/cpu_fp8.h"
 
 #if defined(__AVX512BF16__)
 namespace halftone::HALFTONE_LEVEL {
@@ -129,6 +129,19 @@ HALFTONE_INLINE void expand_columns(u32v x, f32v scale, uint32_t* out, int64_t s
     store_raw(out + i * stride,
               _mm512_permutex2var_epi16(bits_as<__m512i>(value(2 * i)), upper_halves(),
                                         bits_as<__m512i>(value(2 * i + 1))));
+  }
+}
+
+// The same with `shift` added to the exponents of the numbers that are not 0.
+HALFTONE_INLINE void shift_columns(__m512i x, __m512i shift, uint32_t* out, int64_t stride) {
+  const __m512i table = load_raw<__m512i>(decode_detail::kE2m1Words.entry);
+  // Bit offsets of nibbles 0 and 1 in the words of both 32-bit halves.
+  const __m512i fields = _mm512_set1_epi64(0x2424202004040000);
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const __m512i field = _mm512_add_epi8(fields, _mm512_set1_epi8(static_cast<char>(8 * i)));
+    const __m512i index = _mm512_multishift_epi64_epi8(field, x);
+    store_raw(out + i * stride, add_exponent(_mm512_permutexvar_epi16(index, table), shift));
   }
 }
 

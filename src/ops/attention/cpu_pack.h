@@ -27,6 +27,17 @@ class RowCursor {
     ++key_;
     return row;
   }
+  // Whether the next `count` rows are one run, of which *row is the first.
+  HALFTONE_INLINE bool next_run(int64_t count, RowPointer* row) {
+    if (left_ == 0) seek();
+    if (left_ < count) return false;
+    *row = row_;
+    row_.data += count * rows_.row_bytes;
+    if (rows_.scales != nullptr) row_.scales += count * rows_.scale_row_bytes;
+    left_ -= count;
+    key_ += count;
+    return true;
+  }
 
  private:
   HALFTONE_INLINE void seek() {
@@ -192,12 +203,53 @@ HALFTONE_INLINE bool reads_in_place(const AttentionRows& rows, int64_t count, in
 }
 
 #if defined(__AVX512BF16__)
+// Whether the scales of `blocks` blocks, eight at most, of 16 keys only move exponents.
+HALFTONE_INLINE bool shift_exponents(const ScaleCodes& scale, int64_t blocks) {
+  __m128i least = scale.code[0], most = scale.code[0];
+  for (int64_t i = 1; i < (blocks < 8 ? blocks : 8); ++i) {
+    least = _mm_min_epu8(least, scale.code[i]);
+    most = _mm_max_epu8(most, scale.code[i]);
+  }
+  return shifts_exponents(least, most);
+}
+HALFTONE_INLINE __m512i exponent_shift(__m128i scale_codes) {
+  const __m512i code = _mm512_cvtepu8_epi32(scale_codes);
+  const __m512i both = code | _mm512_slli_epi32(code, 16);
+  return _mm512_slli_epi16(_mm512_sub_epi16(both, _mm512_set1_epi16(127)), 7);
+}
+
+// As pack_fp4 with a scale added to the exponents; false if a scale needs a product.
+static inline bool pack_mxfp4(const uint8_t* const* codes, const uint8_t* const* scales,
+                              int64_t head_dim, uint32_t* out, Prefetcher* ahead, int64_t lines) {
+  ScaleCodes scale;
+  for (int64_t d = 0; d < head_dim; d += 64) {
+    if (d % 256 == 0) {
+      load_scale_codes(scales, d / 32, (head_dim - d) / 32, &scale);
+      if (!shift_exponents(scale, (head_dim - d) / 32)) return false;
+    }
+    const __m512i shifts[2] = {exponent_shift(scale.code[d / 32 % 8]),
+                               exponent_shift(scale.code[d / 32 % 8 + 1])};
+    alignas(64) uint32_t columns[8 * 16];
+    transpose_half(codes, d / 2, columns, 16);
+    if (ahead != nullptr) ahead->step(2 * lines);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      shift_columns(load_raw<__m512i>(columns + 16 * i), shifts[i / 4],
+                    out + (d / 2 + 4 * i) * kPanel, kPanel);
+    }
+  }
+  return true;
+}
+
 // 16 keys in E2M1: the codes are transposed, a quarter of the numbers, and expanded afterwards.
 // head_dim is a multiple of 64.
 template <Format F>
 void pack_fp4(const uint8_t* const* codes, const uint8_t* const* scales, int64_t head_dim,
               uint32_t* out, Prefetcher* ahead, int64_t lines) {
   constexpr int64_t kBlock = F == Format::nvfp4 ? 16 : 32;
+  if constexpr (F == Format::mxfp4) {
+    if (pack_mxfp4(codes, scales, head_dim, out, ahead, lines)) return;
+  }
   Fp4Scales scale;
   for (int64_t d = 0; d < head_dim; d += 64) {
     if (d % (8 * kBlock) == 0) {
@@ -240,16 +292,9 @@ static inline bool pack_mxfp8(const uint8_t* const* codes, const uint8_t* const*
     if (d % 256 == 0) {
       const int64_t left = (head_dim - d) / 32;
       load_scale_codes(scales, d / 32, left, &scale);
-      __m128i least = scale.code[0], largest = scale.code[0];
-      for (int64_t i = 1; i < (left < 8 ? left : 8); ++i) {
-        least = _mm_min_epu8(least, scale.code[i]);
-        largest = _mm_max_epu8(largest, scale.code[i]);
-      }
-      if (!shifts_exponents(least, largest)) return false;
+      if (!shift_exponents(scale, left)) return false;
     }
-    const __m512i code = _mm512_cvtepu8_epi32(scale.code[d / 32 % 8]);
-    const __m512i shift = _mm512_slli_epi16(
-        _mm512_sub_epi16(code | _mm512_slli_epi32(code, 16), _mm512_set1_epi16(127)), 7);
+    const __m512i shift = exponent_shift(scale.code[d / 32 % 8]);
     alignas(64) uint32_t columns[8 * 16];
     transpose_half(codes, d, columns, 16);
     if (ahead != nullptr) ahead->step(lines);
@@ -295,8 +340,16 @@ void pack_keys(const AttentionRows& k, int64_t head, int64_t head_dim, int64_t f
     [[maybe_unused]] const uint8_t* lane_scales[kLanes];
     RowToExpand<Element> to_expand[kLanes];
     int64_t expanded = 0;
-    for (int j = 0; j < kLanes; ++j) {
-      const int64_t key = first + v * kLanes + j;
+    const int64_t first_key = first + v * kLanes;
+    RowPointer run;
+    const bool is_run = in_place && !scaled && first_key >= low && first_key + kLanes <= high &&
+                        cursor.next_run(kLanes, &run);
+    for (int j = 0; is_run && j < kLanes; ++j) {
+      lane_row[j] = run.data + j * k.row_bytes;
+      lane_scales[j] = run.scales == nullptr ? nullptr : run.scales + j * k.scale_row_bytes;
+    }
+    for (int j = 0; !is_run && j < kLanes; ++j) {
+      const int64_t key = first_key + j;
       uint32_t* row = rows + j * stride;
       lane_scales[j] = lane_row[j] = reinterpret_cast<const uint8_t*>(row);
       if (key < low || key >= high) {

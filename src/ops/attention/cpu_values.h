@@ -127,7 +127,14 @@ void multiply_codes(const AttentionRows& v, int64_t head, int64_t columns, int64
   for (int64_t done = 0; done < count; done += kStripKeys) {
     const int64_t keys = count - done < kStripKeys ? count - done : kStripKeys;
     Row row[kStripKeys];
-    for (int64_t j = 0; j < keys; ++j) {
+    RowPointer run;
+    const bool is_run =
+        first + done >= low && first + done + keys <= high && cursor.next_run(keys, &run);
+    for (int64_t j = 0; is_run && j < keys; ++j) {
+      set_row(&row[j], run.data + j * v.row_bytes,
+              run.scales == nullptr ? nullptr : run.scales + j * v.scale_row_bytes);
+    }
+    for (int64_t j = 0; !is_run && j < keys; ++j) {
       const int64_t key = first + done + j;
       set_row(&row[j], zero, zero);
       if (key < low || key >= high) continue;
