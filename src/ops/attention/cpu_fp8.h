@@ -20,19 +20,60 @@ HALFTONE_INLINE Fp8Bytes look_up_e4m3(__m512i codes) {
           magnitude};
 }
 
+// Integers of 8 bits the same way, by magnitude; -128 has none in the table.
+struct IntegerBytes {
+  alignas(64) uint8_t low[128], high[128];
+};
+inline constexpr IntegerBytes kIntegerBytes = [] {
+  IntegerBytes t{};
+  for (int i = 0; i < 128; ++i) {
+    const uint16_t word = encode_bf16(static_cast<float>(i));
+    t.low[i] = static_cast<uint8_t>(word);
+    t.high[i] = static_cast<uint8_t>(word >> 8);
+  }
+  return t;
+}();
+HALFTONE_INLINE Fp8Bytes look_up_int8(__m512i codes) {
+  const auto& t = kIntegerBytes;
+  const __m512i magnitude = _mm512_abs_epi8(codes);
+  const __m512i low =
+      _mm512_permutex2var_epi8(_mm512_load_si512(t.low), magnitude, _mm512_load_si512(t.low + 64));
+  const __m512i high = _mm512_permutex2var_epi8(_mm512_load_si512(t.high), magnitude,
+                                                _mm512_load_si512(t.high + 64));
+  return {low, _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8(-128), 0xf8), magnitude};
+}
+template <bool kInt8>
+HALFTONE_INLINE Fp8Bytes look_up(__m512i codes) {
+  if constexpr (kInt8) return look_up_int8(codes);
+  return look_up_e4m3(codes);
+}
+
+// Whether int8 codes, a multiple of 64, are without -128.
+HALFTONE_INLINE bool has_magnitudes(const uint8_t* codes, int64_t count) {
+  __mmask64 lowest = 0;
+  for (int64_t i = 0; i < count; i += 64) {
+    lowest |= _mm512_cmpeq_epi8_mask(load_raw<__m512i>(codes + i), _mm512_set1_epi8(-128));
+  }
+  return lowest == 0;
+}
+
 // A row of V.
-struct Fp8Row {
+template <bool kInt8>
+struct ByteRow {
   const uint8_t* codes;
 };
+using Fp8Row = ByteRow<false>;
+using Int8Row = ByteRow<true>;
 
 // Columns x .. x + 63 of two rows as pairs. Unpacking works within 128-bit lanes: lane i first
 // receives the codes of columns 4 i .. 4 i + 3 of every 16.
-HALFTONE_INLINE void load_step(const Fp8Row* rows, int64_t x, f32v (&b)[4]) {
+template <bool kInt8>
+HALFTONE_INLINE void load_step(const ByteRow<kInt8>* rows, int64_t x, f32v (&b)[4]) {
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   const Fp8Bytes even =
-      look_up_e4m3(_mm512_permutexvar_epi32(order, load_raw<__m512i>(rows[0].codes + x)));
+      look_up<kInt8>(_mm512_permutexvar_epi32(order, load_raw<__m512i>(rows[0].codes + x)));
   const Fp8Bytes odd =
-      look_up_e4m3(_mm512_permutexvar_epi32(order, load_raw<__m512i>(rows[1].codes + x)));
+      look_up<kInt8>(_mm512_permutexvar_epi32(order, load_raw<__m512i>(rows[1].codes + x)));
   const __m512i even_first = _mm512_unpacklo_epi8(even.low, even.high);
   const __m512i even_last = _mm512_unpackhi_epi8(even.low, even.high);
   const __m512i odd_first = _mm512_unpacklo_epi8(odd.low, odd.high);
@@ -44,6 +85,7 @@ HALFTONE_INLINE void load_step(const Fp8Row* rows, int64_t x, f32v (&b)[4]) {
 }
 
 // x: 4 codes of each of 16 rows, to two steps of pairs.
+template <bool kInt8 = false>
 HALFTONE_INLINE __m512i expand_fp8_columns(__m512i x, __m512i (&step)[2]) {
   // Byte 4 i + (0, 1, 2, 3) of the first step is low[4 i], high[4 i], low[4 i + 1], high[4 i + 1].
   alignas(64) static constexpr auto kOrder = [] {
@@ -55,7 +97,7 @@ HALFTONE_INLINE __m512i expand_fp8_columns(__m512i x, __m512i (&step)[2]) {
     }
     return order;
   }();
-  const Fp8Bytes bytes = look_up_e4m3(x);
+  const Fp8Bytes bytes = look_up<kInt8>(x);
   const __m512i first = load_raw<__m512i>(kOrder.byte);
   const __m512i second = _mm512_add_epi8(first, _mm512_set1_epi8(2));
   step[0] = _mm512_permutex2var_epi8(bytes.low, first, bytes.high);

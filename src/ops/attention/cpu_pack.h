@@ -266,9 +266,11 @@ void pack_fp4(const uint8_t* const* codes, const uint8_t* const* scales, int64_t
   }
 }
 
-// 16 keys in E4M3, likewise. head_dim is a multiple of 32.
-static inline void pack_fp8(const uint8_t* const* codes, const uint8_t* const*, int64_t head_dim,
-                            uint32_t* out, Prefetcher* ahead, int64_t lines) {
+// 16 keys in E4M3 or int8, likewise; false if an integer is -128. head_dim is a multiple of 32.
+template <bool kInt8>
+HALFTONE_INLINE bool pack_bytes(const uint8_t* const* codes, int64_t head_dim, uint32_t* out,
+                                Prefetcher* ahead, int64_t lines) {
+  __m512i most = _mm512_setzero_si512();
   for (int64_t d = 0; d < head_dim; d += 32) {
     alignas(64) uint32_t columns[8 * 16];
     transpose_half(codes, d, columns, 16);
@@ -276,11 +278,18 @@ static inline void pack_fp8(const uint8_t* const* codes, const uint8_t* const*, 
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
       __m512i step[2];
-      expand_fp8_columns(load_raw<__m512i>(columns + 16 * i), step);
+      const __m512i magnitude =
+          expand_fp8_columns<kInt8>(load_raw<__m512i>(columns + 16 * i), step);
+      if constexpr (kInt8) most = _mm512_max_epu8(most, magnitude);
       store_raw(out + (d / 2 + 2 * i) * kPanel, step[0]);
       store_raw(out + (d / 2 + 2 * i + 1) * kPanel, step[1]);
     }
   }
+  return _mm512_movepi8_mask(most) == 0;
+}
+static inline void pack_fp8(const uint8_t* const* codes, const uint8_t* const*, int64_t head_dim,
+                            uint32_t* out, Prefetcher* ahead, int64_t lines) {
+  pack_bytes<false>(codes, head_dim, out, ahead, lines);
 }
 
 // 16 keys in MXFP8, likewise; false if a number or a scale needs the way through f32.
@@ -332,8 +341,9 @@ void pack_keys(const AttentionRows& k, int64_t head, int64_t head_dim, int64_t f
 #else
   const bool f16 = false;
 #endif
-  const bool in_place =
-      codes || mxfp8 || f16 || reads_in_place<Products>(k, head_dim, kLanes * Products::kPair);
+  const bool int8 = Products::kPair == 2 && k.format == Format::int8 && head_dim % 32 == 0;
+  const bool in_place = codes || mxfp8 || int8 || f16 ||
+                        reads_in_place<Products>(k, head_dim, kLanes * Products::kPair);
   RowCursor cursor(k, first < low ? low : first, head);
   for (int v = 0; v < kVectors; ++v) {
     const uint8_t* lane_row[kLanes];
@@ -342,11 +352,12 @@ void pack_keys(const AttentionRows& k, int64_t head, int64_t head_dim, int64_t f
     int64_t expanded = 0;
     const int64_t first_key = first + v * kLanes;
     RowPointer run;
-    const bool is_run = in_place && !scaled && first_key >= low && first_key + kLanes <= high &&
-                        cursor.next_run(kLanes, &run);
+    const bool is_run =
+        in_place && first_key >= low && first_key + kLanes <= high && cursor.next_run(kLanes, &run);
     for (int j = 0; is_run && j < kLanes; ++j) {
       lane_row[j] = run.data + j * k.row_bytes;
       lane_scales[j] = run.scales == nullptr ? nullptr : run.scales + j * k.scale_row_bytes;
+      if (scaled) std::memcpy(&key_scales[v * kLanes + j], lane_scales[j], 4);
     }
     for (int j = 0; !is_run && j < kLanes; ++j) {
       const int64_t key = first_key + j;
@@ -374,8 +385,12 @@ void pack_keys(const AttentionRows& k, int64_t head, int64_t head_dim, int64_t f
       pack(lane_row, lane_scales, head_dim, panel + v * kLanes, ahead, lines);
       continue;
     }
-    if (mxfp8) {
-      if (pack_mxfp8(lane_row, lane_scales, head_dim, panel + v * kLanes, ahead, lines)) continue;
+    if (mxfp8 || int8) {
+      uint32_t* out = panel + v * kLanes;
+      if (int8 ? pack_bytes<true>(lane_row, head_dim, out, ahead, lines)
+               : pack_mxfp8(lane_row, lane_scales, head_dim, out, ahead, lines)) {
+        continue;
+      }
       for (int j = 0; j < kLanes; ++j) {
         auto* row = reinterpret_cast<Element*>(rows + j * stride);
         const auto* bytes = reinterpret_cast<const uint8_t*>(row);

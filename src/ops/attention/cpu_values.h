@@ -93,7 +93,10 @@ HALFTONE_INLINE void accumulate(int64_t rows, const uint32_t* a, int64_t a_strid
 #if defined(__AVX512F__)
 HALFTONE_INLINE void set_row(F16Row* row, const uint8_t* data, const uint8_t*) { *row = {data}; }
 #if defined(__AVX512BF16__)
-HALFTONE_INLINE void set_row(Fp8Row* row, const uint8_t* codes, const uint8_t*) { *row = {codes}; }
+template <bool kInt8>
+HALFTONE_INLINE void set_row(ByteRow<kInt8>* row, const uint8_t* codes, const uint8_t*) {
+  *row = {codes};
+}
 template <Format F>
 HALFTONE_INLINE void set_row(Fp4Row<F>* row, const uint8_t* codes, const uint8_t* scales) {
   *row = {codes, scales};
@@ -102,14 +105,17 @@ HALFTONE_INLINE void set_row(Mxfp8Row* row, const uint8_t* codes, const uint8_t*
   *row = {codes, scales};
 }
 
-// Whether all rows of keys [first, first + count) can be multiplied as Mxfp8Row.
-static inline bool shift_exponents(const AttentionRows& v, int64_t head, int64_t value_dim,
-                                   int64_t first, int64_t count, int64_t low, int64_t high) {
+// Whether all rows of keys [first, first + count) can be multiplied as Mxfp8Row or Int8Row.
+static inline bool can_look_up(const AttentionRows& v, int64_t head, int64_t value_dim,
+                               int64_t first, int64_t count, int64_t low, int64_t high) {
   const int64_t end = first + count < high ? first + count : high;
   RowCursor cursor(v, first < low ? low : first, head);
   for (int64_t key = first < low ? low : first; key < end; ++key) {
     const RowPointer row = cursor.next();
-    if (!shifts_exponents(row.data, row.scales, value_dim)) return false;
+    if (!(v.format == Format::int8 ? has_magnitudes(row.data, value_dim)
+                                   : shifts_exponents(row.data, row.scales, value_dim))) {
+      return false;
+    }
   }
   return true;
 }
@@ -176,9 +182,11 @@ void multiply_values(const AttentionRows& v, int64_t head, int64_t value_dim, in
       if (v.format == Format::nvfp4) return codes(multiply_codes<Products, Fp4Row<Format::nvfp4>>);
       if (v.format == Format::mxfp4) return codes(multiply_codes<Products, Fp4Row<Format::mxfp4>>);
       if (v.format == Format::fp8_e4m3) return codes(multiply_codes<Products, Fp8Row>);
-      if (v.format == Format::mxfp8 && value_dim <= 512 &&
-          shift_exponents(v, head, value_dim, first, count, low, high)) {
-        return codes(multiply_codes<Products, Mxfp8Row>);
+      const bool mxfp8 = v.format == Format::mxfp8 && value_dim <= 512;
+      if ((mxfp8 || v.format == Format::int8) &&
+          can_look_up(v, head, value_dim, first, count, low, high)) {
+        return codes(mxfp8 ? multiply_codes<Products, Mxfp8Row>
+                           : multiply_codes<Products, Int8Row>);
       }
     }
   }
