@@ -2,6 +2,8 @@
 // the threads; and windows, masks and edges of tiles and chunks stay within the bound.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "attention/attention_fixture.h"
 
 namespace halftone {
@@ -34,6 +36,51 @@ TEST(AttentionInvariance, ChunkedPrefillAndDecodeGiveTheBitsOfOnePrefill) {
       };
       check(0, 1), check(1, 7), check(7, 64), check(64, 65), check(65, 257);
       check(257, 258), check(258, 262), check(255, 257), check(289, 290);
+    }
+  });
+}
+
+// Decode reads codes without expanding them first; codes and scales that its lookups do not know
+// take another way, with the same bits.
+TEST(AttentionInvariance, DecodeOfRareCodesGivesTheBitsOfPrefill) {
+  at_every_level([] {
+    for (const Format cache : {Format::f16, Format::fp8_e4m3, Format::int8, Format::mxfp8,
+                               Format::mxfp4, Format::nvfp4}) {
+      const Format products = cache == Format::f16 ? cache : Format::bf16;
+      for (const bool rare : {false, true}) {
+        SCOPED_TRACE(std::string(name(cache)) + (rare ? ", rare codes" : ""));
+        Case whole =
+            make_case({1, 300, 300, 4, 2, 128}, {cache, products}, Format::bf16, cache, cache, 17);
+        whole.problem.causal = true;
+        const auto set = [](const Tensor& t, int64_t at, int value) {
+          static_cast<uint8_t*>(t.data())[at] = static_cast<uint8_t>(value);
+        };
+        for (const Tensor& t : {whole.tensors.k, whole.tensors.v}) {
+          if (!rare || cache == Format::f16) continue;
+          if (cache == Format::int8) set(t, 130 * 256 + 77, -128);
+          if (is_block(cache)) {  // rows of 2 heads
+            const int64_t row = 2 * 128 / (cache == Format::nvfp4 ? 16 : 32);
+            set(t.scales(), 20 * row + 1, cache == Format::nvfp4 ? 0x80 : 20);
+            set(t.scales(), 160 * row + 2, cache == Format::nvfp4 ? 0 : 195);
+            set(t.scales(), 270 * row + 5, cache == Format::nvfp4 ? 1 : 62);
+          }
+        }
+        if (rare && cache == Format::mxfp8) set(whole.tensors.v, 100 * 256 + 200, 0xff);  // NaN
+        run_case(&whole);
+        const std::vector<float> expected = to_floats(whole.tensors.out);
+        for (const int64_t row : {101, 160, 200, 255, 256, 270, 299}) {
+          Case one = whole;
+          one.problem.query_length = 1, one.problem.key_length = row + 1;
+          one.tensors.q = rows_of(whole.tensors.q, 1, row, row + 1);
+          run_case(&one);
+          const std::vector<float> got = to_floats(one.tensors.out);
+          for (size_t i = 0; i < got.size(); ++i) {
+            const float want = expected[static_cast<size_t>(row) * 512 + i];
+            if (std::isnan(want) && std::isnan(got[i])) continue;
+            ASSERT_EQ(got[i], want) << "query " << row << " element " << i;
+          }
+        }
+      }
     }
   });
 }
