@@ -1,0 +1,98 @@
+// The rows of K and V in the order of the keys, and what is asked for ahead of its use.
+#pragma once
+#include "ops/attention/cpu_expand.h"
+
+namespace halftone::HALFTONE_LEVEL {
+
+// A row and its scales.
+struct RowPointer {
+  const uint8_t* data;
+  const uint8_t* scales;
+};
+
+// Walks the rows of a head key by key; divides by the page size once a page only.
+class RowCursor {
+ public:
+  HALFTONE_INLINE RowCursor(const AttentionRows& rows, int64_t key, int64_t head)
+      : rows_(rows), head_(head), key_(key) {}
+  // The row of the next key.
+  HALFTONE_INLINE RowPointer next() {
+    if (left_ == 0) seek();
+    const RowPointer row = row_;
+    row_.data += rows_.row_bytes;
+    if (rows_.scales != nullptr) row_.scales += rows_.scale_row_bytes;
+    --left_;
+    ++key_;
+    return row;
+  }
+  // Whether the next `count` rows are one run, of which *row is the first.
+  HALFTONE_INLINE bool next_run(int64_t count, RowPointer* row) {
+    if (left_ == 0) seek();
+    if (left_ < count) return false;
+    *row = row_;
+    row_.data += count * rows_.row_bytes;
+    if (rows_.scales != nullptr) row_.scales += count * rows_.scale_row_bytes;
+    left_ -= count;
+    key_ += count;
+    return true;
+  }
+
+ private:
+  HALFTONE_INLINE void seek() {
+    int64_t page = 0, row = key_;
+    left_ = int64_t{1} << 62;
+    if (rows_.pages != nullptr) {
+      page = rows_.pages[key_ / rows_.page_size];
+      row = key_ % rows_.page_size;
+      left_ = rows_.page_size - row;
+    }
+    row_.data =
+        rows_.data + page * rows_.page_bytes + row * rows_.row_bytes + head_ * rows_.head_bytes;
+    row_.scales = rows_.scales;
+    if (rows_.scales != nullptr) {
+      row_.scales += page * rows_.scale_page_bytes + row * rows_.scale_row_bytes +
+                     head_ * rows_.scale_head_bytes;
+    }
+  }
+  const AttentionRows& rows_;
+  const int64_t head_;
+  int64_t key_, left_ = 0;
+  RowPointer row_ = {};
+};
+
+// Asks for rows of all heads ahead of their use, a few cache lines at a time between other work, so
+// that the queue of outstanding lines neither overflows nor runs dry. Inlined by force: GCC takes a
+// function of prefetches alone for one without effect and drops its calls.
+class Prefetcher {
+ public:
+  HALFTONE_INLINE Prefetcher(const AttentionRows& rows, int64_t heads, int64_t row_bytes,
+                             int64_t first, int64_t end)
+      : cursor_(rows, first, 0),
+        bytes_(rows.head_bytes == row_bytes ? heads * row_bytes : row_bytes),
+        left_(end - first) {}
+  HALFTONE_INLINE void step(int64_t lines) {
+    for (int64_t i = 0; i < lines; ++i) {
+      if (offset_ >= bytes_) {
+        if (left_ <= 0) return;
+        --left_;
+        row_ = cursor_.next();
+        offset_ = 0;
+        if (row_.scales != nullptr) __builtin_prefetch(row_.scales, 0, 2);
+      }
+      __builtin_prefetch(row_.data + offset_, 0, 2);
+      offset_ += 64;
+    }
+  }
+
+ private:
+  RowCursor cursor_;
+  RowPointer row_ = {};
+  const int64_t bytes_;
+  int64_t left_, offset_ = int64_t{1} << 62;
+};
+
+HALFTONE_INLINE bool has_row_scales(const AttentionRows& rows) {
+  return rows.scales != nullptr && !has_blocks(rows.format);
+}
+
+}  // namespace halftone::HALFTONE_LEVEL
