@@ -33,6 +33,20 @@ HALFTONE_INLINE Scales scales_near(const Recipe& recipe, f32v wanted) {
   return scales_of_codes(recipe, bits_as<u32v>(clamped), clamped);
 }
 
+// The E4M3 number nearest to x >= 0, and its code; of a NaN something. As encode_detail's
+// encode_float: the power of two that rounds x, taken away again, leaves the number itself, without
+// the way through the code.
+HALFTONE_INLINE f32v round_e4m3(f32v x, u32v* code) {
+  constexpr int kShift = 20, kLeastPower = (-6 + 127 + kShift) << 23;
+  const i32v clipped = min(bits_as<i32v>(x), broadcast_i32(0x43e00000));  // 448
+  const i32v exponent = clipped & 0x7f800000;
+  const f32v power = bits_as<f32v>(max(exponent + (kShift << 23), broadcast_i32(kLeastPower)));
+  const f32v sum = bits_as<f32v>(clipped) + power;
+  const u32v bits = bits_as<u32v>(sum);
+  *code = ((bits >> kShift) + (bits - (static_cast<uint32_t>(kLeastPower) >> kShift))) & 0xffu;
+  return sum - power;
+}
+
 HALFTONE_INLINE Scales block_scales(const Recipe& recipe, u32v amax) {
   const f32v largest = bits_as<f32v>(amax);
   const i32v zero = bits_as<i32v>(amax) == i32v{};
@@ -51,8 +65,9 @@ HALFTONE_INLINE Scales block_scales(const Recipe& recipe, u32v amax) {
             bits_as<f32v>(pick(subnormal, broadcast_u32(0x400000), bits))};
   }
   if (recipe.format == Format::nvfp4) {
-    const u32v code = encode_e4m3(largest * (recipe.encode_scale * (1.0f / 6.0f)));
-    Scales scales = scales_of_codes(recipe, code, decode_e4m3(narrow_u8(code)));
+    u32v code;
+    const f32v value = round_e4m3(largest * (recipe.encode_scale * (1.0f / 6.0f)), &code);
+    Scales scales = scales_of_codes(recipe, code, value);
     scales.multiplier = pick(zero, f32v{}, scales.multiplier);
     return scales;
   }
