@@ -47,7 +47,7 @@ struct RawMagnitudes {
 };
 
 // Columns begin .. end of the band, at most kBandBlocks blocks.
-inline constexpr int kBandBlocks = 16;
+inline constexpr int kBandBlocks = 16, kRowsAhead = 4;
 template <Format S, Format T>
 HALFTONE_INLINE bool quantize_band_part(const Recipe& recipe, const Band& band, int64_t group,
                                         int64_t begin, int64_t end) {
@@ -60,7 +60,11 @@ HALFTONE_INLINE bool quantize_band_part(const Recipe& recipe, const Band& band, 
       const int64_t last = column + group < end ? column + group : end;
       RawMagnitudes<S> of = *block;
       int64_t i = column;
-      for (; i + kStep <= last; i += kStep) of.add(x, i);
+      for (; i + kStep <= last; i += kStep) {
+        // Rows ahead: only a strip of each is read, too short for the prefetcher.
+        __builtin_prefetch(x + kRowsAhead * band.stride + i * plain_bytes(S));
+        of.add(x, i);
+      }
       if (i < last) of.add_partial(x, i, last - i);
       *block = of;
     }

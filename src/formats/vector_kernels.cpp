@@ -55,6 +55,11 @@ struct FiniteOps : VectorOps {
   }
 };
 
+// The strip's arithmetic fills the processor's window of instructions, so that loads do not run
+// ahead by themselves, and its own prefetcher stays too close. What lies behind the row is mostly
+// the next one; asking for what is not there does no harm.
+constexpr int64_t kAhead = 4096;
+
 // A row of groups of a length in vectors; columns is a multiple of group * kLanes. What cannot be
 // done kLanes groups at once goes to general(first element, count).
 template <Format S, Format T, class General>
@@ -68,6 +73,8 @@ HALFTONE_INLINE bool quantize_strips(const Recipe& recipe, int64_t group, const 
     // The scales of the next strip come first: their long chain of dependent steps then runs beside
     // the encoding of this one.
     const GroupScales of = next;
+    const auto* ahead = static_cast<const char*>(x) + begin * plain_bytes(S) + kAhead;
+    for (int64_t i = 0; i < strip * plain_bytes(S); i += 64) __builtin_prefetch(ahead + i);
     if (begin + strip < columns) next = group_scales<S, T>(recipe, group, x, begin + strip);
     if (!of.finite) {
       fits &= general(begin, strip);
