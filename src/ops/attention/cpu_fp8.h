@@ -48,14 +48,16 @@ HALFTONE_INLINE Fp8Bytes look_up(__m512i codes) {
   return look_up_e4m3(codes);
 }
 
-// Whether int8 codes, a multiple of 64, are without -128.
-HALFTONE_INLINE bool has_magnitudes(const uint8_t* codes, int64_t count) {
+// Gathers whether int8 codes, a multiple of 64, are without -128.
+struct Int8Check {
   __mmask64 lowest = 0;
-  for (int64_t i = 0; i < count; i += 64) {
-    lowest |= _mm512_cmpeq_epi8_mask(load_raw<__m512i>(codes + i), _mm512_set1_epi8(-128));
+  HALFTONE_INLINE void add(const uint8_t* codes, const uint8_t*, int64_t count) {
+    for (int64_t i = 0; i < count; i += 64) {
+      lowest |= _mm512_cmpeq_epi8_mask(load_raw<__m512i>(codes + i), _mm512_set1_epi8(-128));
+    }
   }
-  return lowest == 0;
-}
+  HALFTONE_INLINE bool passed() const { return lowest == 0; }
+};
 
 // A row of V.
 template <bool kInt8>
@@ -157,16 +159,24 @@ HALFTONE_INLINE void load_step(const Mxfp8Row* rows, int64_t x, f32v (&b)[4]) {
   b[3] = bits_as<f32v>(_mm512_unpackhi_epi16(last[0], last[1]));
 }
 
-// Whether a row of up to 512 numbers, a multiple of 64, can be multiplied so.
-HALFTONE_INLINE bool shifts_exponents(const uint8_t* codes, const uint8_t* scales, int64_t count) {
+// Gathers whether rows of up to 512 numbers, a multiple of 64, can be multiplied so.
+struct Mxfp8Check {
   __m512i most = _mm512_setzero_si512();
-  for (int64_t i = 0; i < count; i += 64) {
-    most = _mm512_max_epu8(most, load_raw<__m512i>(codes + i) | _mm512_set1_epi8(-128));
+  __m128i least_scale = _mm_set1_epi8(127), most_scale = least_scale;
+  HALFTONE_INLINE void add(const uint8_t* codes, const uint8_t* scales, int64_t count) {
+    for (int64_t i = 0; i < count; i += 64) {
+      most = _mm512_max_epu8(most, load_raw<__m512i>(codes + i) | _mm512_set1_epi8(-128));
+    }
+    const auto blocks = static_cast<__mmask16>((1u << (count / 32)) - 1);
+    const __m128i scale = _mm_mask_loadu_epi8(_mm_set1_epi8(127), blocks, scales);
+    least_scale = _mm_min_epu8(least_scale, scale);
+    most_scale = _mm_max_epu8(most_scale, scale);
   }
-  const auto blocks = static_cast<__mmask16>((1u << (count / 32)) - 1);
-  const __m128i scale = _mm_mask_loadu_epi8(_mm_set1_epi8(127), blocks, scales);
-  return _mm512_cmpeq_epi8_mask(most, _mm512_set1_epi8(-1)) == 0 && shifts_exponents(scale, scale);
-}
+  HALFTONE_INLINE bool passed() const {
+    return _mm512_cmpeq_epi8_mask(most, _mm512_set1_epi8(-1)) == 0 &&
+           shifts_exponents(least_scale, most_scale);
+  }
+};
 
 }  // namespace halftone::HALFTONE_LEVEL
 #endif

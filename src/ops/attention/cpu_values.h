@@ -5,7 +5,7 @@
 
 namespace halftone::HALFTONE_LEVEL {
 
-inline constexpr int64_t kStripKeys = 32;  // expanded at a time: 8 KB of bf16 at head_dim 128
+inline constexpr int64_t kStripKeys = 64;  // multiplied at a time: 16 KB of bf16 at head_dim 128
 
 // kVectors vectors of B for one step from column x of its row, or of its two rows.
 HALFTONE_INLINE void load_step(const float* const* rows, int64_t x, f32v (&b)[kVectors]) {
@@ -106,18 +106,26 @@ HALFTONE_INLINE void set_row(Mxfp8Row* row, const uint8_t* codes, const uint8_t*
 }
 
 // Whether all rows of keys [first, first + count) can be multiplied as Mxfp8Row or Int8Row.
-static inline bool can_look_up(const AttentionRows& v, int64_t head, int64_t value_dim,
-                               int64_t first, int64_t count, int64_t low, int64_t high) {
+template <class Check>
+bool can_look_up(const AttentionRows& v, int64_t head, int64_t value_dim, int64_t first,
+                 int64_t count, int64_t low, int64_t high) {
+  const int64_t begin = first < low ? low : first;
   const int64_t end = first + count < high ? first + count : high;
-  RowCursor cursor(v, first < low ? low : first, head);
-  for (int64_t key = first < low ? low : first; key < end; ++key) {
-    const RowPointer row = cursor.next();
-    if (!(v.format == Format::int8 ? has_magnitudes(row.data, value_dim)
-                                   : shifts_exponents(row.data, row.scales, value_dim))) {
-      return false;
+  RowCursor cursor(v, begin, head);
+  RowPointer row;
+  Check check;
+  if (begin < end && cursor.next_run(end - begin, &row)) {
+    const int64_t scale_bytes = row.scales == nullptr ? 0 : v.scale_row_bytes;
+    for (int64_t i = 0; i < end - begin; ++i) {
+      check.add(row.data + i * v.row_bytes, row.scales + i * scale_bytes, value_dim);
     }
+    return check.passed();
   }
-  return true;
+  for (int64_t key = begin; key < end; ++key) {
+    row = cursor.next();
+    check.add(row.data, row.scales, value_dim);
+  }
+  return check.passed();
 }
 #endif
 
@@ -182,11 +190,13 @@ void multiply_values(const AttentionRows& v, int64_t head, int64_t value_dim, in
       if (v.format == Format::nvfp4) return codes(multiply_codes<Products, Fp4Row<Format::nvfp4>>);
       if (v.format == Format::mxfp4) return codes(multiply_codes<Products, Fp4Row<Format::mxfp4>>);
       if (v.format == Format::fp8_e4m3) return codes(multiply_codes<Products, Fp8Row>);
-      const bool mxfp8 = v.format == Format::mxfp8 && value_dim <= 512;
-      if ((mxfp8 || v.format == Format::int8) &&
-          can_look_up(v, head, value_dim, first, count, low, high)) {
-        return codes(mxfp8 ? multiply_codes<Products, Mxfp8Row>
-                           : multiply_codes<Products, Int8Row>);
+      if (v.format == Format::mxfp8 && value_dim <= 512 &&
+          can_look_up<Mxfp8Check>(v, head, value_dim, first, count, low, high)) {
+        return codes(multiply_codes<Products, Mxfp8Row>);
+      }
+      if (v.format == Format::int8 &&
+          can_look_up<Int8Check>(v, head, value_dim, first, count, low, high)) {
+        return codes(multiply_codes<Products, Int8Row>);
       }
     }
   }
