@@ -64,7 +64,7 @@ class FewRowsTile : public TileBase<Products> {
     __builtin_memset(o, 0, static_cast<size_t>(rows_ * columns_) * 4);
     for (int64_t p = begin; p < end; p += kStripKeys) {
       const int64_t count = smaller(kStripKeys, end - p);
-      const int64_t next = p + kPanel;
+      const int64_t next = p + larger(kPanel, kStripKeys);
       Prefetcher ahead = next < end
                              ? rows_ahead(t_.v, t_.value_dim, base + next, count)
                              : rows_ahead(t_.k, t_.head_dim, base + chunk_ + next - end, count);
