@@ -170,7 +170,7 @@ bool quantize_block(const Source& source, const Recipe& recipe, int64_t row_begi
 }
 
 // Bytes of a band that stay in the second-level cache from the maxima to the codes.
-constexpr int64_t kBandBytes = 512 << 10;
+constexpr int64_t kBandBytes = 256 << 10;
 
 // Bands of blocks, `strip` columns at a time: a whole number of blocks.
 bool quantize_bands_of(const Source& source, const Recipe& recipe, int64_t block_rows,
