@@ -11,7 +11,7 @@ all: build
 
 help:
 	@echo "make demo         build the command and write text with both bundled models in each format"
-	@echo "make test         build everything and run the tests (PRESET=debug, asan or tsan to choose)"
+	@echo "make test         build everything and run the tests (PRESET=debug, asan or tsan, CMAKE_ARGS=...)"
 	@echo "make build        build everything"
 	@echo "make install      install into DESTDIR/PREFIX (default /usr/local)"
 	@echo "make format       run clang-format over the sources"
@@ -23,7 +23,7 @@ deps:
 
 configure: deps
 	@mkdir -p build
-	@cmake --preset $(PRESET) > $(LOG) 2>&1 || { cat $(LOG); exit 1; }
+	@cmake --preset $(PRESET) $(CMAKE_ARGS) > $(LOG) 2>&1 || { cat $(LOG); exit 1; }
 .PHONY: configure
 
 build: configure
@@ -41,7 +41,7 @@ install: build
 	DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix $(PREFIX)
 
 format:
-	git ls-files '*.h' '*.cpp' | xargs clang-format-14 -i
+	git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format-14 -i
 
 check-docs: build
 	scripts/check_docs.py $(HALFTONE)

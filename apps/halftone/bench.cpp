@@ -1,35 +1,34 @@
 // halftone bench: speed beside the roofs of the machine, measured in the same run.
 #include <fmt/format.h>
 
-#include <chrono>
+#include <cerrno>
+#include <cstring>
 #include <ctime>
 #include <fstream>
 
-#include "bench_attention.h"
-#include "bench_matmul.h"
-#include "bench_ops.h"
+#include "bench_families.h"
+#include "bench_report.h"
+#include "bench_targets.h"
 #include "command.h"
 #include "console.h"
 #include "machine.h"
+#include "roofs.h"
 
 namespace halftone::app {
 
 namespace {
 
-struct Options {
-  std::string what;
-  std::optional<int64_t> threads;
-  bool json = false, quick = false;
-};
+using nlohmann::json;
 
-struct Family {
-  const char* name;
-  std::vector<BenchRow> (*run)(Stream&, bool quick);
+struct Options {
+  std::string what, suite, json_path, html_path;
+  std::vector<std::string> from;
+  std::optional<int64_t> threads;
+  bool quick = false;
+  const CLI::Option *json = nullptr, *html = nullptr;
+  bool wants_json() const { return json->count() > 0; }
+  bool wants_html() const { return html->count() > 0; }
 };
-constexpr Family kFamilies[] = {{"matmul", bench_matmul},
-                                {"gemv", bench_gemv},
-                                {"attention", bench_attention},
-                                {"ops", bench_ops}};
 
 std::string load_average() {
   std::ifstream file("/proc/loadavg");
@@ -47,73 +46,119 @@ std::string now() {
   return text;
 }
 
-nlohmann::json to_json(const BenchRow& row) {
-  nlohmann::json json{
-      {"name", row.name}, {"seconds", row.seconds}, {"value", row.value}, {"unit", row.unit}};
-  if (row.roof > 0) {
-    json["roof"] = row.roof;
-    json["roof_name"] = row.roof_name;
-    json["fraction_of_roof"] = row.value / row.roof;
+// The chosen families; all of them for a suite.
+std::vector<BenchFamily> families(const Options& o) {
+  const std::span<const BenchFamily> all = bench_families();
+  if (!o.suite.empty()) {
+    if (!o.what.empty()) {
+      wrong_input(fmt::format("bench: \"{}\" and --suite exclude each other", o.what));
+    }
+    if (o.suite != "cpu") unknown_choice("bench: --suite", o.suite, {"cpu"});
+    return {all.begin(), all.end()};
   }
-  if (row.peer > 0) {
-    json["peer"] = row.peer;
-    json["peer_name"] = row.peer_name;
-    json["ratio_to_peer"] = row.value / row.peer;
+  std::vector<std::string> names;
+  for (const BenchFamily& f : all) {
+    names.emplace_back(f.name);
+    if (o.what == f.name) return {f};
   }
-  return json;
+  if (o.what.empty()) {
+    wrong_input(
+        fmt::format("bench: say what to measure: {}, or --suite cpu", fmt::join(names, ", ")));
+  }
+  unknown_choice("bench:", o.what, names);
 }
 
-std::string to_text(const std::vector<BenchRow>& rows) {
-  Table table({"benchmark", "time", "speed", "unit", "roof", "reached", "peer", "x peer"});
-  for (const BenchRow& row : rows) {
-    const bool roof = row.roof > 0, peer = row.peer > 0;
-    table.add({row.name, duration(row.seconds), significant(row.value), row.unit,
-               roof ? significant(row.roof) : "–",
-               roof ? fmt::format("{:.0f} %", 100 * row.value / row.roof) : "–",
-               peer ? significant(row.peer) : "–",
-               peer ? fmt::format("{:.2f} ({})", row.value / row.peer, row.peer_name) : "–"});
+json roofs(Stream& stream) {
+  return {{"read", {{"value", read_roof(stream, int64_t{320} << 20) * 1e-9}, {"unit", "GB/s"}}},
+          {"copy", {{"value", copy_roof(stream, int64_t{320} << 20, 5) * 1e-9}, {"unit", "GB/s"}}},
+          {"f32", {{"value", f32_roof(stream) * 1e-9}, {"unit", "GFLOP/s"}}},
+          {"bf16", {{"value", bf16_roof(stream) * 1e-9}, {"unit", "GFLOP/s"}}},
+          {"int8", {{"value", int8_roof(stream) * 1e-9}, {"unit", "GOP/s"}}}};
+}
+
+json measure(const Options& o) {
+  const std::vector<BenchFamily> chosen = families(o);
+  Stream stream(Device::cpu(), static_cast<int>(o.threads.value_or(0)));
+  json conditions{{"started", now()}, {"quick", o.quick}, {"load_average_before", load_average()}};
+  json report{{"benchmark", o.suite.empty() ? o.what : o.suite},
+              {"machine", machine(stream.threads())},
+              {"published_source", kPublishedSource},
+              {"roofs", roofs(stream)},
+              {"families", json::array()}};
+  size_t done = 0;
+  for (const BenchFamily& family : chosen) {
+    if (chosen.size() > 1) {
+      fmt::print(stderr, "bench: {} ({} of {})\n", family.title, ++done, chosen.size());
+    }
+    report["families"].push_back(
+        family_to_json(family.name, family.title, family.run(stream, o.quick)));
   }
-  return table.text();
+  conditions["load_average_after"] = load_average();
+  report["conditions"] = std::move(conditions);
+  return report;
+}
+
+void write_file(const char* option, const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) {
+    wrong_input(
+        fmt::format("bench: {} \"{}\" cannot be written: {}", option, path, std::strerror(errno)));
+  }
+}
+
+void print_text(const json& report) {
+  const json &machine = report.at("machine"), &conditions = report.at("conditions");
+  fmt::print("{} · {} · {} threads · load average {} before, {} after\n",
+             machine.value("processor", ""), machine.value("cpu_level", ""),
+             machine.value("threads", 0), conditions.value("load_average_before", ""),
+             conditions.value("load_average_after", ""));
+  for (const json& family : report.at("families")) {
+    fmt::print("\n{}\n\n{}", bold(family.value("title", "")), family_to_text(family));
+  }
+  fmt::print("\n{}\n{}\n",
+             dim("roofs are measured in the same run; spread: between the quartiles, of the time"),
+             dim("published: " + report.value("published_source", std::string())));
 }
 
 int run(const Options& o) {
-  const Family* family = nullptr;
-  std::vector<std::string> names;
-  for (const Family& f : kFamilies) {
-    names.emplace_back(f.name);
-    if (o.what == f.name) family = &f;
+  if (!o.from.empty() && (!o.what.empty() || !o.suite.empty())) {
+    wrong_input(
+        "bench: --from shows earlier reports and measures nothing; leave out what to measure");
   }
-  if (family == nullptr) unknown_choice("bench:", o.what, names);
-  Stream stream(Device::cpu(), static_cast<int>(o.threads.value_or(0)));
-  const std::string load_before = load_average(), started = now();
-  const std::vector<BenchRow> rows = family->run(stream, o.quick);
-  if (!o.json) {
-    fmt::print("{} · {} · {} threads · load average {} before, {} after\n\n{}", cpu_name(),
-               name(cpu_level()), stream.threads(), load_before, load_average(), to_text(rows));
-    for (const BenchRow& row : rows) {
-      if (row.roof <= 0) continue;
-      fmt::print("\n{}\n", dim("roofs are measured in the same run: " + row.roof_name));
-      break;
-    }
+  const json report = o.from.empty() ? measure(o) : join_reports(o.from);
+  if (o.wants_html()) {
+    write_file("--html", o.html_path.empty() ? "halftone-bench.html" : o.html_path,
+               report_to_html(report));
+  }
+  if (o.wants_json() && !o.json_path.empty()) {
+    write_file("--json", o.json_path, report.dump(2) + "\n");
+  } else if (o.wants_json()) {
+    fmt::print("{}\n", report.dump(2));
     return kOk;
   }
-  nlohmann::json json{{"benchmark", o.what},
-                      {"machine", machine(stream.threads())},
-                      {"conditions",
-                       {{"started", started},
-                        {"quick", o.quick},
-                        {"load_average_before", load_before},
-                        {"load_average_after", load_average()}}}};
-  for (const BenchRow& row : rows) json["rows"].push_back(to_json(row));
-  fmt::print("{}\n", json.dump(2));
+  print_text(report);
   return kOk;
 }
 
 std::function<int()> declare(CLI::App& app) {
   const auto o = std::make_shared<Options>();
-  app.add_option("WHAT", o->what, "matmul, gemv, attention or ops")->required();
+  std::string names;
+  for (const BenchFamily& family : bench_families()) names += std::string(family.name) + " ";
+  names.pop_back();
+  app.add_option("WHAT", o->what, "one of: " + names);
+  app.add_option("--suite", o->suite, "cpu: every family, with targets and published figures");
   app.add_flag("--quick", o->quick, "fewer sizes and repeats");
-  app.add_flag("--json", o->json, "one JSON object on stdout");
+  o->json = app.add_option("--json", o->json_path, "write JSON to FILE; alone: to stdout")
+                ->expected(0, 1)
+                ->type_name("[FILE]");
+  o->html = app.add_option("--html", o->html_path,
+                           "write a page with tables and charts; alone: halftone-bench.html")
+                ->expected(0, 1)
+                ->type_name("[FILE]");
+  app.add_option("--from", o->from, "show what earlier runs wrote with --json instead of measuring")
+      ->type_name("FILE ...");
   add_number(app, "--threads", o->threads, 1, 1024, "processor threads; default: all usable");
   return [o] { return run(*o); };
 }
@@ -124,7 +169,8 @@ Command bench_command() {
   return {"bench", "speed of the operations beside the roofs of this machine",
           "  halftone bench gemv\n"
           "  halftone bench attention --quick\n"
-          "  halftone bench matmul --json > bench/results/matmul.json\n",
+          "  halftone bench --suite cpu --json cpu.json --html cpu.html\n"
+          "  halftone bench --from a.json b.json --html both.html\n",
           declare};
 }
 

@@ -1,11 +1,13 @@
-#include "bench_attention.h"
+#include "bench_families.h"
 
 #include <algorithm>
+#include <functional>
 #include <random>
 
 #include "base/message.h"
 #include "halftone/attention.h"
 #include "halftone/quantize.h"
+#include "halftone/sparse_attention.h"
 #include "roofs.h"
 
 namespace halftone {
@@ -41,19 +43,25 @@ AttentionProblem make_problem(const Shapes& s, AttentionMode mode, Format q) {
   return p;
 }
 
+using Rule = std::function<void(AttentionProblem*, AttentionTensors*)>;
+
 BenchRow prefill(const std::string& name, const Shapes& s, AttentionMode mode, int repeats,
-                 Stream& stream) {
+                 Stream& stream, const Rule& rule = {}) {
   AttentionTensors t;
   t.q = in_format(random_normal({1, s.queries, s.heads, s.head_dim}, 1), mode.qk, stream);
   t.k = in_format(random_normal({1, s.keys, s.kv_heads, s.head_dim}, 2), mode.qk, stream);
   t.v = in_format(random_normal({1, s.keys, s.kv_heads, s.head_dim}, 3), mode.pv, stream);
   t.out = Tensor::empty({1, s.queries, s.heads, s.head_dim}, Format::f32);
-  const AttentionPlan p = plan(make_problem(s, mode, t.q.format()), stream.device());
+  AttentionProblem problem = make_problem(s, mode, t.q.format());
+  if (rule) rule(&problem, &t);
+  const AttentionPlan p = plan(problem, stream.device());
   BenchRow row;
   row.name = name + " " + to_string(mode);
   row.seconds = median_seconds(repeats, [&](int) { run(p, t, stream); });
   const double pairs = static_cast<double>(s.queries * s.keys) * (s.causal ? 0.5 : 1.0);
-  row.value = 4.0 * pairs * static_cast<double>(s.heads * s.head_dim) / row.seconds * 1e-9;
+  row.flops = 4.0 * pairs * static_cast<double>(s.heads * s.head_dim);
+  row.bytes = static_cast<double>(t.q.bytes() + t.k.bytes() + t.v.bytes() + t.out.bytes());
+  row.value = row.flops / row.seconds * 1e-9;
   row.unit = "GFLOP/s";
   const bool f32 = mode.qk == Format::f32 || mode.qk == Format::f16;
   row.roof = (f32 ? f32_roof(stream) : bf16_roof(stream)) * 1e-9;
@@ -85,10 +93,79 @@ BenchRow decode(const Shapes& s, Format cache, int repeats, Stream& stream) {
   row.seconds = median_seconds(repeats * static_cast<int>(copies), [&](int i) {
     run(p, turns[static_cast<size_t>(i) % turns.size()], stream);
   });
-  row.value = static_cast<double>(2 * k.bytes()) / row.seconds * 1e-9;
+  row.flops = 4.0 * static_cast<double>(s.queries * s.keys * s.heads * s.head_dim);
+  row.bytes = static_cast<double>(2 * k.bytes());
+  row.value = row.bytes / row.seconds * 1e-9;
   row.unit = "GB/s";
   row.roof = read_roof(stream, kTotal) * 1e-9;
   row.roof_name = "memory read";
+  return row;
+}
+
+// What each rule of the scores costs beside the plain row.
+void add_rules(const Shapes& s, int repeats, Stream& stream, std::vector<BenchRow>* rows) {
+  const auto add = [&](const char* name, const Rule& rule) {
+    rows->push_back(prefill(concat("prefill 32/8 heads of 128, 2048 causal, ", name), s,
+                            {Format::bf16, Format::bf16}, repeats, stream, rule));
+  };
+  add("sinks", [](AttentionProblem* p, AttentionTensors* t) {
+    p->sinks = true, t->sinks = Tensor::zeros({p->heads}, Format::f32);
+  });
+  add("softcap", [](AttentionProblem* p, AttentionTensors*) { p->softcap = 30; });
+  add("boolean mask", [](AttentionProblem* p, AttentionTensors* t) {
+    p->mask = Format::u8;
+    t->mask = Tensor::empty({1, 1, p->query_length, p->key_length}, Format::u8);
+    for (int64_t i = 0; i < t->mask.numel(); ++i) t->mask.data<uint8_t>()[i] = i % 3 != 0;
+  });
+  add("bf16 mask", [](AttentionProblem* p, AttentionTensors* t) {
+    p->mask = Format::bf16;
+    t->mask = Tensor::zeros({1, 1, p->query_length, p->key_length}, Format::bf16);
+  });
+}
+
+// One step of latent attention over 2048 listed tokens of a cache of 32 Ki (queries of a batch each
+// with a list of its own), or V4's window of 128 beside 512 compressed tokens.
+BenchRow sparse(LatentFormat format, int64_t batch, int64_t heads, int repeats, Stream& stream) {
+  const bool v4 = format == LatentFormat::fp8_584;
+  SparseAttentionProblem p;
+  p.batch = batch, p.heads = heads, p.out = Format::bf16, p.sinks = v4;
+  p.cache = {format, 64, v4 ? 512 : 576};
+  p.indices = v4 ? 128 : 2048;
+  if (v4) p.extra = p.cache, p.extra_indices = 512;
+  constexpr int64_t kTokens = 32 * 1024;
+  std::mt19937_64 engine(5);
+  const auto indices = [&](int64_t entries) {
+    const Tensor list = Tensor::empty({batch, 1, entries}, Format::i32);
+    for (int64_t i = 0; i < list.numel(); ++i) {
+      list.data<int32_t>()[i] = static_cast<int32_t>(engine() % kTokens);
+    }
+    return list;
+  };
+  const auto cache = [&] {
+    const Tensor rows = random_normal({kTokens, p.cache.dim}, 1);
+    const Tensor slots = Tensor::empty({kTokens}, Format::i32);
+    for (int64_t i = 0; i < kTokens; ++i) slots.data<int32_t>()[i] = static_cast<int32_t>(i);
+    const Tensor filled = latent_cache(p.cache, kTokens / p.cache.page_size);
+    latent_write(p.cache, filled, rows, slots, stream);
+    return filled;
+  };
+  SparseAttentionTensors t;
+  t.q = convert(random_normal({batch, 1, heads, p.cache.dim}, 2), Format::bf16, stream);
+  t.cache = cache(), t.indices = indices(p.indices);
+  if (v4) t.extra_cache = cache(), t.extra_indices = indices(p.extra_indices);
+  t.sinks = random_normal({heads}, 3);
+  t.out = Tensor::empty({batch, 1, heads, p.value_dim}, Format::bf16);
+  const SparseAttentionPlan made = plan(p, stream.device());
+  BenchRow row;
+  row.name = concat("sparse ", name(format), ", ", heads, " heads of ", p.cache.dim, "/512, batch ",
+                    batch, ", ", p.indices, v4 ? " + 512" : "", " tokens");
+  row.seconds = median_seconds(repeats, [&](int) { run(made, t, stream); });
+  const double pairs = static_cast<double>(batch * heads * (p.indices + p.extra_indices));
+  row.flops = 2.0 * pairs * static_cast<double>(p.cache.dim + p.value_dim);
+  row.value = row.flops / row.seconds * 1e-9;
+  row.unit = "GFLOP/s";
+  row.roof = bf16_roof(stream) * 1e-9;
+  row.roof_name = "bf16 dot product";
   return row;
 }
 
@@ -103,19 +180,22 @@ std::vector<BenchRow> bench_attention(Stream& stream, bool quick) {
         mode.qk == Format::bf16 || mode == AttentionMode{Format::nvfp4, Format::fp8_e4m3};
     if (quick && !main_mode) continue;
     rows.push_back(prefill("prefill 32/8 heads of 128, 2048 causal", model, mode, repeats, stream));
-    if (mode.qk == Format::bf16) {  // measured on the processor the targets name
-      rows.back().peer = 230, rows.back().peer_name = "ik_llama.cpp (2 cores of Zen 5)";
-    }
   }
   rows.push_back(prefill("prefill 6 heads of 64, 1500 full", {1500, 1500, 6, 6, 64, false},
                          {Format::bf16, Format::bf16}, repeats, stream));
-  rows.back().peer = 137, rows.back().peer_name = "ggml (2 cores of Zen 5)";
+  if (!quick) add_rules(model, repeats, stream, &rows);
   for (const Format cache : {Format::f32, Format::bf16, Format::f16, Format::fp8_e4m3,
                              Format::nvfp4, Format::mxfp8, Format::mxfp4, Format::int8}) {
     if (quick && cache != Format::bf16 && cache != Format::nvfp4) continue;
     rows.push_back(decode({1, 8192, 32, 8, 128, true}, cache, repeats, stream));
-    if (cache == Format::bf16) rows.back().peer = 43, rows.back().peer_name = "ik_llama.cpp";
-    if (cache == Format::f16) rows.back().peer = 54, rows.back().peer_name = "ik_llama.cpp";
+  }
+  rows.push_back(sparse(LatentFormat::fp8_656, 4, 128, repeats, stream));
+  if (!quick) {
+    rows.push_back(sparse(LatentFormat::bf16, 4, 128, repeats, stream));
+    rows.push_back(sparse(LatentFormat::fp8_656, 4, 16, repeats, stream));
+    rows.push_back(sparse(LatentFormat::fp8_656, 1, 128, repeats, stream));
+    rows.push_back(sparse(LatentFormat::fp8_584, 4, 128, repeats, stream));
+    rows.push_back(sparse(LatentFormat::fp8_584, 4, 64, repeats, stream));
   }
   return rows;
 }

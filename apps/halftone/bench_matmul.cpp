@@ -1,4 +1,4 @@
-#include "bench_matmul.h"
+#include "bench_families.h"
 
 #include <algorithm>
 #include <random>
@@ -6,6 +6,7 @@
 #include "base/message.h"
 #include "halftone/matmul.h"
 #include "halftone/quantize.h"
+#include "onednn_peer.h"
 #include "roofs.h"
 
 namespace halftone {
@@ -20,46 +21,24 @@ constexpr int64_t kRotation = int64_t{320} << 20;
 struct Case {
   const char* weights;  // a name of quantization_names(), or f32, f16, bf16
   Format x;
-  double peer;  // GFLOP/s of a product, share of the bandwidth of a GEMV; 0: none
-  const char* peer_name;
 };
 
-// Peers of two Zen 5 cores; where nobody has the format, the yardstick is our own bf16 product.
 constexpr Case kProducts[] = {
-    {"f32", Format::f32, 537, "oneDNN, targets"},
-    {"bf16", Format::bf16, 1066, "oneDNN, targets"},
-    {"fp8", Format::bf16, 0, "own bf16"},
-    {"fp8_row", Format::bf16, 0, "own bf16"},
-    {"mxfp8", Format::bf16, 0, "own bf16"},
-    {"int8", Format::bf16, 0, "own bf16"},
-    {"nvfp4", Format::bf16, 103, "ggml, targets"},
-    {"mxfp4", Format::bf16, 1031, "ik_llama.cpp, targets"},
-    {"int4_g128", Format::bf16, 940, "oneDNN, targets"},
-    {"f16", Format::f16, 494, "ik_llama.cpp, targets"},
-    {"bf16", Format::f32, 0, ""},
-    {"fp8", Format::f32, 0, ""},
-    {"nvfp4", Format::f32, 0, ""},
-    {"int4_g128", Format::f32, 0, ""},
+    {"f32", Format::f32},        {"bf16", Format::bf16},  {"fp8", Format::bf16},
+    {"fp8_row", Format::bf16},   {"mxfp8", Format::bf16}, {"int8", Format::bf16},
+    {"int8", Format::int8},      {"nvfp4", Format::bf16}, {"mxfp4", Format::bf16},
+    {"int4_g128", Format::bf16}, {"f16", Format::f16},    {"bf16", Format::f32},
+    {"fp8", Format::f32},        {"nvfp4", Format::f32},  {"int4_g128", Format::f32},
 };
-constexpr int kQuickProducts = 9;
+constexpr int kQuickProducts = 10;
 
 constexpr Case kGemvs[] = {
-    {"bf16", Format::bf16, 1.0, "oneDNN, targets"},
-    {"fp8", Format::bf16, 0, ""},
-    {"int8", Format::bf16, 0, ""},
-    {"nvfp4", Format::bf16, 0.31, "ggml, targets"},
-    {"mxfp4", Format::bf16, 0.52, "ggml, targets"},
-    {"int4_g128", Format::bf16, 0.65, "ggml, targets"},
-    {"bf16", Format::f32, 1.0, "oneDNN, targets"},
-    {"fp8", Format::f32, 0, ""},
-    {"nvfp4", Format::f32, 0.31, "ggml, targets"},
-    {"int4_g128", Format::f32, 0.65, "ggml, targets"},
-    {"f32", Format::f32, 0, ""},
-    {"f16", Format::f32, 0, ""},
-    {"mxfp8", Format::f32, 0, ""},
-    {"int8", Format::f32, 0, ""},
-    {"mxfp4", Format::f32, 0.52, "ggml, targets"},
-    {"int4", Format::f32, 0.65, "ggml, targets"},
+    {"bf16", Format::bf16},     {"fp8", Format::bf16},   {"int8", Format::bf16},
+    {"nvfp4", Format::bf16},    {"mxfp4", Format::bf16}, {"int4_g128", Format::bf16},
+    {"bf16", Format::f32},      {"fp8", Format::f32},    {"nvfp4", Format::f32},
+    {"int4_g128", Format::f32}, {"f32", Format::f32},    {"f16", Format::f32},
+    {"mxfp8", Format::f32},     {"int8", Format::f32},   {"mxfp4", Format::f32},
+    {"int4", Format::f32},
 };
 constexpr int kQuickGemvs = 10;
 
@@ -87,7 +66,10 @@ Tensor copy_of(const Tensor& w) {
 MatmulPlan plan_for(const Tensor& x, const Tensor& weight) {
   MatmulProblem p;
   p.m = x.size(0), p.n = weight.size(0), p.k = weight.size(1);
-  p.x = p.out = x.format();
+  p.x = x.format();
+  p.out = is_plain_float(x.format()) ? x.format() : Format::bf16;
+  p.x_scaled = x.has_scales();
+  if (p.x_scaled) p.x_scaling = x.scaling();
   p.weight = weight.format();
   p.scaled = weight.has_scales();
   if (p.scaled) p.scaling = weight.scaling();
@@ -104,25 +86,38 @@ double around(const Roof& roof, const Work& work) {
   return std::max(before, roof());
 }
 
+// oneDNN's product of the same operands, in the same run; nothing without it.
+void add_peer(const Tensor& x, const Tensor& w, int repeats, int copies, double work,
+              Stream& stream, BenchRow* row) {
+  const OneDnnPeer peer(x, w, copies, stream.threads());
+  if (!peer) return;
+  row->peer = work / median_seconds(repeats, [&](int i) { peer.run(i); }) * 1e-9;
+  row->peer_name = "oneDNN";
+}
+
 BenchRow product(const Case& c, const Tensor& f32, int64_t m, int repeats, Stream& stream) {
   const Tensor w = in_format(f32, c.weights, stream);
-  const Tensor x = convert(random_normal({m, kSize}, 2), c.x, stream);
-  const Tensor out = Tensor::empty({m, kSize}, c.x);
+  const bool integers = c.x == Format::int8;
+  const Tensor x = in_format(random_normal({m, kSize}, 2), name(c.x), stream);
+  const Tensor out = Tensor::empty({m, kSize}, integers ? Format::bf16 : c.x);
   const MatmulPlan p = plan_for(x, w);
   BenchRow row;
   row.name = concat("matmul ", m, "x", kSize, "x", kSize, " ", c.weights, " weights x ", name(c.x));
   const bool dot = uses_dot(p);
   const double roof = around(
-      [&] { return dot ? bf16_roof(stream) : f32_roof(stream); },
+      [&] { return integers ? int8_roof(stream)
+                   : dot    ? bf16_roof(stream)
+                            : f32_roof(stream); },
       [&] {
         row.seconds = median_seconds(repeats, [&](int) { run(p, {x, w, out, {}, {}}, stream); });
       });
-  row.value = 2.0 * static_cast<double>(m * kSize * kSize) / row.seconds * 1e-9;
-  row.unit = "GFLOP/s";
+  row.flops = 2.0 * static_cast<double>(m * kSize * kSize);
+  add_peer(x, w, repeats, 1, row.flops, stream, &row);
+  row.bytes = static_cast<double>(w.bytes() + x.bytes() + out.bytes());
+  row.value = row.flops / row.seconds * 1e-9;
+  row.unit = integers ? "GOP/s" : "GFLOP/s";
   row.roof = roof * 1e-9;
-  row.roof_name = dot ? "bf16 dot product" : "f32 multiply-add";
-  row.peer = c.peer;
-  row.peer_name = c.peer_name;
+  row.roof_name = integers ? "int8 dot product" : dot ? "bf16 dot product" : "f32 multiply-add";
   return row;
 }
 
@@ -144,12 +139,14 @@ BenchRow gemv(const Case& c, const Tensor& f32, int turns, Stream& stream) {
                  run(p, {x, copies[static_cast<size_t>(i % count)], out, {}, {}}, stream);
                });
              });
-  row.value = static_cast<double>(bytes) / row.seconds * 1e-9;
+  row.flops = 2.0 * static_cast<double>(kSize * kSize);
+  row.bytes = static_cast<double>(bytes);
+  const int count = static_cast<int>(copies.size());
+  add_peer(x, copies[0], turns * count, count, row.bytes, stream, &row);
+  row.value = row.bytes / row.seconds * 1e-9;
   row.unit = "GB/s";
   row.roof = roof * 1e-9;
   row.roof_name = "memory read";
-  row.peer = c.peer * row.roof;
-  row.peer_name = c.peer_name;
   return row;
 }
 
@@ -158,19 +155,15 @@ BenchRow gemv(const Case& c, const Tensor& f32, int turns, Stream& stream) {
 std::vector<BenchRow> bench_matmul(Stream& stream, bool quick) {
   const Tensor f32 = random_normal({kSize, kSize}, 1);
   std::vector<BenchRow> rows;
-  double own = 0;
   int left = quick ? kQuickProducts : static_cast<int>(std::size(kProducts));
   for (const Case& c : kProducts) {
     if (left-- == 0) break;
-    BenchRow row = product(c, f32, 512, quick ? 5 : 11, stream);
-    if (std::string(c.weights) == "bf16" && c.x == Format::bf16) own = row.value;
-    if (row.peer == 0 && row.peer_name == "own bf16") row.peer = own;
-    rows.push_back(std::move(row));
+    rows.push_back(product(c, f32, 512, quick ? 5 : 11, stream));
   }
   if (quick) return rows;
   for (int64_t m : {4, 16, 64}) {
     for (const char* weights : {"bf16", "fp8", "nvfp4"}) {
-      rows.push_back(product({weights, Format::bf16, 0, ""}, f32, m, 21, stream));
+      rows.push_back(product({weights, Format::bf16}, f32, m, 21, stream));
     }
   }
   return rows;

@@ -4,15 +4,25 @@
 
 namespace halftone {
 
+// Seconds of repeated calls: the median, and the quartiles as its spread. Counts as the median.
+struct Timing {
+  double median = 0, low = 0, high = 0;
+  int repeats = 0;
+  Timing(double seconds = 0) : median(seconds), low(seconds), high(seconds) {}  // NOLINT
+  operator double() const { return median; }                                    // NOLINT
+};
+
 struct BenchRow {
-  std::string name;
-  double seconds = 0;  // median of the repeats
-  double value = 0;    // in `unit`
+  std::string name;  // what bench_targets.cpp knows it by
+  Timing seconds;
+  double value = 0;  // in `unit`
   std::string unit;
   double roof = 0;  // in `unit`, measured in the same run
   std::string roof_name;
-  double peer = 0;  // in `unit`; 0: none known
+  double peer = 0;  // in `unit`, measured in the same run; 0: none
   std::string peer_name;
+  // Of one call, for the roofline: what it computes and what it must read and write. 0: not said.
+  double flops = 0, bytes = 0;
 };
 
 }  // namespace halftone

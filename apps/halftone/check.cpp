@@ -4,19 +4,20 @@
 #include "accuracy_table.h"
 #include "check_attention.h"
 #include "check_matmul.h"
+#include "check_ops.h"
 #include "command.h"
 #include "console.h"
 #include "machine.h"
-#include "model_options.h"
+#include "weight_names.h"
 
 namespace halftone::app {
 
 namespace {
 
 struct Options {
-  std::string what;
+  std::string what, model, text;
   std::vector<std::string> formats;
-  std::optional<int64_t> m, n, k, queries, keys, heads, kv_heads, head_dim, threads;
+  std::optional<int64_t> m, n, k, queries, keys, heads, kv_heads, head_dim, tokens, threads;
   std::optional<uint64_t> seed;
   bool full = false, json = false;
 };
@@ -34,7 +35,10 @@ std::vector<AccuracyRow> matmul_rows(const Options& o, Stream& stream) {
                                       {"--heads", o.heads.has_value()},
                                       {"--kv-heads", o.kv_heads.has_value()},
                                       {"--head-dim", o.head_dim.has_value()},
-                                      {"--full", o.full}}) {
+                                      {"--full", o.full},
+                                      {"--model", !o.model.empty()},
+                                      {"--text", !o.text.empty()},
+                                      {"--tokens", o.tokens.has_value()}}) {
     if (given) wrong_input(fmt::format("check: {} goes with attention, not with matmul", option));
   }
   return check_matmul(check, stream);
@@ -51,11 +55,29 @@ nlohmann::json to_json(const AccuracyRow& r) {
       {"worst", r.worst}};
 }
 
-std::vector<AccuracyRow> attention_rows(const Options& o, Stream& stream) {
-  for (const auto& [option, given] :
-       {std::pair{"--m", o.m.has_value()}, {"--n", o.n.has_value()}, {"--k", o.k.has_value()}}) {
-    if (given) wrong_input(fmt::format("check: {} goes with matmul, not with attention", option));
+std::vector<AttentionData> attention_data(const Options& o) {
+  if (o.model.empty() != o.text.empty()) {
+    wrong_input("check: --model and --text go together: a model, and what it reads");
   }
+  if (!o.model.empty()) {
+    for (const auto& [option, given] : {std::pair{"--queries", o.queries.has_value()},
+                                        {"--keys", o.keys.has_value()},
+                                        {"--heads", o.heads.has_value()},
+                                        {"--kv-heads", o.kv_heads.has_value()},
+                                        {"--head-dim", o.head_dim.has_value()},
+                                        {"--full", o.full},
+                                        {"--seed", o.seed.has_value()}}) {
+      if (given)
+        wrong_input(fmt::format("check: {} is of random data, --model brings its own", option));
+    }
+#if HALFTONE_HAS_ENGINE
+    return model_attention_data(o.model, read_text("--text", o.text), o.tokens.value_or(512),
+                                static_cast<int>(o.threads.value_or(0)));
+#else
+    wrong_input("check: --model needs the engine, which this build is without");
+#endif
+  }
+  if (o.tokens) wrong_input("check: --tokens goes with --model");
   CheckAttentionOptions check;
   check.queries = o.queries.value_or(check.queries);
   check.keys = o.keys.value_or(std::max(check.keys, check.queries));
@@ -64,22 +86,32 @@ std::vector<AccuracyRow> attention_rows(const Options& o, Stream& stream) {
   check.head_dim = o.head_dim.value_or(check.head_dim);
   check.causal = !o.full;
   check.seed = o.seed.value_or(check.seed);
-  if (o.formats.empty()) return check_attention(stream, check);
+  return random_attention_data(check);
+}
+
+std::vector<AccuracyRow> attention_rows(const Options& o, Stream& stream) {
+  for (const auto& [option, given] :
+       {std::pair{"--m", o.m.has_value()}, {"--n", o.n.has_value()}, {"--k", o.k.has_value()}}) {
+    if (given) wrong_input(fmt::format("check: {} goes with matmul, not with attention", option));
+  }
+  const std::vector<AttentionData> data = attention_data(o);
+  if (o.formats.empty()) return check_attention(stream, data);
   std::vector<AccuracyRow> rows;
-  for (const std::string& mode : o.formats) {
-    check.mode = parse_attention_mode(mode);
-    for (AccuracyRow& row : check_attention(stream, check)) rows.push_back(std::move(row));
+  for (const std::string& name : o.formats) {
+    const AttentionMode mode = parse_attention_mode(name);
+    for (AccuracyRow& row : check_attention(stream, data, mode)) rows.push_back(std::move(row));
   }
   return rows;
 }
-
 int run(const Options& o) {
-  if (o.what != "attention" && o.what != "matmul") {
-    unknown_choice("check:", o.what, {"attention", "matmul"});
+  if (o.what != "attention" && o.what != "matmul" && o.what != "ops") {
+    unknown_choice("check:", o.what, {"attention", "matmul", "ops"});
   }
   Stream stream(Device::cpu(), static_cast<int>(o.threads.value_or(0)));
-  const std::vector<AccuracyRow> rows =
-      o.what == "matmul" ? matmul_rows(o, stream) : attention_rows(o, stream);
+  const std::vector<AccuracyRow> rows = o.what == "matmul" ? matmul_rows(o, stream)
+                                        : o.what == "ops"
+                                            ? check_ops(o.formats, o.seed.value_or(1), stream)
+                                            : attention_rows(o, stream);
   if (o.json) {
     nlohmann::json json{{"check", o.what}, {"machine", machine(stream.threads())}};
     for (const AccuracyRow& row : rows) json["rows"].push_back(to_json(row));
@@ -92,9 +124,10 @@ int run(const Options& o) {
 
 std::function<int()> declare(CLI::App& app) {
   const auto o = std::make_shared<Options>();
-  app.add_option("WHAT", o->what, "attention or matmul")->required();
-  app.add_option("--mode", o->formats,
-                 "only this attention mode (qk+pv) or weight format; may be repeated")
+  app.add_option("WHAT", o->what, "attention, matmul or ops")->required();
+  app.add_option(
+         "--mode", o->formats,
+         "only this attention mode (qk+pv), weight format or format of ops; may be repeated")
       ->type_name("MODE")
       ->allow_extra_args(false);
   constexpr int64_t kMost = 1 << 20;
@@ -106,6 +139,11 @@ std::function<int()> declare(CLI::App& app) {
   add_number(app, "--heads", o->heads, 1, 4096, "attention: query heads (default 4)");
   add_number(app, "--kv-heads", o->kv_heads, 1, 4096, "attention: key heads (default 2)");
   add_number(app, "--head-dim", o->head_dim, 1, 4096, "attention: head dimension (default 128)");
+  app.add_option("--model", o->model,
+                 "attention: Q, K and V of this model's layers instead of random ones");
+  app.add_option("--text", o->text, "attention: what the model reads; - is standard input");
+  add_number(app, "--tokens", o->tokens, 1, kMost,
+             "attention: tokens of it, at most (default 512)");
   app.add_flag("--full", o->full, "attention: every query sees every key, not the causal part");
   add_number(app, "--seed", o->seed, "of the random data (default 1)");
   add_number(app, "--threads", o->threads, 1, 1024, "processor threads; default: all usable");
@@ -130,8 +168,11 @@ Command check_command() {
   return {"check", "accuracy of the operations: format error apart from kernel error",
           "  halftone check attention\n"
           "  halftone check attention --mode nvfp4+bf16 --head-dim 64 --keys 1000\n"
+          "  halftone check attention --model examples/models/bard --text "
+          "examples/models/heldout.txt\n"
           "  halftone check matmul --mode nvfp4 --mode int4 --k 4096\n"
-          "  halftone check matmul --json\n",
+          "  halftone check matmul --json\n"
+          "  halftone check ops --mode bf16\n",
           declare};
 }
 

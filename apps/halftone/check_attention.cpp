@@ -22,77 +22,119 @@ Tensor random_data(const Shape& shape, uint64_t seed, bool outliers) {
   return x;
 }
 
-Tensor in_format(const Tensor& x, Format format, Stream& stream) {
-  if (is_plain_float(format)) return convert(x, format, stream);
-  QuantizeOptions options(format);
-  if (!is_block(format)) options.scaling = {Format::f32, 1, 0};  // one scale a token and head
-  return quantize(x, options, stream);
+// Channel 0 of Q is constant and that of K is 0 but for the first key, whose score so exceeds the
+// others' by the logarithm of their number: exp of N(0, 1) has the mean exp(1/2).
+void add_heavy_key(const CheckAttentionOptions& o, const AttentionTensors& t) {
+  const float in_q = 4, score = std::log(static_cast<float>(o.keys)) + 0.5f;
+  for (int64_t i = 0; i < t.q.numel(); i += o.head_dim) t.q.data<float>()[i] = in_q;
+  for (int64_t i = 0; i < t.k.numel(); i += o.head_dim) {
+    const bool first = i / o.head_dim / o.kv_heads % o.keys == 0;
+    for (int64_t d = 0; first && d < o.head_dim; ++d) t.k.data<float>()[i + d] = 0;
+    const float root = std::sqrt(static_cast<float>(o.head_dim));
+    t.k.data<float>()[i] = first ? score * root / in_q : 0;
+  }
+  for (int64_t i = 0; i < t.v.numel(); ++i) t.v.data<float>()[i] += 1;
 }
 
-struct Error3 {
-  double cosine = 1, relative_l2 = 0, max = 0;
-  int64_t worst = 0;
+// Sums over all parts of some data.
+struct Differences {
+  double dot = 0, rr = 0, xx = 0, ee = 0, max = 0;
+  std::string worst;
+
+  void add(const Tensor& result, const Tensor& reference, const std::string& part) {
+    int64_t at = -1;
+    for (int64_t i = 0; i < reference.numel(); ++i) {
+      const double x = result.data<float>()[i], r = reference.data<float>()[i];
+      dot += x * r, rr += r * r, xx += x * x, ee += (x - r) * (x - r);
+      // NaN counts as the worst of all.
+      if (!(std::abs(x - r) <= max)) max = std::abs(x - r), at = i;
+    }
+    if (at < 0 && !worst.empty()) return;
+    at = std::max<int64_t>(at, 0);
+    int64_t index[4];
+    for (int dim = 3; dim >= 0; --dim) {
+      const int64_t extent = std::max<int64_t>(reference.size(dim), 1);
+      index[dim] = at % extent, at /= extent;
+    }
+    worst = concat(part, "[", index[0], ", ", index[1], ", ", index[2], ", ", index[3], "]");
+  }
+  double cosine() const { return rr * xx > 0 ? dot / std::sqrt(rr * xx) : (rr == xx ? 1.0 : 0.0); }
+  double relative_l2() const { return rr > 0 ? std::sqrt(ee / rr) : (ee > 0 ? INFINITY : 0.0); }
 };
 
-Error3 difference(const Tensor& result, const Tensor& reference) {
-  Error3 e;
-  double dot = 0, rr = 0, xx = 0, ee = 0;
-  for (int64_t i = 0; i < reference.numel(); ++i) {
-    const double x = result.data<float>()[i], r = reference.data<float>()[i];
-    dot += x * r, rr += r * r, xx += x * x, ee += (x - r) * (x - r);
-    // NaN counts as the worst of all.
-    if (!(std::abs(x - r) <= e.max)) e.max = std::abs(x - r), e.worst = i;
+AttentionProblem problem_of(const AttentionTensors& t, bool causal) {
+  AttentionProblem p;
+  p.batch = t.q.size(0), p.query_length = t.q.size(1), p.key_length = t.k.size(1);
+  p.heads = t.q.size(2), p.kv_heads = t.k.size(2), p.head_dim = t.q.size(3);
+  p.causal = causal;
+  p.mode = {Format::f32, Format::f32};
+  p.q = p.k = p.v = p.out = Format::f32;
+  return p;
+}
+
+AccuracyRow check_mode(const AttentionData& data, const std::vector<Tensor>& truth,
+                       const AttentionMode& mode, Stream& stream) {
+  Differences format, kernel;
+  for (size_t i = 0; i < data.parts.size(); ++i) {
+    const AttentionTensors& original = data.parts[i];
+    AttentionProblem p = problem_of(original, data.causal);
+    p.mode = mode, p.q = p.k = mode.qk, p.v = mode.pv;
+    require_support(can_run(p, stream.device()));
+    AttentionTensors t;
+    t.q = attention_operand(original.q, p.q, stream);
+    const bool smooth = mode.qk == Format::int8;
+    t.k = attention_operand(smooth ? smooth_keys(original.k, nullptr, stream) : original.k, p.k,
+                            stream);
+    t.v = attention_operand(original.v, p.v, stream);
+    t.out = Tensor::empty(truth[i].shape(), Format::f32);
+    const Tensor reference = attention_reference(p, t);
+    run(plan(p, stream.device()), t, stream);
+    const std::string part = data.parts.size() > 1 ? concat("part ", i, " ") : "";
+    format.add(reference, truth[i], part);
+    kernel.add(t.out, reference, part);
   }
-  e.cosine = rr * xx > 0 ? dot / std::sqrt(rr * xx) : (rr == xx ? 1.0 : 0.0);
-  e.relative_l2 = rr > 0 ? std::sqrt(ee / rr) : (ee > 0 ? INFINITY : 0.0);
-  return e;
+  AccuracyRow row;
+  row.mode = to_string(mode), row.data = data.name;
+  row.format_cosine = format.cosine(), row.format_relative_l2 = format.relative_l2();
+  row.format_max = format.max, row.worst = format.worst;
+  row.kernel_cosine = kernel.cosine(), row.kernel_relative_l2 = kernel.relative_l2();
+  row.kernel_max = kernel.max;
+  return row;
 }
 
 }  // namespace
 
-std::vector<AccuracyRow> check_attention(Stream& stream, const CheckAttentionOptions& options) {
-  const CheckAttentionOptions& o = options;
+std::vector<AttentionData> random_attention_data(const CheckAttentionOptions& o) {
+  std::vector<AttentionData> all;
+  for (const char* name : {"normal", "outliers", "one heavy key"}) {
+    const bool outliers = std::string_view(name) == "outliers";
+    AttentionTensors t;
+    t.q = random_data({o.batch, o.queries, o.heads, o.head_dim}, o.seed, outliers);
+    t.k = random_data({o.batch, o.keys, o.kv_heads, o.head_dim}, o.seed + 1, outliers);
+    t.v = random_data({o.batch, o.keys, o.kv_heads, o.head_dim}, o.seed + 2, outliers);
+    if (std::string_view(name) == "one heavy key") add_heavy_key(o, t);
+    all.push_back({name, {t}, o.causal});
+  }
+  return all;
+}
+
+std::vector<AccuracyRow> check_attention(Stream& stream, const std::vector<AttentionData>& all,
+                                         std::optional<AttentionMode> only) {
   std::vector<AccuracyRow> rows;
-  for (const bool outliers : {false, true}) {
-    AttentionProblem exact;
-    exact.batch = o.batch, exact.query_length = o.queries, exact.key_length = o.keys;
-    exact.heads = o.heads, exact.kv_heads = o.kv_heads, exact.head_dim = o.head_dim;
-    exact.causal = o.causal;
-    exact.mode = {Format::f32, Format::f32};
-    exact.q = exact.k = exact.v = exact.out = Format::f32;
-    AttentionTensors original;
-    original.q = random_data({o.batch, o.queries, o.heads, o.head_dim}, o.seed, outliers);
-    original.k = random_data({o.batch, o.keys, o.kv_heads, o.head_dim}, o.seed + 1, outliers);
-    original.v = random_data({o.batch, o.keys, o.kv_heads, o.head_dim}, o.seed + 2, outliers);
-    const Tensor truth = attention_reference(exact, original);
+  for (const AttentionData& data : all) {
+    std::vector<Tensor> truth;
+    for (const AttentionTensors& t : data.parts) {
+      truth.push_back(attention_reference(problem_of(t, data.causal), t));
+    }
     for (const AttentionMode& mode : attention_modes()) {
-      if (o.mode && !(mode == *o.mode)) continue;
-      AttentionProblem p = exact;
-      p.mode = mode, p.q = p.k = mode.qk, p.v = mode.pv;
-      require_support(can_run(p, stream.device()));
-      AttentionTensors t;
-      t.q = in_format(original.q, p.q, stream);
-      t.k = in_format(original.k, p.k, stream);
-      t.v = in_format(original.v, p.v, stream);
-      t.out = Tensor::empty(truth.shape(), Format::f32);
-      const Tensor reference = attention_reference(p, t);
-      run(plan(p, stream.device()), t, stream);
-      const Error3 format = difference(reference, truth), kernel = difference(t.out, reference);
-      AccuracyRow row;
-      row.mode = to_string(mode);
-      row.data = outliers ? "outliers" : "normal";
-      row.format_cosine = format.cosine, row.format_relative_l2 = format.relative_l2;
-      row.format_max = format.max;
-      row.kernel_cosine = kernel.cosine, row.kernel_relative_l2 = kernel.relative_l2;
-      row.kernel_max = kernel.max;
-      int64_t i = format.worst;
-      const int64_t d = i % o.head_dim, h = i / o.head_dim % o.heads;
-      i /= o.head_dim * o.heads;
-      row.worst = concat("[", i / o.queries, ", ", i % o.queries, ", ", h, ", ", d, "]");
-      rows.push_back(row);
+      if (!only || mode == *only) rows.push_back(check_mode(data, truth, mode, stream));
     }
   }
   return rows;
+}
+
+std::vector<AccuracyRow> check_attention(Stream& stream, const CheckAttentionOptions& options) {
+  return check_attention(stream, random_attention_data(options), options.mode);
 }
 
 }  // namespace halftone

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "accuracy_row.h"
@@ -10,6 +11,13 @@
 
 namespace halftone {
 
+// Q, K and V in f32, [1, length, heads, head_dim], of one or more calls that are judged together.
+struct AttentionData {
+  std::string name;
+  std::vector<AttentionTensors> parts;
+  bool causal = true;
+};
+
 struct CheckAttentionOptions {
   int64_t batch = 1, queries = 128, keys = 384, heads = 4, kv_heads = 2, head_dim = 128;
   bool causal = true;
@@ -17,7 +25,19 @@ struct CheckAttentionOptions {
   uint64_t seed = 1;
 };
 
-// Two rows a mode: N(0, 1), and N(0, 1) + N(0, 100) * Bernoulli(0.001).
+// N(0, 1); N(0, 1) + N(0, 100) * Bernoulli(0.001); and "one heavy key": the first key of each row
+// has about half the weight and the others share the rest, V is 1 + N(0, 1). A P that is too small
+// for its format shows there, as a result that lacks the others' half.
+std::vector<AttentionData> random_attention_data(const CheckAttentionOptions&);
+// A row a mode and data.
+std::vector<AccuracyRow> check_attention(Stream&, const std::vector<AttentionData>&,
+                                         std::optional<AttentionMode> = {});
+// On random data.
 std::vector<AccuracyRow> check_attention(Stream&, const CheckAttentionOptions& = {});
+
+// Q, K and V of each layer of a model that reads the beginning of a text, at most `tokens`; with
+// the engine only.
+std::vector<AttentionData> model_attention_data(const std::string& model, const std::string& text,
+                                                int64_t tokens, int threads);
 
 }  // namespace halftone

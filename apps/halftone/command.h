@@ -20,13 +20,18 @@ struct Command {
   std::function<int()> (*declare)(CLI::App&);
 };
 
+// With a model: only where the engine is built.
 Command generate_command();
+Command chat_command();
 Command quantize_command();
 Command perplexity_command();
 Command demo_command();
+// Without one.
 Command check_command();
 Command bench_command();
+Command simulate_command();
 Command info_command();
+Command inspect_command();
 // In the order of the help.
 const std::vector<Command>& commands();
 

@@ -22,39 +22,11 @@ double seconds_since(Clock::time_point start) {
 struct Options {
   ModelOptions model;
   std::optional<std::string> prompt, prompt_file;
-  std::optional<int64_t> tokens, top_k;
-  std::optional<double> temperature, top_p, min_p, repetition_penalty;
-  std::optional<uint64_t> seed;
+  std::optional<int64_t> tokens;
+  SamplingArguments sampling;
   std::vector<std::string> stop;
   bool ignore_eos = false, json = false, quiet = false;
 };
-
-const char* to_string(GenerateResult::Finish finish) {
-  switch (finish) {
-    case GenerateResult::Finish::eos:
-      return "eos";
-    case GenerateResult::Finish::length:
-      return "length";
-    case GenerateResult::Finish::stop_text:
-      return "stop";
-    case GenerateResult::Finish::stopped:
-      return "interrupted";
-  }
-  return "?";
-}
-
-// What the model's own configuration says, changed by the options that were given.
-SamplingOptions sampling(const Options& o, const Model& model) {
-  SamplingOptions s = model.default_sampling();
-  if (o.temperature) s.temperature = static_cast<float>(*o.temperature);
-  if (o.top_k) s.top_k = static_cast<int>(*o.top_k);
-  if (o.top_p) s.top_p = static_cast<float>(*o.top_p);
-  if (o.min_p) s.min_p = static_cast<float>(*o.min_p);
-  if (o.repetition_penalty) s.repetition_penalty = static_cast<float>(*o.repetition_penalty);
-  if (o.seed) s.seed = *o.seed;
-  validate(s);
-  return s;
-}
 
 double rate(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
 
@@ -119,7 +91,7 @@ int run(const Options& o) {
   const std::shared_ptr<const Model> model = load_model(o.model, o.model.weights, !o.quiet);
   GenerateOptions g;
   g.max_new_tokens = o.tokens.value_or(256);
-  g.sampling = sampling(o, *model);
+  g.sampling = o.sampling.over(*model);
   g.stop = o.stop;
   g.ignore_eos = o.ignore_eos;
   g.stop_token = stop_on_interrupt();
@@ -145,21 +117,13 @@ int run(const Options& o) {
 
 std::function<int()> declare(CLI::App& app) {
   const auto o = std::make_shared<Options>();
-  constexpr double kAny = std::numeric_limits<double>::max();
   add_model_options(app, o->model);
   app.add_option("--prompt", o->prompt, "the text to continue")->type_name("TEXT");
   app.add_option("--prompt-file", o->prompt_file, "a file with it; - is standard input")
       ->type_name("FILE");
   add_number(app, "-n,--max-tokens", o->tokens, 0, int64_t{1} << 31,
              "most tokens to write (default 256)");
-  add_number(app, "--temperature", o->temperature, 0, kAny, "0 is greedy; default: the model's");
-  add_number(app, "--top-k", o->top_k, 0, std::numeric_limits<int32_t>::max(),
-             "keep the K likeliest tokens; 0 is off");
-  add_number(app, "--top-p", o->top_p, 0, 1, "keep the likeliest tokens up to this sum");
-  add_number(app, "--min-p", o->min_p, 0, 1, "drop tokens below this share of the likeliest");
-  add_number(app, "--repetition-penalty", o->repetition_penalty, 0, kAny,
-             "divides the logits of tokens seen; 1 is off");
-  add_number(app, "--seed", o->seed, "the same seed draws the same tokens");
+  add_sampling_options(app, o->sampling);
   app.add_option("--stop", o->stop, "text that ends the output; may be repeated")
       ->type_name("TEXT")
       ->allow_extra_args(false);

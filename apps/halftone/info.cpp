@@ -73,6 +73,15 @@ std::vector<Choice> choices() {
   }
   all.push_back(choice("rms norm 1x4096", NormProblem{1, 4096}));
   all.push_back(choice("swiglu 512x14336", SwigluProblem{512, 14336}));
+  all.push_back(
+      choice("softplus 512x4096", ActivationProblem{{512, 4096}, {.kind = Activation::softplus}}));
+  all.push_back(choice("add 512x4096", ElementwiseProblem{Elementwise::add, {512, 4096}}));
+  all.push_back(choice("sum 512x4096", ReduceProblem{Reduction::sum, {512, 4096}}));
+  all.push_back(choice("transpose 512x4096", PermuteProblem{{512, 4096}, {1, 0}}));
+  Conv1dProblem stem;
+  stem.in_channels = 80, stem.length = 3000, stem.out_channels = 384, stem.kernel = 3;
+  stem.padding = 1;
+  all.push_back(choice("conv1d 80x3000 to 384, k 3", stem));
   all.push_back(choice("rope 512 tokens, 32 heads", RopeProblem{512, 32, 128, Format::bf16, {}}));
   all.push_back(choice("softmax 512x32000", SoftmaxProblem{512, 32000}));
   EmbeddingProblem e;

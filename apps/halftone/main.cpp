@@ -8,6 +8,7 @@
 #include "base/message.h"
 #include "command.h"
 #include "console.h"
+#include "halftone/mapped_files.h"
 #include "interrupt.h"
 #include "machine.h"
 
@@ -37,11 +38,11 @@ std::vector<std::string> command_names() {
   return names;
 }
 
-const Command& find_command(const std::string& name) {
+const Command& find_command(std::string_view name) {
   for (const Command& command : commands()) {
     if (name == command.name) return command;
   }
-  unknown_choice("command", name, command_names());
+  unknown_choice("command", std::string(name), command_names());
 }
 
 std::string help_of(const CLI::App& app, const Command& command) {
@@ -98,6 +99,9 @@ int run_command(const Command& command, int argc, char** argv) {
     wrong_input(explain(app, error));
   }
   watch_interrupts();
+#if HALFTONE_HAS_ENGINE
+  guard_mapped_files();
+#endif
   return body();
 }
 

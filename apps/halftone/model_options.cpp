@@ -8,7 +8,6 @@
 
 #include "base/message.h"
 #include "console.h"
-#include "halftone/quantize.h"
 
 namespace halftone::app {
 
@@ -33,22 +32,6 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
       ->type_name("DEVICE")
       ->capture_default_str();
   add_number(app, "--threads", options.threads, 1, 1024, "processor threads; default: all usable");
-}
-
-std::vector<std::string> weight_names() {
-  std::vector<std::string> names = {"f32", "f16", "bf16"};
-  for (std::string& name : quantization_names()) names.push_back(std::move(name));
-  return names;
-}
-
-void check_weights(const std::string& option, const std::string& name) {
-  const std::vector<std::string> names = weight_names();
-  if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) return;
-  try {
-    parse_quantization(name);
-  } catch (const Error&) {
-    unknown_choice(option, name, names);
-  }
 }
 
 Format parse_kv(const std::string& name) {
@@ -90,6 +73,44 @@ SessionOptions session_options(const ModelOptions& options) {
   session.kv = parse_kv(options.kv);
   session.threads = static_cast<int>(options.threads.value_or(0));
   return session;
+}
+
+const char* to_string(GenerateResult::Finish finish) {
+  switch (finish) {
+    case GenerateResult::Finish::eos:
+      return "eos";
+    case GenerateResult::Finish::length:
+      return "length";
+    case GenerateResult::Finish::stop_text:
+      return "stop";
+    case GenerateResult::Finish::stopped:
+      return "interrupted";
+  }
+  return "?";
+}
+
+SamplingOptions SamplingArguments::over(const Model& model) const {
+  SamplingOptions s = model.default_sampling();
+  if (temperature) s.temperature = static_cast<float>(*temperature);
+  if (top_k) s.top_k = static_cast<int>(*top_k);
+  if (top_p) s.top_p = static_cast<float>(*top_p);
+  if (min_p) s.min_p = static_cast<float>(*min_p);
+  if (repetition_penalty) s.repetition_penalty = static_cast<float>(*repetition_penalty);
+  if (seed) s.seed = *seed;
+  validate(s);
+  return s;
+}
+
+void add_sampling_options(CLI::App& app, SamplingArguments& o) {
+  constexpr double kAny = std::numeric_limits<double>::max();
+  add_number(app, "--temperature", o.temperature, 0, kAny, "0 is greedy; default: the model's");
+  add_number(app, "--top-k", o.top_k, 0, std::numeric_limits<int32_t>::max(),
+             "keep the K likeliest tokens; 0 is off");
+  add_number(app, "--top-p", o.top_p, 0, 1, "keep the likeliest tokens up to this sum");
+  add_number(app, "--min-p", o.min_p, 0, 1, "drop tokens below this share of the likeliest");
+  add_number(app, "--repetition-penalty", o.repetition_penalty, 0, kAny,
+             "divides the logits of tokens seen; 1 is off");
+  add_number(app, "--seed", o.seed, "the same seed draws the same tokens");
 }
 
 int64_t peak_memory() {

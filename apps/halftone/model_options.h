@@ -6,6 +6,7 @@
 
 #include "command.h"
 #include "halftone/engine.h"
+#include "weight_names.h"
 
 namespace halftone::app {
 
@@ -15,16 +16,24 @@ struct ModelOptions {
 };
 void add_model_options(CLI::App&, ModelOptions&);
 
-// Names that --weights takes.
-std::vector<std::string> weight_names();
 // Each ends in wrong_input with the nearest valid choice.
-void check_weights(const std::string& option, const std::string& name);
 Format parse_kv(const std::string& name);
 void check_model_path(const std::string& path);
 
 std::shared_ptr<const Model> load_model(const ModelOptions&, const std::string& weights,
                                         bool progress);
 SessionOptions session_options(const ModelOptions&);
+
+struct SamplingArguments {
+  std::optional<int64_t> top_k;
+  std::optional<double> temperature, top_p, min_p, repetition_penalty;
+  std::optional<uint64_t> seed;
+  // What the model's own configuration says, changed by the options that were given.
+  SamplingOptions over(const Model&) const;
+};
+void add_sampling_options(CLI::App&, SamplingArguments&);
+
+const char* to_string(GenerateResult::Finish);
 
 int64_t peak_memory();  // of this process, bytes
 

@@ -7,6 +7,7 @@
 
 #include "command.h"
 #include "console.h"
+#include "engine/sensitivity.h"
 #include "model_options.h"
 
 namespace halftone::app {
@@ -17,10 +18,62 @@ struct Options {
   ModelOptions model;
   std::string text, against = "f32";
   std::optional<int64_t> window;
-  bool json = false;
+  bool json = false, sweep = false;
 };
 
+// Shortest text for a number in a table, "0" for none.
+std::string shown(double x) { return x == 0 ? "0" : significant(x, 3); }
+
+int run_sweep(const Options& o) {
+  if (!o.model.weights.empty()) {
+    wrong_input("perplexity: --weights chooses one format; --sweep takes every one");
+  }
+  check_model_path(o.model.model);
+  std::vector<std::string> weights = {"f32", "bf16", "f16"};
+  for (std::string& name : quantization_names()) weights.push_back(std::move(name));
+  Progress bar("scoring", true);
+  const Sweep sweep = sweep_formats(
+      o.model.model, read_text("TEXTFILE", o.text), o.window.value_or(256), weights,
+      {Format::f32, Format::f16, Format::bf16, Format::fp8_e4m3, Format::nvfp4}, bar.callback());
+  if (o.json) {
+    nlohmann::json json{{"model", o.model.model},
+                        {"text", o.text},
+                        {"tokens", sweep.exact.tokens},
+                        {"nll", sweep.exact.nll},
+                        {"perplexity", sweep.exact.perplexity},
+                        {"sensitivity",
+                         {{"weights", sweep.sensitivity.weights},
+                          {"cache", sweep.sensitivity.cache},
+                          {"noise", sweep.sensitivity.noise}}}};
+    for (const SweepRow& r : sweep.rows) {
+      json["rows"].push_back({{"weights", r.weights},
+                              {"kv", r.kv},
+                              {"weight_bytes", r.weight_bytes},
+                              {"weight_error", r.weight_error},
+                              {"cache_error", r.cache_error},
+                              {"perplexity", r.score.perplexity},
+                              {"kl", r.score.kl},
+                              {"expected_kl", r.expected_kl},
+                              {"nll_change", r.nll_change},
+                              {"expected_nll_change", r.expected_kl},
+                              {"expected_nll_deviation", r.nll_deviation}});
+    }
+    fmt::print("{}\n", json.dump(2));
+    return kOk;
+  }
+  Table table({"weights", "kv", "error", "cache error", "perplexity", "KL from f32", "expected",
+               "nats/token", "expected +-"});
+  for (const SweepRow& r : sweep.rows) {
+    table.add({r.weights, r.kv, shown(r.weight_error), shown(r.cache_error),
+               fmt::format("{:.3f}", r.score.perplexity), shown(r.score.kl), shown(r.expected_kl),
+               fmt::format("{:+.5f}", r.nll_change), shown(r.nll_deviation)});
+  }
+  fmt::print("{}", table.text());
+  return kOk;
+}
+
 int run(const Options& o) {
+  if (o.sweep) return run_sweep(o);
   check_weights("--weights", o.model.weights);
   if (o.against != "none") check_weights("--against", o.against);
   const SessionOptions session_options_given = session_options(o.model);
@@ -78,6 +131,9 @@ std::function<int()> declare(CLI::App& app) {
       ->capture_default_str();
   add_number(app, "--window", o->window, 2, int64_t{1} << 31,
              "tokens scored at a time (default 256)");
+  app.add_flag("--sweep", o->sweep,
+               "every weight format with every cache format, and what their rounding errors "
+               "lead to expect");
   app.add_flag("--json", o->json, "one JSON object on stdout");
   return [o] { return run(*o); };
 }
@@ -88,7 +144,8 @@ Command perplexity_command() {
   return {"perplexity", "perplexity of a model on a text, and KL divergence from a better one",
           "  halftone perplexity examples/models/bard examples/models/heldout.txt --weights nvfp4\n"
           "  halftone perplexity examples/models/bard examples/models/heldout.txt --kv fp8 --json\n"
-          "  halftone perplexity MODEL TEXT --weights int4 --against bf16 --window 512\n",
+          "  halftone perplexity MODEL TEXT --weights int4 --against bf16 --window 512\n"
+          "  halftone perplexity examples/models/bard examples/models/heldout.txt --sweep --json\n",
           declare};
 }
 

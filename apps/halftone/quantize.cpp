@@ -14,6 +14,7 @@ namespace {
 
 struct Options {
   std::string model, out, format;
+  std::optional<int64_t> shard;
 };
 
 int64_t size_of(const std::string& path) {
@@ -27,7 +28,9 @@ int64_t size_of(const std::string& path) {
 }
 
 int run(const Options& o) {
-  const std::vector<std::string> formats = {"f32", "f16", "bf16", "fp8", "nvfp4"};
+  const std::vector<std::string> formats = {
+      "f32",   "f16",   "bf16", "fp8",  "fp8_row",  "fp8_tensor", "nvfp4",
+      "mxfp8", "mxfp4", "int8", "int4", "int4_g64", "int4_g128"};
   if (std::find(formats.begin(), formats.end(), o.format) == formats.end()) {
     unknown_choice("quantize: --format", o.format, formats);
   }
@@ -38,7 +41,7 @@ int run(const Options& o) {
   }
   {
     Progress bar("quantizing to " + o.format);
-    save_checkpoint(o.model, o.out, o.format, bar.callback());
+    save_checkpoint(o.model, o.out, o.format, bar.callback(), o.shard.value_or(5'000'000'000));
   }
   fmt::print(stderr, "{}: {} -> {}: {}\n", o.model, bytes(static_cast<double>(size_of(o.model))),
              o.out, bytes(static_cast<double>(size_of(o.out))));
@@ -49,9 +52,13 @@ std::function<int()> declare(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   app.add_option("MODEL", o->model, "the model to read")->required();
   app.add_option("OUT", o->out, "the directory to write")->required();
-  app.add_option("--format", o->format, "f32, f16, bf16, fp8 (128x128 blocks) or nvfp4")
+  app.add_option("--format", o->format,
+                 "f32, f16, bf16, fp8 (128x128 blocks), fp8_row, fp8_tensor, nvfp4, mxfp8, mxfp4, "
+                 "int8 or int4 (groups of 32; int4_g64, int4_g128)")
       ->type_name("FORMAT")
       ->required();
+  add_number(app, "--shard-bytes", o->shard, 1, int64_t{1} << 50,
+             "most bytes of one file; more become several with an index (default 5e9)");
   return [o] { return run(*o); };
 }
 

@@ -3,19 +3,24 @@
 #include <cstdint>
 #include <functional>
 
+#include "bench_row.h"
 #include "halftone/stream.h"
 
 namespace halftone {
 
-// FLOP/s of independent fused multiply-adds in f32 and of dot products of bf16 pairs, at the
-// instruction level in force. Without AVX-512 BF16 the second equals the first.
+// Operations/s (a product and an addition are two) of independent fused multiply-adds in f32, of
+// dot products of bf16 pairs and of int8 quadruples, at the instruction level in force. Without
+// AVX-512 BF16 the second equals the first; without VNNI the third is 0.
 double f32_roof(Stream&);
 double bf16_roof(Stream&);
+double int8_roof(Stream&);
 // Bytes/s of reading `bytes` of memory, each thread its own part.
 double read_roof(Stream&, int64_t bytes);
+// Bytes/s read and written by copying half of `bytes` to the other half, each thread its part.
+double copy_roof(Stream&, int64_t bytes, int repeats);
 
-// Median seconds of `repeats` calls of f(i), i counting from 0 for the rotation of buffers; one
-// call goes before.
-double median_seconds(int repeats, const std::function<void(int)>& f);
+// Seconds of `repeats` calls of f(i), i counting from 0 for the rotation of buffers; one call goes
+// before.
+Timing median_seconds(int repeats, const std::function<void(int)>& f);
 
 }  // namespace halftone

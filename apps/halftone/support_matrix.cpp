@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "base/message.h"
@@ -49,7 +50,11 @@ std::vector<Weight> weights() {
 }
 
 Operation attention_rows() {
-  Operation rows{"attention (prefill, decode, causal, window, GQA, paged, LSE)", {}};
+  Operation rows{
+      "attention (prefill, decode, causal, window, chunk, mask, softcap, sinks, GQA, varlen, "
+      "paged, "
+      "LSE)",
+      {}};
   for (const AttentionMode& mode : attention_modes()) {
     AttentionProblem p;
     p.batch = 1, p.heads = 8, p.kv_heads = 2, p.query_length = p.key_length = 100;
@@ -58,11 +63,13 @@ Operation attention_rows() {
     p.v = mode.pv;
     p.out = mode.qk == Format::f32 ? Format::f32 : Format::bf16;
     p.mode = mode;
-    p.causal = p.lse = true;
+    p.causal = p.lse = p.sinks = true;
+    p.mask = Format::bf16, p.softcap = 30, p.attention_chunk_size = 64;
     AttentionProblem decode = p;
     if (!is_plain_float(mode.qk)) decode.q = Format::bf16;  // queries stay in 16 bits
     decode.query_length = 1;
-    decode.paged = true;
+    decode.paged = decode.variable_length = true;
+    decode.mask = Format::u8;
     decode.page_size = 64;
     decode.window_left = 32;
     rows.formats.emplace_back(to_string(mode), all<AttentionProblem>({p, decode}));
@@ -70,8 +77,139 @@ Operation attention_rows() {
   return rows;
 }
 
+Operation dense_attention_rows() {
+  Operation rows{"attention of sequences of one length (causal, window, chunk, sinks, GQA, LSE)",
+                 {}};
+  for (const Format f : {Format::f16, Format::bf16}) {
+    AttentionProblem p;
+    p.batch = 2, p.heads = 8, p.kv_heads = 2, p.query_length = p.key_length = 100;
+    p.q = p.k = p.v = p.out = f, p.mode = {f, f};
+    p.causal = p.lse = p.sinks = true, p.window_left = 32, p.attention_chunk_size = 64;
+    std::vector<AttentionProblem> heads;
+    for (const int64_t dim : {8, 64, 96, 128, 256}) heads.push_back(p), heads.back().head_dim = dim;
+    heads.push_back(p), heads.back().head_dim = 192, heads.back().value_dim = 128;
+    rows.formats.emplace_back(to_string(p.mode), all(heads));
+  }
+  return rows;
+}
+
+// What works on plain floats, in each of them.
+std::vector<Operation> plain_rows() {
+  Operation norm{"RMS norm and layer norm, with residual, QK norm", {}},
+      rope{"RoPE (both styles, every scaling)", {}},
+      act{"activations, gated (SwiGLU, GeGLU, clamped)", {}}, soft{"softmax", {}},
+      each{"elementwise", {}}, conv{"conv1d", {}}, nms{"NMS", {}};
+  for (const Format f : {Format::f32, Format::f16, Format::bf16}) {
+    NormProblem rms{8, 256, f, f}, layer = rms;
+    layer.kind = NormKind::layer;
+    layer.bias = layer.residual = true;
+    norm.formats.emplace_back(name(f), all<NormProblem>({rms, layer}));
+    RopeProblem half{8, 4, 64, f, {}}, pairs = half;
+    pairs.options.style = RopeStyle::interleaved;
+    pairs.options.llama3 = Llama3Scaling{};
+    rope.formats.emplace_back(name(f), all<RopeProblem>({half, pairs}));
+    std::vector<ActivationProblem> kinds;
+    std::vector<GatedProblem> gates;
+    for (int i = 0; i < kActivationCount; ++i) {
+      const ActivationFunction function{.kind = static_cast<Activation>(i)};
+      kinds.push_back({{8, 256}, function, f, f});
+      gates.push_back({8, 256, f, {function, 7, 1}, true});
+    }
+    act.formats.emplace_back(name(f), [kinds, gates](const Device& device) {
+      const Support one = all(kinds)(device);
+      return one ? all(gates)(device) : one;
+    });
+    soft.formats.emplace_back(name(f), all<SoftmaxProblem>({{8, 256, f, f}, {8, 32000, f, f}}));
+    std::vector<ElementwiseProblem> operations;
+    for (int i = 0; i < kElementwiseCount; ++i) {
+      operations.push_back({static_cast<Elementwise>(i), {8, 256}, f, f, f, f});
+    }
+    each.formats.emplace_back(name(f), all(operations));
+    Conv1dProblem c;
+    c.in_channels = c.out_channels = 8, c.length = 100, c.kernel = 3, c.stride = 2, c.groups = 2;
+    c.x = c.weight = c.out = f;
+    conv.formats.emplace_back(name(f), all<Conv1dProblem>({c}));
+    nms.formats.emplace_back(name(f), all<NmsProblem>({{100, f}}));
+  }
+  return {norm, rope, act, soft, each, conv, nms};
+}
+
+// What reads every format, and what only moves elements.
+std::vector<Operation> counting_rows() {
+  Operation reduce{"reductions, dot", {}}, counts{"histogram", {}}, turn{"transpose, permute", {}};
+  std::vector<Weight> formats = weights();
+  for (const Format f : {Format::i32, Format::i64, Format::u8}) {
+    formats.push_back({name(f), f, {}, false});
+  }
+  for (const Weight& w : formats) {
+    std::vector<ReduceProblem> problems;
+    for (int i = 0; i < kReductionCount; ++i) {
+      ReduceProblem p{static_cast<Reduction>(i), {256, 256}, i % 2, w.format, w.format};
+      p.x_scaled = p.y_scaled = w.scaled;
+      const bool index = p.operation == Reduction::argmax || p.operation == Reduction::argmin;
+      p.out = index ? Format::i64 : Format::f32;
+      problems.push_back(p);
+    }
+    reduce.formats.emplace_back(w.name, all(problems));
+    counts.formats.emplace_back(w.name,
+                                all<HistogramProblem>({{{256}, w.format, w.scaled, 10, false}}));
+  }
+  for (const Format f : {Format::f32, Format::f16, Format::bf16, Format::fp8_e4m3, Format::fp8_e5m2,
+                         Format::int8, Format::i32, Format::i64, Format::u8}) {
+    turn.formats.emplace_back(name(f), all<PermuteProblem>({{{8, 256}, {1, 0}, f}}));
+  }
+  return {reduce, counts, turn};
+}
+
+// Activations and outputs in few bits, with every weight that has a format of its own.
+std::vector<Operation> quantised_rows() {
+  Operation in{"product and MoE with activations rounded to", {}},
+      out{"product with output quantised to", {}};
+  for (const char* text :
+       {"fp8_row", "fp8_1x128", "fp8_e5m2_row", "mxfp8", "mxfp4", "nvfp4", "int8", "int8_g128"}) {
+    const QuantizeOptions few = parse_quantization(text);
+    std::vector<MatmulProblem> given, written;
+    std::vector<MoeProblem> layers;
+    for (const Weight& w : weights()) {
+      MatmulProblem p;
+      p.m = 8, p.n = p.k = 256;
+      p.weight = w.format, p.scaling = w.scaling, p.scaled = w.scaled;
+      MatmulProblem y = p;
+      y.out = few.format, y.quantize_out = few;
+      written.push_back(y);
+      p.quantize_x = few;
+      given.push_back(p);
+      MoeProblem layer;
+      layer.tokens = 8, layer.hidden = layer.intermediate = 256, layer.experts = 8, layer.top_k = 2;
+      layer.weight = w.format, layer.scaling = w.scaling, layer.scaled = w.scaled;
+      layer.quantize_x = few;
+      layers.push_back(layer);
+    }
+    in.formats.emplace_back(text, [given, layers](const Device& device) {
+      const Support one = all(given)(device);
+      return one ? all(layers)(device) : one;
+    });
+    out.formats.emplace_back(text, all(written));
+  }
+  return {in, out};
+}
+
+Operation sparse_attention_rows() {
+  Operation rows{"attention over listed tokens (MLA, DeepSeek V3.2 and V4)", {}};
+  for (const LatentFormat format :
+       {LatentFormat::bf16, LatentFormat::fp8, LatentFormat::fp8_656, LatentFormat::fp8_584}) {
+    SparseAttentionProblem p;
+    p.batch = 1, p.heads = 128, p.indices = 128;
+    p.cache = {format, 64, format == LatentFormat::fp8_584 ? 512 : 576};
+    p.extra = p.cache, p.extra_indices = 512;
+    p.sinks = p.lse = true;
+    rows.formats.emplace_back(name(format), all<SparseAttentionProblem>({p}));
+  }
+  return rows;
+}
+
 std::vector<Operation> operations() {
-  std::vector<Operation> table{attention_rows()};
+  std::vector<Operation> table{attention_rows(), dense_attention_rows(), sparse_attention_rows()};
   Operation product{"matrix product", {}}, experts{"expert product (MoE)", {}},
       lookup{"embedding", {}}, quantised{"quantize, dequantize", {}};
   for (const Weight& w : weights()) {
@@ -104,19 +242,9 @@ std::vector<Operation> operations() {
   table.push_back(lookup);
   table.push_back(quantised);
 
-  Operation norm{"RMS norm, with residual, QK norm", {}}, rope{"RoPE (both styles, llama3)", {}},
-      gated{"SwiGLU", {}}, soft{"softmax", {}};
-  for (const Format f : {Format::f32, Format::f16, Format::bf16}) {
-    norm.formats.emplace_back(name(f),
-                              all<NormProblem>({{8, 256, f, f}, {8, 256, f, f, 1e-5f, true}}));
-    RopeProblem half{8, 4, 64, f, {}}, pairs = half;
-    pairs.options.style = RopeStyle::interleaved;
-    pairs.options.llama3 = Llama3Scaling{};
-    rope.formats.emplace_back(name(f), all<RopeProblem>({half, pairs}));
-    gated.formats.emplace_back(name(f), all<SwigluProblem>({{8, 256, f}}));
-    soft.formats.emplace_back(name(f), all<SoftmaxProblem>({{8, 256, f, f}}));
-  }
-  for (const Operation& o : {norm, rope, gated, soft}) table.push_back(o);
+  for (Operation& row : quantised_rows()) table.push_back(std::move(row));
+  for (Operation& row : plain_rows()) table.push_back(std::move(row));
+  for (Operation& row : counting_rows()) table.push_back(std::move(row));
 
   Operation cache{"KV cache", {}};
   for (const Format f : {Format::f32, Format::f16, Format::bf16, Format::fp8_e4m3, Format::nvfp4}) {
@@ -130,30 +258,69 @@ std::vector<Operation> operations() {
 
 }  // namespace
 
+namespace {
+
+// "NVIDIA H200, sm_90a, 132 multiprocessors at 1.98 GHz, ..."
+std::string limits(const DeviceProperties& p) {
+  std::string text = fmt::format("{}, {}, {} multiprocessors at {:.2f} GHz", p.name, name(p.arch),
+                                 p.sm_count, p.clock_ghz);
+  if (p.l2_bytes > 0) {
+    text += fmt::format(", {} of memory, {} of L2", bytes(static_cast<double>(p.memory_bytes)),
+                        bytes(static_cast<double>(p.l2_bytes)));
+  }
+  text += fmt::format(", {} KiB of shared memory a block", p.shared_per_block / 1024);
+  if (p.cluster_size > 1) text += fmt::format(", clusters of {} blocks", p.cluster_size);
+  return text;
+}
+
+}  // namespace
+
 std::vector<DeviceState> devices() {
   std::vector<DeviceState> all{{"cpu", true, cpu_name(), Device::cpu()}};
-  for (const char* text : {"cuda:0", "sim:sm_90a"}) {
+  const auto add = [&](const std::string& text) {
     try {
-      all.push_back({text, true, "", Device::parse(text)});
+      const Device device = Device::parse(text);
+      const DeviceProperties& p = properties(device);
+      const std::string driver =
+          device.kind() == Device::Kind::cuda ? ", driver for " + p.driver : std::string();
+      all.push_back({text, true, limits(p) + driver, device});
     } catch (const Error& error) {
       all.push_back({text, false, error.what(), {}});
     }
+  };
+  const int count = cuda_device_count();
+  for (int i = 0; i < std::max(count, 1); ++i) add(fmt::format("cuda:{}", i));
+  for (const Arch arch : {Arch::sm_80, Arch::sm_89, Arch::sm_90a, Arch::sm_100a, Arch::sm_120a}) {
+    add(fmt::format("sim:{}", name(arch)));
   }
   return all;
 }
 
 std::string support_matrix() {
+  const std::vector<Operation> table_of_operations = operations();
+  // A GPU runs the kernels of the simulated GPU of its architecture, so the table is the same on
+  // every machine. Devices that no operation has kernels for yet have no column.
+  const auto runs_something = [&](const Device& device) {
+    for (const Operation& operation : table_of_operations) {
+      for (const auto& [format, check] : operation.formats) {
+        if (check(device)) return true;
+      }
+    }
+    return false;
+  };
   std::vector<std::string> header{"operation", "formats"};
   std::vector<Device> available;
   for (const DeviceState& state : devices()) {
-    if (!state.available) continue;
-    header.push_back(state.name);
+    const Device& device = state.device;
+    if (!state.available || device.kind() == Device::Kind::cuda || !runs_something(device))
+      continue;
+    header.emplace_back(device.is_cpu() ? state.name : name(device.arch()));
     available.push_back(state.device);
   }
   // Operations with the same formats and answers share rows; so do formats with the same answers.
   using Groups = std::vector<std::pair<std::vector<std::string>, std::string>>;
   std::vector<std::pair<std::string, Groups>> rows;
-  for (const Operation& operation : operations()) {
+  for (const Operation& operation : table_of_operations) {
     Groups groups;
     for (const auto& [format, check] : operation.formats) {
       std::vector<std::string> answers;

@@ -24,6 +24,10 @@ std::vector<AttentionMode> attention_modes();          // every mode this versio
 
 // Shapes, formats and mask, no data.
 //
+// The score of a query and a key is q . k * softmax_scale; with softcap > 0 it becomes
+// softcap * tanh(score / softcap) (Gemma 2); then the mask tensor is added (Transformers' order).
+// A key takes part when causal, the window, the chunk and a boolean mask all let it.
+//
 // `mode` says in which formats the products are, so that a mode means the same on every device and
 // only the order of the sums differs:
 //  * f32 multiplies in f32; f16 multiplies f16 numbers exactly and adds in f32; every other mode
@@ -35,6 +39,13 @@ std::vector<AttentionMode> attention_modes();          // every mode this versio
 //  * P, the softmax before its division, is rounded to mode.pv; for fp8 it is multiplied by 2^8
 //    before, so that a row's largest is 256 of at most 448. The divisor is the sum of the P that
 //    are not rounded. Where V has a scale a row, P times that scale is rounded to bf16.
+//  * P in NVFP4 has two levels. Within a tile of keys (here 256, 128 above dimensions of 256, 64
+//    above 512), P is taken relative to the row's largest score in the tile, so that it is at most
+//    1; that score and 1/2688 are the f32 second level, folded into O. Each 16 keys from a multiple
+//    of 16, hidden ones as 0, share scale = E4M3(448 * largest P); an element is
+//    E2M1(P * RN(2688 / scale)), 0 where the scale is 0. Conversions round to nearest even and
+//    saturate, products and the quotient are single roundings of f32. V has its scales along
+//    value_dim, like K, and expands exactly.
 struct AttentionProblem {
   int64_t batch = 0;
   int64_t heads = 0, kv_heads = 0;      // heads is a multiple of kv_heads
@@ -46,7 +57,17 @@ struct AttentionProblem {
   AttentionMode mode;
   bool causal = false;                          // aligned bottom-right
   int64_t window_left = -1, window_right = -1;  // -1: unbounded, relative to the aligned diagonal
-  std::optional<float> softmax_scale;           // default head_dim^-0.5
+  // Llama 4: a query at position i (aligned bottom-right) sees keys j of the same chunk alone,
+  // floor(i / size) = floor(j / size). 0: none.
+  int64_t attention_chunk_size = 0;
+  std::optional<float> softmax_scale;  // default head_dim^-0.5
+  float softcap = 0;                   // 0: none
+  // Format of AttentionTensors::mask. u8: boolean, a key takes part where it is not 0. f32, f16,
+  // bf16: added to the score, -inf hides the key.
+  std::optional<Format> mask;
+  // A learned logit a query head (gpt-oss, StreamingLLM): it takes part in the softmax as a key
+  // whose value is 0 would.
+  bool sinks = false;
   bool paged = false;
   int64_t page_size = 0;
   bool variable_length = false;  // seqused_k or cu_seqlens given
@@ -61,10 +82,16 @@ struct AttentionTensors {
   // [batch, key_length, kv_heads, head_dim]; paged: [pages, page_size, kv_heads, head_dim];
   // with cu_seqlens_k: [total_k, kv_heads, head_dim]. Any strides but the last, which is 1.
   Tensor k, v;
-  Tensor out;         // as q with value_dim
-  Tensor lse;         // f32 [batch, heads, query_length], natural log; -inf for a row without keys
-  Tensor page_table;  // i32 [batch, max_pages]
-  Tensor seqused_k;   // i32 [batch]: keys in use
+  Tensor out;  // as q with value_dim
+  // f32 [batch, heads, query_length]: the natural logarithm of the softmax's divisor, the sink
+  // included; -inf (or the sink) for a row without keys.
+  Tensor lse;
+  // [batch, heads, query_length, key_length], each extent may be 1 and each stride anything, 0
+  // included. Query i and key j count from the beginning of their sequence.
+  Tensor mask;
+  Tensor sinks;         // f32 [heads]
+  Tensor page_table;    // i32 [batch, max_pages]
+  Tensor seqused_k;     // i32 [batch]: keys in use
   Tensor cu_seqlens_q;  // i32 [batch + 1]
   Tensor cu_seqlens_k;  // i32 [batch + 1]
 };
@@ -82,10 +109,13 @@ std::string describe(const AttentionPlan&);
 Support can_run(const AttentionProblem&, const Device&);
 AttentionPlan plan(const AttentionProblem&, const Device&);
 // A row without keys gives 0. On a given instruction level the bits of a row are a function of its
-// query and of the keys it sees alone: neither the batch, the other queries and heads of the call,
-// the layout of the cache nor the threads matter, and a prompt in one call or token by token gives
-// the same. Keys beyond a sequence are never read; keys that the mask hides from a row must be
-// finite in V, as their weight of 0 is multiplied like any other.
+// query, of the keys it sees and of whether its sequence is in decode (queries in this call * heads
+// / kv_heads up to 8): neither the batch, the other queries and heads of the call, the layout of
+// the cache nor the threads matter; a prompt in one call or in pieces above that limit gives the
+// same, and so does decode by one token or by several. Decode adds a score in another order than
+// prefill does, which saves it a transposition of every key (docs/findings/cpu-decode.md). Keys
+// beyond a sequence are never read. Keys hidden from a row need not be finite; only in decode must
+// V be, as a weight of 0 is multiplied like any other.
 void run(const AttentionPlan&, const AttentionTensors&, Stream&);
 
 struct AttentionOptions {
@@ -94,11 +124,26 @@ struct AttentionOptions {
   std::optional<AttentionMode> mode;
   bool causal = false;
   int64_t window_left = -1, window_right = -1;
+  int64_t attention_chunk_size = 0;
   std::optional<float> softmax_scale;
+  float softcap = 0;
+  Tensor mask, sinks;  // as in AttentionTensors; none when undefined
+  // Whether K that is quantised here is smoothed before; by default in int8, unless softcap or
+  // sinks are given, which do not allow it.
+  std::optional<bool> smooth_keys;
 };
 // q [batch, length, heads, head_dim], k and v [batch, length, kv_heads, head_dim].
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& = {},
                  Stream& = Stream::default_stream());
+
+// x as attention() makes its operands: itself where it is quantised already; fp8 and int8 with a
+// scale a row, nvfp4 and mxfp4 with adaptive scales.
+Tensor attention_operand(const Tensor& x, Format, Stream& = Stream::default_stream());
+// K less its mean over the keys, channel by channel of each KV head, in f32: softmax is the same,
+// and int8 does not spend its range on what all keys share (SageAttention). k is [batch, length,
+// kv_heads, head_dim] or one sequence of it; `mean`, if not null, receives the means, length 1.
+// The lse of the original is softmax_scale * q . mean more.
+Tensor smooth_keys(const Tensor& k, Tensor* mean = nullptr, Stream& = Stream::default_stream());
 
 // FP64 from the operands as quantised (P as exact softmax); `lse` may be null. f32 result.
 Tensor attention_reference(const AttentionProblem&, const AttentionTensors&, Tensor* lse = nullptr);

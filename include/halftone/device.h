@@ -16,7 +16,8 @@ class Device {
 
   Device() = default;
   static Device cpu() { return {}; }
-  // Error::unsupported when this build has no CUDA backend.
+  // Error::unsupported, saying what to do, when this build has no CUDA backend, the machine no
+  // driver or no such device, or the build no kernels for it.
   static Device cuda(int index = 0);
   // Error::unsupported when this build has no simulator.
   static Device simulator(Arch);
@@ -31,10 +32,30 @@ class Device {
   bool operator==(const Device&) const = default;
 
  private:
+  friend struct DeviceAccess;  // the backends make devices
   Kind kind_ = Kind::cpu;
   int index_ = 0;
   Arch arch_ = Arch::sm_80;
 };
+
+// What a GPU, real or simulated, is and allows.
+struct DeviceProperties {
+  std::string name;  // "NVIDIA H200"
+  Arch arch = Arch::sm_80;
+  int64_t memory_bytes = 0, l2_bytes = 0;
+  int sm_count = 0;
+  int shared_per_block = 0;  // largest dynamic shared memory a kernel may ask for, bytes
+  int shared_per_sm = 0;
+  int registers_per_sm = 0;
+  int threads_per_block = 0, threads_per_sm = 0, blocks_per_sm = 0;
+  int cluster_size = 1;  // largest portable number of blocks per cluster
+  double clock_ghz = 0;
+  std::string driver;  // "CUDA 13.0", or what simulates
+};
+// Of a CUDA or simulated device.
+const DeviceProperties& properties(const Device&);
+// CUDA devices of this machine; 0 where build, driver or machine has none, and `reason` says why.
+int cuda_device_count(std::string* reason = nullptr);
 
 // Instruction levels of the CPU kernels, each including the one before.
 enum class CpuLevel : uint8_t {

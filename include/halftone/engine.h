@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "halftone/activation_function.h"
 #include "halftone/device.h"
 #include "halftone/error.h"
 #include "halftone/kv_cache.h"
@@ -24,8 +25,11 @@ namespace halftone {
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  // tokenizer.json, or llama2.c's tokenizer.bin; `path` is the file or the model's directory.
-  static std::unique_ptr<Tokenizer> load(const std::string& path);
+  // tokenizer.json, a SentencePiece .model (BPE or Unigram), a tiktoken file of a known vocabulary,
+  // or llama2.c's tokenizer.bin, told apart by their contents; `path` is the file or the model's
+  // directory. `vocabulary` of the model (0: not known) tells apart models that share a tiktoken
+  // file but not its special tokens.
+  static std::unique_ptr<Tokenizer> load(const std::string& path, int64_t vocabulary = 0);
   // `special`: add the tokens the model expects around a text (bos), and match special tokens in
   // it.
   virtual std::vector<int32_t> encode(std::string_view text, bool special = true) const = 0;
@@ -49,7 +53,7 @@ class Utf8Stream {
 
 // Of every architecture read so far; unused fields keep their defaults.
 struct ModelConfig {
-  std::string architecture;  // "LlamaForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM"
+  std::string architecture;  // "LlamaForCausalLM", "MixtralForCausalLM", ...
   int64_t hidden = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int64_t intermediate = 0, vocabulary = 0, max_positions = 0;
   float rms_eps = 1e-5f;
@@ -57,7 +61,12 @@ struct ModelConfig {
   bool tied_embeddings = false, qk_norm = false, attention_bias = false;
   int64_t experts = 0, experts_per_token = 0, expert_intermediate = 0;
   bool renormalize = true;
+  bool router_bias = false;
+  GatedActivation gated;           // of the experts
+  bool attention_sinks = false;    // a learned logit a head beside the keys
   std::vector<bool> sparse_layer;  // which layers are MoE
+  // Tokens that a layer's queries see, their own included; 0: all. Empty: all in every layer.
+  std::vector<int64_t> windows;
   std::vector<int32_t> eos;
   int32_t bos = -1;
 };
@@ -92,6 +101,10 @@ struct SessionOptions {
   // Format of activations between operations; f32 makes results comparable across formats.
   Format activations = Format::f32;
   int threads = 0;
+  // Called before each layer's attention with what it takes in of this pass's tokens, in the format
+  // of the activations: q [tokens, heads, head_dim], k and v [tokens, kv_heads, head_dim], rotated.
+  std::function<void(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v)>
+      on_attention;
 };
 
 // One sequence: a KV cache and the activations. Sessions on one model may run on several threads.
@@ -142,6 +155,9 @@ struct GenerateResult {
 // session. `on_text` receives whole UTF-8 sequences as they come, never a part of a stop text.
 GenerateResult generate(Session&, std::string_view prompt, const GenerateOptions& = {},
                         const std::function<void(std::string_view)>& on_text = {});
+// The same behind a prompt of tokens, as they are.
+GenerateResult generate(Session&, std::span<const int32_t> prompt, const GenerateOptions& = {},
+                        const std::function<void(std::string_view)>& on_text = {});
 
 // Quality of a model on a text: mean negative log likelihood per token in nats, and, given the
 // logits of a better model, mean KL divergence from it.
@@ -156,9 +172,12 @@ TextScore score(Session&, std::string_view text, int64_t window = 256, Session* 
 
 // Writes the model (a directory or a llama2.c file) as a checkpoint directory that `Model::load`
 // and Transformers' conventions read: bf16, f16 and f32 plain, fp8 128x128 as weight_scale_inv,
-// nvfp4 as ModelOpt. Other formats are an Error, as is a destination that exists and is not an
-// empty directory; it appears only when whole.
+// nvfp4 as ModelOpt (without input scales), fp8 per row or tensor, int8, int4, mxfp8 and mxfp4 as
+// compressed-tensors. Other formats are an Error, as is a destination that exists and is not an
+// empty directory; it appears only when whole. More than `shard_bytes` become several files with an
+// index; a tensor and its scales stay in one.
 void save_checkpoint(const std::string& source, const std::string& destination,
-                     const std::string& format, const std::function<void(double)>& progress = {});
+                     const std::string& format, const std::function<void(double)>& progress = {},
+                     int64_t shard_bytes = 5'000'000'000);
 
 }  // namespace halftone

@@ -1,32 +1,53 @@
-// Matrix product with weights in any format: y = x W^T (+ bias) (+ residual).
+// Matrix product with weights and activations in any format, with bias, activation, residual and
+// quantised output: y = f(x W^T + bias) + residual.
 #pragma once
 #include <memory>
+#include <optional>
 
+#include "halftone/activation_function.h"
 #include "halftone/error.h"
+#include "halftone/quantize.h"
 #include "halftone/stream.h"
 #include "halftone/tensor.h"
 
 namespace halftone {
 
 struct MatmulProblem {
-  int64_t m = 0, n = 0, k = 0;   // m may be 0
-  Format x = Format::bf16;       // activations [M, K]: f32, f16, bf16
+  int64_t m = 0, n = 0, k = 0;  // m may be 0
+  Format x = Format::bf16;  // activations [M, K]: f32, f16, bf16, fp8, mxfp8, mxfp4, nvfp4, int8
   Format weight = Format::bf16;  // [N, K]; any format but i32, i64, u8, ue8m0
-  Scaling scaling;               // of the weight, when it has scales: linear layout, any block
+  Scaling scaling;               // of the weight, when it has scales: any block, any layout
   bool scaled = false;           // whether the weight has scales
-  Format out = Format::bf16;     // [M, N]: f32, f16, bf16
-  bool bias = false;             // f32 or the format of out, [N]
-  bool residual = false;         // the format of out, [M, N]; may be the output itself
+  Format out = Format::bf16;     // [M, N]: f32, f16, bf16, or that of quantize_out
+  bool bias = false;             // f32 or the format of out (f32, f16, bf16 if quantised), [N]
+  bool residual = false;         // the format of out (f32, f16, bf16 if quantised), [M, N]; may be
+                                 // the output itself
+  bool x_scaled = false;         // x is given with scales: any block, any layout
+  Scaling x_scaling;
+  // A plain x is rounded to this format first, row by row: one scale of a row ("fp8_row", "int8"),
+  // scales within it ("fp8_1x128", block formats; nvfp4 without tensor_scale: one for each row), or
+  // one scale for all, which tensor_scale gives.
+  std::optional<QuantizeOptions> quantize_x;
+  ActivationFunction activation{Activation::identity};
+  // Gated: weight and bias have 2 N rows, those of the gate first, or in the even rows.
+  std::optional<GatedActivation> gated;
+  bool interleaved = false;
+  // Out is of this format and its tensor carries scales, which the product writes: within rows or
+  // of rows; per tensor, or nvfp4's tensor scale, is tensor_scale if given and else follows from
+  // all results (a row then depends on the others).
+  std::optional<QuantizeOptions> quantize_out;
 };
 
-// Rows of x, weight, out and residual may lie any stride apart; their elements are contiguous.
+// Rows of x, weight, out and residual may lie any stride apart; their elements are contiguous. A
+// quantised out is row-major with linear scales: see empty_quantized.
 struct MatmulTensors {
   Tensor x, weight, out, bias, residual;
 };
 
 // What runs, chosen by a pure function of the problem, the device and the CPU level; `describe`
 // prints it. Weights stay in checkpoint layout: a plan holds no copy of them, only packed rows of
-// x. A plan is used by one run at a time; threads that run at the same time have a plan each.
+// x (and, of tiled scales, a linear copy made anew by every run). A plan is used by one run at a
+// time; threads that run at the same time have a plan each.
 struct MatmulKernel;
 struct MatmulPlan {
   MatmulProblem problem;
@@ -39,26 +60,46 @@ std::string describe(const MatmulPlan&);
 
 Support can_run(const MatmulProblem&, const Device&);
 MatmulPlan plan(const MatmulProblem&, const Device&);
-// out = ((x W^T) * scale of the row and tensor + bias) + residual, each step in f32, rounded once.
+// y = (x W^T) * scale of the row and tensor of W * scale of the row and tensor of x + bias, then
+// the activation or the gated unit, then + residual; each step in f32, rounded or quantised once.
 //
 // Precision. Weights of 8 bits or fewer are expanded exactly; scales within a row multiply the f32
 // sum of their group, never the code. f32 and f16 activations, and f32 and f16 weights, use f32
 // fused multiply-adds (the baseline level rounds product and sum). bf16 activations with weights
 // that are exact in bf16 use the bf16 dot product where the processor has it: the products are
 // exact too, but operands and sums below 2^-126 count as 0. Scale blocks whose width is not a
-// multiple of 8 multiply the expanded weight in f32. With u = 2^-24 the error is at most
-// (81 + K/128) u sum |x_k w_k| before the rounding to `out`, and typically a few u.
+// multiple of 8 multiply the expanded weight in f32. Quantised activations are expanded exactly in
+// the same way: block formats and power-of-two scales to the bf16 number that they stand for, other
+// codes as they are, f32 scales within a row multiplying the f32 sum of their group together with
+// those of the weight (where both groups are multiples of 16; else x is rounded to f32). int8 by
+// int8 with one scale a row each sums exactly in 32-bit integers. With u = 2^-24 the error is at
+// most (145 + K/256) u sum |x_k w_k| before the rounding to `out`, and typically a few u.
 //
 // Order of sums: a function of K and the formats alone. The result of a row has the same bits for
 // any M, any other rows and any number of threads; it may differ between CPU levels.
 void run(const MatmulPlan&, const MatmulTensors&, Stream&);
 
-// x [..., K] row-major, weight [N, K] -> [..., N] in `out` format (default: that of x).
+// x [..., K] row-major, weight [N, K] -> [..., N] in `out` format (default: that of x, bf16 when x
+// is quantised).
 Tensor matmul(const Tensor& x, const Tensor& weight, Stream& = Stream::default_stream());
 Tensor matmul(const Tensor& x, const Tensor& weight, Format out,
               Stream& = Stream::default_stream());
 
-// FP64 product of the operands as quantised, rounded to f32. For tests and `halftone check`.
+// The fields of the problem that are not those of the tensors.
+struct MatmulOptions {
+  std::optional<Format> out;
+  Tensor bias = {}, residual = {};
+  std::optional<QuantizeOptions> quantize_x = {}, quantize_out = {};
+  ActivationFunction activation{Activation::identity};
+  std::optional<GatedActivation> gated = {};
+  bool interleaved = false;
+};
+Tensor matmul(const Tensor& x, const Tensor& weight, const MatmulOptions&,
+              Stream& = Stream::default_stream());
+
+// FP64 product of the operands as quantised, rounded to f32; then the epilogue, without the
+// quantisation of the output. For tests and `halftone check`.
 Tensor matmul_reference(const Tensor& x, const Tensor& weight);
+Tensor matmul_reference(const Tensor& x, const Tensor& weight, const MatmulOptions&);
 
 }  // namespace halftone

@@ -51,7 +51,14 @@ Support can_quantize(const Shape& shape, const QuantizeOptions&);
 // A block with a NaN or an infinity gets the scale NaN and dequantises to NaN; nvfp4's tensor scale
 // looks at finite elements only. Scales that would not fit f16 are an Error.
 Tensor quantize(const Tensor& x, const QuantizeOptions&, Stream& = Stream::default_stream());
+// Memory for the result, and quantize without allocating: `out` is from empty_quantized, or an
+// earlier result, of the same shape and options. Results past the size of the caches are written
+// around them.
+Tensor empty_quantized(const Shape&, const QuantizeOptions&);
+void quantize_into(const Tensor& x, const QuantizeOptions&, Tensor& out,
+                   Stream& = Stream::default_stream());
 // Exact value of every element, rounded once to `out` (f32, f16, bf16).
+void dequantize_into(const Tensor& x, Tensor& out, Stream& = Stream::default_stream());
 Tensor dequantize(const Tensor& x, Format out = Format::f32, Stream& = Stream::default_stream());
 // Between f32, f16 and bf16, any strides; round to nearest even.
 Tensor convert(const Tensor& x, Format out, Stream& = Stream::default_stream());
@@ -62,5 +69,8 @@ int64_t scale_layout_bytes(ScaleLayout, int64_t rows, int64_t groups);
 // scales: one-byte codes, flat in `from` (or a [rows, groups] tensor when `from` is linear).
 Tensor convert_scale_layout(const Tensor& scales, int64_t rows, int64_t groups, ScaleLayout from,
                             ScaleLayout to);
+
+// x itself when its scales are linear already or it has none, else with a linear copy of them.
+Tensor with_linear_scales(const Tensor& x);
 
 }  // namespace halftone

@@ -42,14 +42,18 @@ int64_t element_count(const Shape&);
 Strides row_major(const Shape&);
 
 struct QuantizedParts;
+class Stream;
 
 class Tensor {
  public:
   Tensor() = default;  // no data: `defined()` is false
 
-  // Row-major, 64-byte aligned, uninitialised. For block formats the last extent is in elements;
-  // scales are attached by `quantized`.
+  // Row-major, at least 64-byte aligned, uninitialised. For block formats the last extent is in
+  // elements; scales are attached by `quantized`.
   static Tensor empty(const Shape&, Format, Device = Device::cpu());
+  // On the host, page-locked where there is a CUDA device: copies to and from it then run beside
+  // the host.
+  static Tensor empty_pinned(const Shape&, Format);
   static Tensor zeros(const Shape&, Format, Device = Device::cpu());
   // Borrows `data`, which must outlive every copy of the tensor. Strides in elements.
   static Tensor view(void* data, const Shape&, const Strides&, Format, Device = Device::cpu());
@@ -94,6 +98,9 @@ class Tensor {
   Tensor slice(int dim, int64_t begin, int64_t end) const;  // half-open
   Tensor transpose(int a, int b) const;
   Tensor contiguous_copy() const;
+  // Itself when it is there already, else a contiguous copy with its scales; done on return. A
+  // strided tensor must be on the CPU.
+  Tensor to(const Device&) const;
 
   // --- quantised tensors -------------------------------------------------------------------------
   // Attaches scales. With ScaleLayout::linear, `scales` has the rank of the tensor, extent
@@ -127,6 +134,10 @@ class Tensor {
   Format format_ = Format::f32;
   Device device_;
 };
+
+// The elements (not the scales) into a tensor of the same shape and format, on any device, in the
+// order of the stream; both contiguous. Asynchronous between a GPU and page-locked memory.
+void copy(const Tensor& from, const Tensor& to, Stream&);
 
 struct QuantizedParts {
   Scaling scaling;

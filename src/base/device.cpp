@@ -4,6 +4,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "base/backend.h"
 #include "base/message.h"
 
 namespace halftone {
@@ -24,15 +25,22 @@ const char* name(Arch arch) {
   return "?";
 }
 
-Device Device::cuda(int index) {
-  fail(ErrorCode::unsupported, "device cuda:", index,
-       " is not available: this build of Halftone has no CUDA backend; use cpu");
+Device Device::cuda(int index) { return halftone::cuda::device(index); }
+Device Device::simulator(Arch arch) { return halftone::simulator::device(arch); }
+
+const DeviceProperties& properties(const Device& device) {
+  switch (device.kind()) {
+    case Device::Kind::cuda:
+      return cuda::properties(device);
+    case Device::Kind::simulator:
+      return simulator::properties(device);
+    case Device::Kind::cpu:
+      break;
+  }
+  fail(ErrorCode::invalid_argument, "properties are of GPUs; the cpu has none");
 }
 
-Device Device::simulator(Arch arch) {
-  fail(ErrorCode::unsupported, "device sim:", halftone::name(arch),
-       " is not available: this build of Halftone has no simulator; use cpu");
-}
+int cuda_device_count(std::string* reason) { return cuda::device_count(reason); }
 
 Device Device::parse(std::string_view text) {
   if (text == "cpu") return cpu();

@@ -19,6 +19,7 @@ struct KernelRow {
   CpuLevel level;  // least instruction level of CPU kernels
   std::string (*accepts)(const Problem&);
   Function function;
+  Arch arch = Arch::sm_80;  // of GPU kernels: the one they run on
 };
 
 // What `choose` looked at, in order, and why it went on; the last row is the one chosen when its
@@ -35,15 +36,36 @@ const Row* choose(std::span<const Row> table, const Problem& problem, const Devi
   *reason = concat("no kernel of this family runs on device ", device.name());
   const CpuLevel level = cpu_level();
   for (const Row& row : table) {
-    if (row.device != device.kind()) continue;
-    const bool reached = !device.is_cpu() || row.level <= level;
-    std::string why = reached ? row.accepts(problem) : concat("needs CPU level ", name(row.level));
+    // A simulated GPU runs what the GPU runs.
+    if ((row.device == Device::Kind::cpu) != device.is_cpu()) continue;
+    const bool reached = device.is_cpu() ? row.level <= level : row.arch == device.arch();
+    std::string why = reached           ? row.accepts(problem)
+                      : device.is_cpu() ? concat("needs CPU level ", name(row.level))
+                                        : concat("runs on ", name(row.arch), " alone");
     if (kernel_trace != nullptr) kernel_trace->emplace_back(row.name, why);
+    if (!reached && !device.is_cpu()) *reason = concat(row.name, " ", why);
     if (!reached) continue;
     if (why.empty()) return &row;
     *reason = std::move(why);
   }
   return nullptr;
+}
+
+// `can_run` and the choice of `plan` for a family with the table `table`.
+template <class Row, size_t N, class Problem>
+Support support_of(const Row (&table)[N], const Problem& problem, const Device& device) {
+  Support support;
+  support.ok = choose(std::span<const Row>(table), problem, device, &support.reason) != nullptr;
+  if (support.ok) support.reason.clear();
+  return support;
+}
+// Throws `unsupported` with the reason when there is none.
+template <class Row, size_t N, class Problem>
+const Row* kernel_for(const Row (&table)[N], const Problem& problem, const Device& device) {
+  std::string reason;
+  const Row* row = choose(std::span<const Row>(table), problem, device, &reason);
+  require_support({row != nullptr, reason});
+  return row;
 }
 
 }  // namespace halftone

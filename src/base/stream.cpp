@@ -5,13 +5,19 @@
 #endif
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <map>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
+#include "base/backend.h"
 #include "base/message.h"
 #include "base/thread_pool.h"
+#include "halftone/graph.h"
 
 namespace halftone {
 
@@ -56,16 +62,117 @@ int available_processors() {
 
 Stream::Stream(Device device, int threads) : device_(device) {
   require(threads >= 0 && threads <= 1024, "threads is ", threads, "; it must be 0 to 1024");
+  switch (device.kind()) {
+    case Device::Kind::cpu:
+      break;
+    case Device::Kind::cuda:
+      state_ = cuda::make_stream(device);
+      threads = 1;
+      break;
+    case Device::Kind::simulator:
+      state_ = simulator::make_stream(device);
+      break;
+  }
   pool_ = std::make_shared<ThreadPool>(threads == 0 ? default_threads() : threads);
+}
+
+Stream::Stream(const Device& device, std::shared_ptr<StreamState> state)
+    : device_(device), pool_(std::make_shared<ThreadPool>(1)), state_(std::move(state)) {}
+
+Stream Stream::borrow(const Device& device, void* cuda_stream) {
+  require(device.kind() == Device::Kind::cuda, "a borrowed stream is of a CUDA device, not ",
+          device.name());
+  return Stream(device, cuda::borrow_stream(device, cuda_stream));
 }
 
 int Stream::threads() const { return pool_->size(); }
 
-void Stream::synchronize() {}
-
-Stream& Stream::default_stream(const Device&) {
-  static Stream stream;  // the CPU is the only device of this build
-  return stream;
+void Stream::synchronize() {
+  if (state_) state_->synchronize();
 }
+
+void* Stream::native() const { return state_ ? state_->native() : nullptr; }
+
+Stream& Stream::default_stream(const Device& device) {
+  static Stream cpu;
+  if (device.is_cpu()) return cpu;
+  static std::mutex mutex;
+  static std::map<std::string, Stream> others;
+  const std::lock_guard lock(mutex);
+  return others.try_emplace(device.name(), device).first->second;
+}
+
+namespace {
+
+// Of devices whose work has ended when its call returns.
+class HostEvent : public EventState {
+ public:
+  void record(Stream&) override { at_ = std::chrono::steady_clock::now(); }
+  void wait(Stream&) override {}
+  void synchronize() override {}
+  bool done() override { return true; }
+  float milliseconds_since(EventState& begin) override {
+    const auto& other = static_cast<HostEvent&>(begin);
+    require(at_ && other.at_, "an event that was never recorded was asked for its time");
+    return std::chrono::duration<float, std::milli>(*at_ - *other.at_).count();
+  }
+
+ private:
+  std::optional<std::chrono::steady_clock::time_point> at_;
+};
+
+}  // namespace
+
+Event::Event(const Device& device) : device_(device) {
+  if (device.kind() == Device::Kind::cuda) {
+    state_ = cuda::make_event(device);
+  } else {
+    state_ = std::make_shared<HostEvent>();
+  }
+}
+
+void Event::record(Stream& stream) {
+  require(stream.device() == device_, "the event is of ", device_.name(), ", the stream of ",
+          stream.device().name());
+  state_->record(stream);
+}
+
+void Event::wait(Stream& stream) const {
+  require(stream.device().kind() == device_.kind(), "the event is of ", device_.name(),
+          ", the stream of ", stream.device().name());
+  state_->wait(stream);
+}
+
+void Event::synchronize() const { state_->synchronize(); }
+bool Event::done() const { return state_->done(); }
+
+float Event::milliseconds_since(const Event& begin) const {
+  require(begin.device_ == device_, "the events are of ", begin.device_.name(), " and ",
+          device_.name());
+  return state_->milliseconds_since(*begin.state_);
+}
+
+std::string why_no_graph(const Device& device) {
+  if (device.kind() == Device::Kind::cuda) return "";
+  return concat("device ", device.name(), " has no graphs: only CUDA devices record them");
+}
+
+Graph Graph::capture(Stream& stream, const std::function<void(Stream&)>& body) {
+  const std::string reason = why_no_graph(stream.device());
+  if (!reason.empty()) fail(ErrorCode::unsupported, reason);
+  Graph graph;
+  graph.device_ = stream.device();
+  graph.state_ = cuda::capture(stream, body);
+  return graph;
+}
+
+void Graph::replay(Stream& stream) const {
+  require(state_ != nullptr, "a graph that captured nothing was replayed");
+  require(stream.device() == device_, "the graph is of ", device_.name(), ", the stream of ",
+          stream.device().name());
+  state_->replay(stream);
+}
+
+int Graph::size() const { return state_ ? state_->nodes() : 0; }
 
 }  // namespace halftone

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 
+#include "base/backend.h"
+#include "base/device_memory.h"
 #include "base/message.h"
 #include "formats/codec.h"
 #include "halftone/dlpack.h"
+#include "halftone/stream.h"
 
 namespace halftone {
 
@@ -57,30 +58,73 @@ Strides row_major(const Shape& shape) {
 }
 
 namespace {
-constexpr size_t kAlignment = 64;  // a cache line, and the widest vector register
-alignas(kAlignment) unsigned char empty_storage[kAlignment];  // what views of nothing point at
+alignas(64) unsigned char empty_storage[64];  // what views of nothing point at
+
+// What the host itself can read and write.
+bool on_host(const Device& device) { return device.kind() != Device::Kind::cuda; }
 }  // namespace
 
 Tensor Tensor::empty(const Shape& shape, Format format, Device device) {
-  require(device.is_cpu(), "device ", device.name(), " cannot allocate tensors in this build");
   const int64_t count = element_count(shape);
   require(count < (int64_t{1} << 58), "shape ", to_string(shape), " is too large to allocate");
-  const size_t bytes = static_cast<size_t>(packed_bytes(format, count));
-  const size_t rounded = (bytes + kAlignment) / kAlignment * kAlignment;  // never 0
-  void* data = std::aligned_alloc(kAlignment, rounded);
-  if (data == nullptr) {
+  const auto bytes = static_cast<size_t>(packed_bytes(format, count));
+  void* data = nullptr;
+  std::shared_ptr<const void> owner;
+  try {
+    owner = allocate_memory(device, bytes, &data);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::out_of_memory) throw;
     fail(ErrorCode::out_of_memory, "a tensor ", to_string(shape), " of ", halftone::name(format),
-         " needs ", rounded, " bytes, which the system refused");
+         ": ", error.what());
   }
-  return share(
-      std::shared_ptr<const void>(data, [](const void* p) { std::free(const_cast<void*>(p)); }),
-      data, shape, row_major(shape), format, device);
+  return share(std::move(owner), data, shape, row_major(shape), format, device);
+}
+
+Tensor Tensor::empty_pinned(const Shape& shape, Format format) {
+  if (cuda_device_count() == 0) return empty(shape, format);
+  const auto bytes = static_cast<size_t>(packed_bytes(format, element_count(shape)));
+  void* data = cuda::allocate_pinned(bytes);
+  return share({data, [](const void* p) { cuda::deallocate_pinned(const_cast<void*>(p)); }}, data,
+               shape, row_major(shape), format);
 }
 
 Tensor Tensor::zeros(const Shape& shape, Format format, Device device) {
   Tensor result = empty(shape, format, device);
-  std::memset(result.data_, 0, static_cast<size_t>(packed_bytes(format, result.numel_)));
+  fill_memory(device, result.data_, 0, static_cast<size_t>(packed_bytes(format, result.numel_)));
   return result;
+}
+
+namespace {
+void copy_elements(const Tensor& from, const Tensor& to, Stream* stream) {
+  require(from.shape() == to.shape() && from.format() == to.format(), "copy from ", shown(from),
+          " to ", shown(to), ": shapes and formats must agree");
+  require(from.contiguous() && to.contiguous(), "copy from ", shown(from), " to ", shown(to),
+          ": both must be contiguous; contiguous_copy makes one on the CPU");
+  copy_memory(to.device(), to.data(), from.device(), from.data(),
+              static_cast<size_t>(packed_bytes(from.format(), from.numel())), stream);
+}
+
+Tensor moved(const Tensor& from, const Device& device, Stream* stream) {
+  if (!from.defined()) return from;
+  Tensor source = from.contiguous() ? from : from.contiguous_copy();
+  Tensor result = Tensor::empty(from.shape(), from.format(), device);
+  copy_elements(source, result, stream);
+  if (!from.has_scales()) return result;
+  return result.quantized(from.scaling(), moved(from.scales(), device, stream),
+                          moved(from.tensor_scale(), device, stream),
+                          moved(from.zero_points(), device, stream));
+}
+}  // namespace
+
+Tensor Tensor::to(const Device& device) const {
+  return device == device_ ? *this : moved(*this, device, nullptr);
+}
+
+void copy(const Tensor& from, const Tensor& to, Stream& stream) {
+  require(stream.device() == from.device() || stream.device() == to.device(), "copy from ",
+          shown(from), " to ", shown(to), " on a stream of ", stream.device().name(),
+          ", which is neither's device");
+  copy_elements(from, to, &stream);
 }
 
 Tensor Tensor::view(void* data, const Shape& shape, const Strides& strides, Format format,
@@ -141,6 +185,8 @@ int64_t Tensor::bytes() const {
 }
 
 float Tensor::at(std::initializer_list<int64_t> index) const {
+  require(on_host(device_), "Tensor::at reads host memory; this tensor is on ", device_.name(),
+          ": use to(Device::cpu())");
   require(static_cast<int>(index.size()) == rank(), "an index of ", index.size(),
           " numbers does not fit shape ", to_string(shape_));
   int64_t offset = 0;
@@ -226,9 +272,12 @@ Tensor Tensor::contiguous_copy() const {
   result.parts_ = parts_;
   if (numel_ == 0) return result;
   if (contiguous()) {
-    std::memcpy(result.data_, data_, static_cast<size_t>(packed_bytes(format_, numel_)));
+    copy_memory(device_, result.data_, device_, data_,
+                static_cast<size_t>(packed_bytes(format_, numel_)));
     return result;
   }
+  require(device_.is_cpu(), "contiguous_copy of a strided tensor works on the CPU; this one is on ",
+          device_.name());
   const size_t size = static_cast<size_t>(bits(format_) / 8);
   Dims index = shape_;
   for (int i = 0; i < rank(); ++i) index[i] = 0;
@@ -300,7 +349,12 @@ const Tensor& Tensor::tensor_scale() const {
   return parts_or_fail(parts_.get(), format_).tensor_scale;
 }
 float Tensor::tensor_scale_value() const {
-  return parts_ && parts_->tensor_scale.defined() ? *parts_->tensor_scale.data<float>() : 1.0f;
+  if (!parts_ || !parts_->tensor_scale.defined()) return 1.0f;
+  require(on_host(parts_->tensor_scale.device()),
+          "tensor_scale_value reads host memory; the scale "
+          "is on ",
+          parts_->tensor_scale.device().name());
+  return *parts_->tensor_scale.data<float>();
 }
 
 std::string to_string(const Tensor& tensor) {
@@ -341,8 +395,12 @@ struct Exported {
 Tensor Tensor::from_dlpack(DLManagedTensor* managed) {
   require(managed != nullptr, "from_dlpack: the tensor is null");
   const DLTensor& t = managed->dl_tensor;
-  require(t.device.device_type == 1, "from_dlpack: device type ", t.device.device_type,
-          " is not available in this build; 1 (CPU) is");
+  constexpr int kCpu = 1, kCuda = 2, kCudaHost = 3;
+  const int type_of_device = t.device.device_type;
+  require(type_of_device == kCpu || type_of_device == kCuda || type_of_device == kCudaHost,
+          "from_dlpack: device type ", type_of_device,
+          " is not known; 1 (CPU), 2 (CUDA) and 3 (page-locked memory) are");
+  const Device device = type_of_device == kCuda ? Device::cuda(t.device.device_id) : Device::cpu();
   require(t.ndim >= 0 && t.ndim <= Dims::kMaxRank, "from_dlpack: ", t.ndim,
           " dimensions; at most 8 are allowed");
   for (const DlpackType& type : kDlpackTypes) {
@@ -354,7 +412,8 @@ Tensor Tensor::from_dlpack(DLManagedTensor* managed) {
       auto* m = const_cast<DLManagedTensor*>(static_cast<const DLManagedTensor*>(p));
       if (m->deleter != nullptr) m->deleter(m);
     });
-    return share(owner, static_cast<char*>(t.data) + t.byte_offset, shape, strides, type.format);
+    return share(owner, static_cast<char*>(t.data) + t.byte_offset, shape, strides, type.format,
+                 device);
   }
   fail(ErrorCode::unsupported, "from_dlpack: type code ", int{t.dtype.code}, " of ",
        int{t.dtype.bits}, " bits and ", t.dtype.lanes, " lanes has no Halftone format");
@@ -380,7 +439,14 @@ DLManagedTensor* Tensor::to_dlpack() const {
     std::copy_n(bytes.begin(), rank(), exported->strides);
   }
   DLTensor& t = exported->managed.dl_tensor;
-  t = {data_, {1, 0}, rank(), {type->code, type->bits, 1}, exported->shape, exported->strides, 0};
+  const bool cuda = device_.kind() == Device::Kind::cuda;
+  t = {data_,
+       {cuda ? 2 : 1, device_.index()},
+       rank(),
+       {type->code, type->bits, 1},
+       exported->shape,
+       exported->strides,
+       0};
   exported->managed.manager_ctx = exported;
   exported->managed.deleter = [](DLManagedTensor* self) {
     delete static_cast<Exported*>(self->manager_ctx);

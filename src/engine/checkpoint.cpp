@@ -17,91 +17,73 @@ namespace {
 
 class DirectoryCheckpoint : public Checkpoint {
  public:
-  explicit DirectoryCheckpoint(const std::string& directory)
-      : config_(read_config(directory)), store_(Safetensors::open_directory(directory)) {}
+  explicit DirectoryCheckpoint(const std::string& directory);
 
   const ModelConfig& config() const override { return config_.model; }
   const SamplingOptions& default_sampling() const override { return config_.sampling; }
   std::vector<std::string> names() const override {
     std::vector<std::string> result;
-    for (const auto& [name, entry] : store_.tensors()) result.push_back(name);
+    for (const auto& [name, entry] : store_.tensors()) {
+      if (is_companion(name)) continue;
+      result.push_back(is_codes(name) ? name.substr(0, name.size() - codes_.size()) + weight_
+                                      : name);
+    }
     return result;
   }
-  bool contains(const std::string& name) const override { return store_.find(name) != nullptr; }
+  bool contains(const std::string& name) const override {
+    if (store_.find(name) != nullptr) return true;
+    return name.ends_with(weight_) &&
+           store_.find(name.substr(0, name.size() - weight_.size()) + codes_) != nullptr;
+  }
   Tensor tensor(const std::string& name) const override { return store_.tensor(name); }
   Tensor weight(const std::string& prefix) const override;
 
  private:
-  template <class... Parts>
-  [[noreturn]] void malformed(const std::string& name, const Parts&... parts) const {
-    const StoredTensor* entry = store_.find(name);
-    fail(ErrorCode::malformed_file, entry != nullptr ? store_.path_of(*entry) + ": " : "",
-         "tensor ", quote(name), parts...);
+  // Whether the tensor holds codes under a name of its scheme's own.
+  bool is_codes(const std::string& name) const {
+    return codes_ != ".weight" && name.ends_with(codes_);
   }
-  // A companion of the weight `name`, which must be there.
-  Tensor companion(const std::string& name, const std::string& companion) const {
-    if (!contains(companion)) malformed(name, " has no ", quote(companion), " beside it");
-    return tensor(companion);
-  }
-  Tensor fp8_weight(const std::string& name, const Tensor& codes) const;
-  Tensor nvfp4_weight(const std::string& name, const Tensor& bytes) const;
+  // Whether the tensor belongs to a module's codes.
+  bool is_companion(const std::string& name) const;
 
   CheckpointConfig config_;
   Safetensors store_;
+  // Endings of a weight in several parts: as stored, and as the model asks for it.
+  std::string codes_ = ".weight", weight_ = ".weight";
 };
 
+DirectoryCheckpoint::DirectoryCheckpoint(const std::string& directory)
+    : config_(read_config(directory)), store_(Safetensors::open_directory(directory)) {
+  if (config_.scheme == nullptr) return;
+  codes_ = config_.scheme->codes_ending();
+  if (codes_[0] != '.') weight_.clear();  // stacked experts have no ".weight"
+}
+
+bool DirectoryCheckpoint::is_companion(const std::string& name) const {
+  if (config_.scheme == nullptr) return false;
+  for (const std::string& ending : config_.scheme->companion_endings()) {
+    if (!name.ends_with(ending)) continue;
+    const std::string module = name.substr(0, name.size() - ending.size());
+    if (store_.find(module + codes_) != nullptr || store_.find(module + ".weight") != nullptr) {
+      return true;
+    }
+  }
+  return false;
+}
+
 Tensor DirectoryCheckpoint::weight(const std::string& prefix) const {
-  const std::string name = prefix + ".weight";
-  const Tensor stored = tensor(name);
+  const WeightScheme* scheme = config_.scheme.get();
+  const ModuleParts parts(store_, prefix);
+  const bool has_codes = scheme != nullptr && parts.has(scheme->codes_ending());
+  if (has_codes && codes_ != ".weight") return scheme->weight(parts);
+  if (parts.has("")) return store_.tensor(prefix);  // stacked experts in a plain float format
+  const Tensor stored = store_.tensor(prefix + ".weight");
   if (is_plain_float(stored.format())) return stored;
-  if (is_fp8(stored.format())) return fp8_weight(name, stored);
-  if (stored.format() == Format::u8) return nvfp4_weight(name, stored);
-  malformed(name, " is ", to_string(stored), "; a weight is F32, F16, BF16, F8_E4M3 or U8 (NVFP4)");
-}
-
-Tensor DirectoryCheckpoint::fp8_weight(const std::string& name, const Tensor& codes) const {
-  if (config_.scheme.method != WeightScheme::Method::fp8) {
-    malformed(name, " is ", halftone::name(codes.format()),
-              " but the quantization_config of the checkpoint does not say fp8");
+  if (scheme == nullptr) {
+    parts.malformed(".weight", " is ", to_string(stored), "; without a quantization_config in ",
+                    "config.json a weight is F32, F16 or BF16");
   }
-  if (codes.rank() != 2) malformed(name, " is ", to_string(codes), "; a weight has two dimensions");
-  const std::string scale_name = name + "_scale_inv";
-  const Tensor scales = companion(name, scale_name);
-  const int64_t rows = config_.scheme.block_rows, cols = config_.scheme.block_cols;
-  const Shape expected{(codes.size(0) + rows - 1) / rows, (codes.size(1) + cols - 1) / cols};
-  if (scales.shape() != expected) {
-    malformed(scale_name, " is ", to_string(scales), "; weight ", to_string(codes.shape()),
-              " in blocks of ", rows, "x", cols, " needs ", to_string(expected));
-  }
-  const bool readable = is_plain_float(scales.format()) || scales.format() == Format::ue8m0;
-  if (!readable) malformed(scale_name, " is ", to_string(scales), "; scales are F32, BF16 or F16");
-  return codes.quantized({scales.format(), rows, cols}, scales);
-}
-
-Tensor DirectoryCheckpoint::nvfp4_weight(const std::string& name, const Tensor& bytes) const {
-  if (config_.scheme.method != WeightScheme::Method::nvfp4) {
-    malformed(name, " is u8 but the quantization_config of the checkpoint does not say NVFP4");
-  }
-  if (bytes.rank() != 2 || bytes.size(1) > std::numeric_limits<int64_t>::max() / 2) {
-    malformed(name, " is ", to_string(bytes), "; a packed weight is [N, K/2]");
-  }
-  const Shape shape{bytes.size(0), bytes.size(1) * 2};
-  const Shape expected{shape[0], (shape[1] + 15) / 16};
-  const std::string scale_name = name + "_scale";
-  const Tensor scales = companion(name, scale_name);
-  if (scales.format() != Format::fp8_e4m3 || scales.shape() != expected) {
-    malformed(scale_name, " is ", to_string(scales), "; an NVFP4 weight ", to_string(shape),
-              " needs fp8_e4m3 ", to_string(expected));
-  }
-  const std::string tensor_scale_name = name + "_scale_2";
-  const Tensor tensor_scale = companion(name, tensor_scale_name);
-  if (tensor_scale.format() != Format::f32 || tensor_scale.numel() != 1) {
-    malformed(tensor_scale_name, " is ", to_string(tensor_scale), "; it must be one F32");
-  }
-  // The bytes are the packed codes; `bytes` keeps the mapping alive through the copied owner.
-  const auto owner = std::make_shared<const Tensor>(bytes);
-  return Tensor::share(owner, bytes.data(), shape, row_major(shape), Format::nvfp4)
-      .quantized({Format::fp8_e4m3, 1, 16}, scales, tensor_scale.reshape({1}));
+  return scheme->weight(parts);
 }
 
 // The only llama2.c checkpoint of a directory without config.json, or "".

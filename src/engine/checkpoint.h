@@ -21,13 +21,14 @@ class Checkpoint {
 
   virtual const ModelConfig& config() const = 0;
   virtual const SamplingOptions& default_sampling() const = 0;  // of generation_config.json
+  // Of the model's tensors: a weight in several parts counts once, as "….weight".
   virtual std::vector<std::string> names() const = 0;
   virtual bool contains(const std::string& name) const = 0;
   // As stored, without scales. A missing name is an Error that offers the nearest.
   virtual Tensor tensor(const std::string& name) const = 0;
-  // The weight [N, K] of a linear layer or an embedding, `prefix` without ".weight": plain, FP8
-  // with weight_scale_inv (128x128 or as config says), or NVFP4 (ModelOpt), as a tensor with its
-  // scales.
+  // The weight [N, K] of a linear layer or an embedding, `prefix` without ".weight", or the stacked
+  // experts of a layer under their own name: plain, or with its scales in whatever convention the
+  // checkpoint has (src/engine/schemes).
   virtual Tensor weight(const std::string& prefix) const = 0;
 };
 

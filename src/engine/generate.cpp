@@ -99,9 +99,17 @@ std::vector<int32_t> encode_prompt(const Session& session, std::string_view prom
 
 GenerateResult generate(Session& session, std::string_view prompt, const GenerateOptions& options,
                         const std::function<void(std::string_view)>& on_text) {
+  validate(options);
+  const std::vector<int32_t> tokens = encode_prompt(session, prompt, options.special);
+  return generate(session, std::span<const int32_t>(tokens), options, on_text);
+}
+
+GenerateResult generate(Session& session, std::span<const int32_t> prompt_tokens,
+                        const GenerateOptions& options,
+                        const std::function<void(std::string_view)>& on_text) {
   using Finish = GenerateResult::Finish;
   validate(options);
-  const std::vector<int32_t> prompt_tokens = encode_prompt(session, prompt, options.special);
+  require(!prompt_tokens.empty(), "prompt has no tokens; give at least one");
   const Tokenizer& tokenizer = session.model().tokenizer();
   const std::vector<int32_t>& eos = session.model().config().eos;
 
@@ -116,7 +124,7 @@ GenerateResult generate(Session& session, std::string_view prompt, const Generat
       return result;
     }
     const size_t count = std::min(kPromptChunk, prompt_tokens.size() - begin);
-    logits = session.forward(std::span(prompt_tokens).subspan(begin, count));
+    logits = session.forward(prompt_tokens.subspan(begin, count));
   }
   result.prompt_seconds = seconds_since(start);
 

@@ -35,12 +35,15 @@ MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
       fail(ErrorCode::io, path_, " (", size_, " bytes) cannot be mapped: ", std::strerror(error));
     }
     data_ = static_cast<const char*>(memory);
+    watched_ = watch_mapping(data_, size_);
   }
   close(file);
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) munmap(const_cast<char*>(data_), size_);
+  if (data_ == nullptr) return;
+  forget_mapping(watched_);
+  munmap(const_cast<char*>(data_), size_);
 }
 
 }  // namespace halftone

@@ -1,6 +1,7 @@
 // A file mapped read-only into memory.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -27,6 +28,13 @@ class MappedFile {
   std::string path_;
   const char* data_ = nullptr;
   size_t size_ = 0;
+  size_t watched_ = SIZE_MAX;  // of watch_mapping
 };
+
+// What guard_mapped_files needs to know of a mapping; the index is for forget_mapping.
+size_t watch_mapping(const void* data, size_t bytes);
+void forget_mapping(size_t index);
+// Error::io when the guard met a mapped file that had become shorter. Called behind every pass.
+void check_mapped_files();
 
 }  // namespace halftone

@@ -2,89 +2,21 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
 
 #include "base/message.h"
-#include "engine/weights.h"
+#include "engine/architecture.h"
+#include "engine/mapped_file.h"
+#include "engine/weight_reader.h"
 
 namespace halftone {
 
 namespace {
 
-// Takes tensors out of a checkpoint one by one and knows at the end which were never asked for.
-class Reader {
- public:
-  Reader(const Checkpoint& checkpoint, const LoadOptions& options)
-      : checkpoint_(checkpoint),
-        format_(parse_weight_format(options.weights)),
-        stream_(options.device, options.threads),
-        progress_(options.progress) {
-    for (std::string& name : checkpoint.names()) left_.insert(std::move(name));
-    total_ = std::max<size_t>(left_.size(), 1);
-  }
-
-  // A matrix or a table with its scales, if any.
-  Tensor matrix(const std::string& prefix, int64_t n, int64_t k) {
-    return take(prefix + ".weight", Shape{n, k});
-  }
-  Tensor vector(const std::string& name, int64_t n) { return take(name, Shape{n}); }
-  // In f32, so that every product can add it.
-  Tensor bias(const std::string& name, int64_t n) {
-    return to_plain(vector(name, n), Format::f32, stream_);
-  }
-  bool contains(const std::string& name) const { return checkpoint_.contains(name); }
-  void ignore(const std::string& name) { left_.erase(name); }
-
-  void finish() const {
-    for (const std::string& name : left_) {
-      if (is_unused(name)) continue;
-      fail(ErrorCode::malformed_file, "tensor ", name,
-           " of the checkpoint belongs to no part of a ", checkpoint_.config().architecture,
-           "; the model is of another architecture or config.json is not its own");
-    }
-    if (progress_) progress_(1.0);
-  }
-  int64_t bytes() const { return bytes_; }
-  int64_t parameters() const { return parameters_; }
-
- private:
-  Tensor take(const std::string& name, const Shape& shape) {
-    const Tensor stored = stored_tensor(checkpoint_, name);
-    if (!(stored.shape() == shape)) {
-      fail(ErrorCode::malformed_file, "tensor ", name, " is ", to_string(stored.shape()),
-           " in the checkpoint, but config.json asks for ", to_string(shape));
-    }
-    if (role_of(name) == TensorRole::small && !is_plain_float(stored.format())) {
-      fail(ErrorCode::malformed_file, "tensor ", name, " is stored in ",
-           halftone::name(stored.format()), "; f32, f16 or bf16 is expected");
-    }
-    left_.erase(name);
-    for (const char* companion : {"_scale_inv", "_scale", "_scale_2"})
-      left_.erase(name + companion);
-    Tensor kept = keep(name, stored, format_, stream_);
-    bytes_ += kept.bytes();
-    parameters_ += kept.numel();
-    if (progress_) {
-      progress_(1.0 - static_cast<double>(left_.size()) / static_cast<double>(total_));
-    }
-    return kept;
-  }
-
-  const Checkpoint& checkpoint_;
-  WeightFormat format_;
-  Stream stream_;
-  std::function<void(double)> progress_;
-  std::set<std::string> left_;
-  size_t total_ = 1;
-  int64_t bytes_ = 0, parameters_ = 0;
-};
-
 void check_config(const ModelConfig& c) {
-  const std::vector<std::string> known = {"LlamaForCausalLM", "Qwen3ForCausalLM",
-                                          "Qwen3MoeForCausalLM"};
-  if (std::find(known.begin(), known.end(), c.architecture) == known.end()) {
+  if (find_architecture(c.architecture) == nullptr) {
     fail(ErrorCode::unsupported, "architecture \"", c.architecture,
-         "\" is not supported; the nearest that is: \"", nearest(c.architecture, known), "\"");
+         "\" is not supported; the nearest that is: \"",
+         nearest(c.architecture, architecture_names()), "\"");
   }
   const auto positive = [](const char* field, int64_t value) {
     if (value < 1) {
@@ -118,7 +50,7 @@ void check_config(const ModelConfig& c) {
   }
 }
 
-LayerWeights read_layer(Reader& reader, const ModelConfig& c, int64_t index) {
+LayerWeights read_layer(WeightReader& reader, const ModelConfig& c, int64_t index) {
   const std::string base = concat("model.layers.", index, ".");
   const std::string attention = base + "self_attn.";
   const int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
@@ -136,6 +68,7 @@ LayerWeights read_layer(Reader& reader, const ModelConfig& c, int64_t index) {
       layer.o_bias = reader.bias(attention + "o_proj.bias", c.hidden);
     }
   }
+  if (c.attention_sinks) layer.sinks = reader.bias(attention + "sinks", c.heads);
   if (c.qk_norm) {
     layer.q_norm = reader.vector(attention + "q_norm.weight", c.head_dim);
     layer.k_norm = reader.vector(attention + "k_norm.weight", c.head_dim);
@@ -151,14 +84,22 @@ LayerWeights read_layer(Reader& reader, const ModelConfig& c, int64_t index) {
     layer.down = reader.matrix(mlp + "down_proj", c.hidden, c.intermediate);
     return layer;
   }
-  layer.router = reader.matrix(mlp + "gate", c.experts, c.hidden);
+  const Architecture& architecture = *find_architecture(c.architecture);
+  const ExpertNames& names = architecture.experts;
+  layer.router = reader.matrix(base + names.router, c.experts, c.hidden);
+  if (c.router_bias)
+    layer.router_bias = reader.bias(concat(base, names.router, ".bias"), c.experts);
+  if (architecture.read_experts != nullptr) {
+    architecture.read_experts(reader, c, base, layer);
+    return layer;
+  }
   for (int64_t e = 0; e < c.experts; ++e) {
-    const std::string expert = concat(mlp, "experts.", e, ".");
+    const std::string expert = concat(base, names.experts, ".", e, ".");
     layer.expert_gate.push_back(
-        reader.matrix(expert + "gate_proj", c.expert_intermediate, c.hidden));
-    layer.expert_up.push_back(reader.matrix(expert + "up_proj", c.expert_intermediate, c.hidden));
+        reader.matrix(expert + names.gate, c.expert_intermediate, c.hidden));
+    layer.expert_up.push_back(reader.matrix(expert + names.up, c.expert_intermediate, c.hidden));
     layer.expert_down.push_back(
-        reader.matrix(expert + "down_proj", c.hidden, c.expert_intermediate));
+        reader.matrix(expert + names.down, c.hidden, c.expert_intermediate));
   }
   return layer;
 }
@@ -171,7 +112,8 @@ bool has_tokenizer(const std::string& path) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
-    if (name == "tokenizer.json") return true;
+    if (name == "tokenizer.json" || name == "tokenizer.model") return true;
+    if (entry.path().extension() == ".tiktoken") return true;
     if (name.rfind("tok", 0) == 0 && entry.path().extension() == ".bin") return true;
   }
   return false;
@@ -193,7 +135,7 @@ LoadedModel::LoadedModel(const Checkpoint& checkpoint, std::unique_ptr<Tokenizer
       tokenizer_(std::move(tokenizer)),
       device_(options.device) {
   check_config(config_);
-  Reader reader(checkpoint, options);
+  WeightReader reader(checkpoint, options);
   embedding_ = reader.matrix("model.embed_tokens", config_.vocabulary, config_.hidden);
   for (int64_t i = 0; i < config_.layers; ++i) layers_.push_back(read_layer(reader, config_, i));
   final_norm_ = reader.vector("model.norm.weight", config_.hidden);
@@ -217,8 +159,7 @@ const Tokenizer& LoadedModel::tokenizer() const {
 }
 
 std::string LoadedModel::describe() const {
-  const LayerWeights& first = layers_.front();
-  const Tensor& matrix = first.sparse ? first.expert_gate.front() : first.gate;
+  const Tensor& matrix = layers_.front().typical();
   std::ostringstream text;
   text.precision(3);
   const double millions = static_cast<double>(parameters_) / 1e6;
@@ -238,13 +179,15 @@ std::string LoadedModel::describe() const {
 
 std::shared_ptr<const Model> Model::load(const std::string& path, const LoadOptions& options) {
   require(options.device.is_cpu(), "device ", options.device.name(),
-          " cannot run models in this build; cpu can");
+          " cannot run models in this build; use cpu");
   parse_weight_format(options.weights);  // a wrong name is told before files are read
   const std::unique_ptr<Checkpoint> checkpoint = Checkpoint::open(path);
   // A model without a tokenizer can still be run on tokens.
   std::unique_ptr<Tokenizer> tokenizer;
-  if (has_tokenizer(path)) tokenizer = Tokenizer::load(path);
-  return std::make_shared<LoadedModel>(*checkpoint, std::move(tokenizer), options);
+  if (has_tokenizer(path)) tokenizer = Tokenizer::load(path, checkpoint->config().vocabulary);
+  auto model = std::make_shared<LoadedModel>(*checkpoint, std::move(tokenizer), options);
+  check_mapped_files();
+  return model;
 }
 
 }  // namespace halftone

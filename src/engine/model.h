@@ -6,6 +6,7 @@
 
 #include "engine/checkpoint.h"
 #include "halftone/engine.h"
+#include "halftone/moe.h"
 
 namespace halftone {
 
@@ -16,12 +17,21 @@ struct LayerWeights {
   Tensor k, v;                            // [kv_heads * head_dim, hidden]
   Tensor o;                               // [hidden, heads * head_dim]
   Tensor q_bias, k_bias, v_bias, o_bias;  // f32, undefined without attention_bias
+  Tensor sinks;                           // f32 [heads], undefined without attention_sinks
   Tensor q_norm, k_norm;                  // [head_dim], undefined without qk_norm
 
   bool sparse = false;
   Tensor gate, up, down;  // dense: [intermediate, hidden] twice, [hidden, intermediate]
   Tensor router;          // sparse: [experts, hidden]
-  std::vector<Tensor> expert_gate, expert_up, expert_down;
+  Tensor router_bias;     // f32 [experts], undefined without router_bias
+  std::vector<Tensor> expert_gate, expert_up, expert_down;  // a matrix an expert, or
+  Tensor gate_up;                                           // stacked [experts, 2 n, hidden]
+  MoeWeights experts;                                       // and bound
+
+  // One that says how the layer's matrices are stored.
+  const Tensor& typical() const {
+    return !sparse ? gate : gate_up.defined() ? gate_up : expert_gate.front();
+  }
 };
 
 class LoadedModel final : public Model {

@@ -2,29 +2,37 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <deque>
 #include <filesystem>
-#include <fstream>
+#include <map>
 
 #include "base/message.h"
 #include "engine/checkpoint.h"
 #include "engine/safetensors_writer.h"
 #include "engine/save_config.h"
 #include "engine/weights.h"
+#include "engine/written_parts.h"
 
 namespace halftone {
 
 namespace {
 
 namespace fs = std::filesystem;
+
 WeightFormat parse_checkpoint_format(const std::string& text) {
   const WeightFormat format = parse_weight_format(text);
-  const bool fp8 = format.quantized && format.quantized->format == Format::fp8_e4m3 &&
-                   format.quantized->scaling == default_scaling(Format::fp8_e4m3);
-  const bool nvfp4 = format.quantized && format.quantized->format == Format::nvfp4;
-  if (!format.plain && !fp8 && !nvfp4) {
+  bool described = format.plain.has_value();
+  if (format.quantized) {
+    // The divisors of every group, so that the format alone is judged.
+    const KeptFormat kept{format.quantized->format, true, format.quantized->scaling};
+    described = !written_parts(kept, {1024, 1024}).empty();
+  }
+  if (!described) {
     fail(ErrorCode::invalid_argument, "format is \"", text,
-         "\", which no checkpoint convention describes; choose bf16, f16, f32, fp8 or nvfp4 (",
-         text.empty() ? "any" : text, " works on loading, with weights)");
+         "\", which no checkpoint convention describes; choose bf16, f16, f32, fp8, fp8_row, ",
+         "fp8_tensor, nvfp4, mxfp8, mxfp4, int8 or int4 (", text.empty() ? "any" : text,
+         " works on loading, with weights)");
   }
   return format;
 }
@@ -50,17 +58,6 @@ bool is_rotated(const std::string& name) {
          name.find("self_attn.k_proj.") != std::string::npos;
 }
 
-// Scales of another tensor; they are written anew with it.
-bool is_companion(const std::string& name) {
-  for (const char* ending : {".weight_scale_inv", ".weight_scale", ".weight_scale_2"}) {
-    const std::string_view end(ending);
-    if (name.size() > end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0) {
-      return true;
-    }
-  }
-  return false;
-}
-
 // The tensors of one checkpoint as the writer asks for them: one at a time, in the order of their
 // names, in which a weight and its scales are neighbours. So one converted weight is held.
 class Converter {
@@ -68,33 +65,52 @@ class Converter {
   Converter(const Checkpoint& checkpoint, const WeightFormat& target)
       : checkpoint_(checkpoint), target_(target) {}
 
-  // Announces what the tensor becomes in the file: itself, and its scales by the names of its
-  // convention. An Error when the format cannot hold it.
-  void add(const std::string& name, SafetensorsWriter& writer) {
-    const Tensor stored = stored_tensor(checkpoint_, name);
-    const KeptFormat kept = kept_format(name, stored, target_);
-    const Shape shape = stored.shape();
-    writer.add(name, kept.format, shape, [this, name] { return converted(name); });
-    if (!kept.scaled) return;
-    if (kept.format == Format::nvfp4) {
-      writer.add(name + "_scale", Format::fp8_e4m3, {shape[0], shape[1] / 16},
-                 [this, name] { return converted(name).scales(); });
-      writer.add(name + "_scale_2", Format::f32, Shape{},
-                 [this, name] { return converted(name).tensor_scale().reshape(Shape{}); });
-      return;
+  // Bytes of what the tensor becomes in the file.
+  int64_t bytes(const std::string& name) const {
+    int64_t total = 0;
+    for (const WrittenPart& part : parts_of(name)) {
+      total += packed_bytes(part.format, element_count(part.shape));
     }
-    const Scaling& s = kept.scaling;
-    if (kept.format != Format::fp8_e4m3 || s.block_rows == 0 || s.block_cols == 0) {
-      fail(ErrorCode::unsupported, "tensor ", name, " is stored as ", halftone::name(kept.format),
-           " with ", to_string(s), " scales, which save_checkpoint cannot write; ask for bf16");
+    return total;
+  }
+  // Announces these: the tensor itself, and its scales by the names of its convention.
+  std::vector<std::string> add(const std::string& name, SafetensorsWriter& writer) {
+    std::vector<std::string> names;
+    for (const WrittenPart& part : parts_of(name)) {
+      names.push_back(module_of(name) + part.ending);
+      writer.add(names.back(), part.format, part.shape,
+                 [this, name, of = part.of] { return of(converted(name)); });
     }
-    const Shape blocks{(shape[0] + s.block_rows - 1) / s.block_rows,
-                       (shape[1] + s.block_cols - 1) / s.block_cols};
-    writer.add(name + "_scale_inv", s.format, blocks,
-               [this, name] { return converted(name).scales(); });
+    return names;
   }
 
  private:
+  static bool is_weight(const std::string& name) { return name.ends_with(".weight"); }
+  static std::string module_of(const std::string& name) {
+    return is_weight(name) ? name.substr(0, name.size() - 7) : name;
+  }
+
+  // An Error when the format cannot hold the tensor.
+  std::vector<WrittenPart> parts_of(const std::string& name) const {
+    const Tensor stored = stored_tensor(checkpoint_, name);
+    const KeptFormat kept = kept_format(name, stored, target_);
+    if (!is_weight(name)) {
+      if (role_of(name) == TensorRole::linear) {
+        fail(ErrorCode::unsupported, "tensor ", name,
+             " holds the stacked experts of a layer, which ",
+             "save_checkpoint does not write; ask for the format on loading, with weights");
+      }
+      return {{"", kept.format, stored.shape(), [](const Tensor& t) { return t; }}};
+    }
+    std::vector<WrittenPart> parts = written_parts(kept, stored.shape());
+    if (parts.empty()) {
+      fail(ErrorCode::unsupported, "tensor ", name, " is stored as ", halftone::name(kept.format),
+           " with ", to_string(kept.scaling),
+           " scales, which save_checkpoint cannot write; ask for bf16");
+    }
+    return parts;
+  }
+
   const Tensor& converted(const std::string& name) {
     if (name == held_name_) return held_;
     Tensor stored = stored_tensor(checkpoint_, name);
@@ -154,21 +170,54 @@ class PendingDirectory {
   bool done_ = false;
 };
 
+std::string shard_name(size_t shard, size_t count) {
+  if (count == 1) return "model.safetensors";
+  char text[64];
+  std::snprintf(text, sizeof text, "model-%05zu-of-%05zu.safetensors", shard + 1, count);
+  return text;
+}
+
 }  // namespace
 
 void save_checkpoint(const std::string& source, const std::string& destination,
-                     const std::string& format, const std::function<void(double)>& progress) {
+                     const std::string& format, const std::function<void(double)>& progress,
+                     int64_t shard_bytes) {
+  require(shard_bytes > 0, "shard_bytes is ", shard_bytes, "; it must be at least 1");
   const WeightFormat target = parse_checkpoint_format(format);
   const std::unique_ptr<Checkpoint> checkpoint = Checkpoint::open(source);
   Converter converter(*checkpoint, target);
-  SafetensorsWriter writer;
-  writer.add_metadata("format", "pt");  // Transformers refuses a file without it
+  std::deque<SafetensorsWriter> shards;
+  std::map<std::string, size_t> shard_of;
+  int64_t total = 0;
   for (const std::string& name : checkpoint->names()) {
-    if (!is_companion(name) && !is_unused(name)) converter.add(name, writer);
+    if (is_unused(name)) continue;
+    const int64_t bytes = converter.bytes(name);
+    if (shards.empty() || shards.back().total_bytes() + bytes > shard_bytes) {
+      shards.emplace_back().add_metadata("format", "pt");  // Transformers refuses files without it
+    }
+    for (const std::string& part : converter.add(name, shards.back())) {
+      shard_of[part] = shards.size() - 1;
+    }
+    total += bytes;
   }
 
   PendingDirectory directory(destination);
-  writer.write(directory.file("model.safetensors"), progress);
+  int64_t written = 0;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const auto share = [&](double fraction) {
+      const double bytes = static_cast<double>(shards[i].total_bytes()) * fraction;
+      progress((static_cast<double>(written) + bytes) /
+               static_cast<double>(std::max<int64_t>(total, 1)));
+    };
+    shards[i].write(directory.file(shard_name(i, shards.size()).c_str()),
+                    progress ? std::function<void(double)>(share) : nullptr);
+    written += shards[i].total_bytes();
+  }
+  if (shards.size() > 1) {
+    std::map<std::string, std::string> files;
+    for (const auto& [part, shard] : shard_of) files[part] = shard_name(shard, shards.size());
+    write_index(directory.file("model.safetensors.index.json"), total, files);
+  }
   write_model_files(source, checkpoint->config(), target,
                     [&](const char* file) { return directory.file(file); });
   directory.publish();

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/message.h"
+#include "engine/architecture.h"
+#include "engine/written_parts.h"
 
 namespace halftone {
 
@@ -16,9 +18,11 @@ using Json = nlohmann::ordered_json;
 
 // Modules that keep 16 bits in a quantised checkpoint: the head, and the router of each layer.
 Json excluded_modules(const ModelConfig& config) {
+  const Architecture* architecture = find_architecture(config.architecture);
   Json modules = {"lm_head"};
   for (size_t i = 0; i < config.sparse_layer.size(); ++i) {
-    if (config.sparse_layer[i]) modules.push_back(concat("model.layers.", i, ".mlp.gate"));
+    if (!config.sparse_layer[i]) continue;
+    modules.push_back(concat("model.layers.", i, ".", architecture->experts.router));
   }
   return modules;
 }
@@ -27,6 +31,43 @@ Json producer() { return {{"name", "halftone"}, {"version", "0.1.0"}}; }
 
 // The weights alone are in 4 bits; there are no activation scales.
 constexpr const char* kNvfp4Algorithm = "W4A16_NVFP4";
+
+Json compressed_tensors_config(const ModelConfig& config, const QuantizeOptions& options) {
+  const Scaling& s = options.scaling;
+  const char* format = compressed_tensors_format(options.format);
+  const bool integer = options.format == Format::int8 || options.format == Format::int4;
+  Json weights = {{"num_bits", bits(options.format)},
+                  {"type", integer ? "int" : "float"},
+                  {"symmetric", true},
+                  {"dynamic", false},
+                  {"strategy", s.block_cols > 0    ? "group"
+                               : s.block_rows == 1 ? "channel"
+                                                   : "tensor"}};
+  if (s.block_cols > 0) weights["group_size"] = s.block_cols;
+  if (s.format == Format::ue8m0) weights["scale_dtype"] = "torch.uint8";
+  // Readers multiply INT8 weights with activations rounded to INT8, a token at a time; the others
+  // are weights alone.
+  Json activations = nullptr;
+  if (options.format == Format::int8) {
+    activations = {{"num_bits", 8},
+                   {"type", "int"},
+                   {"strategy", "token"},
+                   {"symmetric", true},
+                   {"dynamic", true}};
+  }
+  return {{"quant_method", "compressed-tensors"},
+          {"format", format},
+          {"quantization_status", "compressed"},
+          {"config_groups",
+           {{"group_0",
+             {{"targets", {"Linear"}},
+              {"format", format},
+              {"weights", weights},
+              {"input_activations", activations},
+              {"output_activations", nullptr}}}}},
+          {"ignore", excluded_modules(config)},
+          {"kv_cache_scheme", nullptr}};
+}
 
 Json quantization_config(const ModelConfig& config, const QuantizeOptions& options) {
   if (options.format == Format::nvfp4) {
@@ -40,6 +81,8 @@ Json quantization_config(const ModelConfig& config, const QuantizeOptions& optio
             {"ignore", excluded_modules(config)},
             {"producer", producer()}};
   }
+  const bool blocks = options.format == Format::fp8_e4m3 && options.scaling.block_cols > 0;
+  if (!blocks) return compressed_tensors_config(config, options);
   return {{"quant_method", "fp8"},
           {"fmt", "e4m3"},
           {"activation_scheme", "dynamic"},
@@ -127,6 +170,11 @@ fs::path find_tokenizer_bin(const fs::path& directory) {
 }
 
 }  // namespace
+
+void write_index(const std::string& path, int64_t total_bytes,
+                 const std::map<std::string, std::string>& files) {
+  write_json(path, {{"metadata", {{"total_size", total_bytes}}}, {"weight_map", files}});
+}
 
 void write_model_files(const std::string& source, const ModelConfig& config,
                        const WeightFormat& target,

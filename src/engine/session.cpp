@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "base/message.h"
+#include "engine/mapped_file.h"
 #include "engine/model.h"
 #include "engine/step.h"
 #include "halftone/engine.h"
@@ -24,7 +25,8 @@ struct Session::State {
   State(std::shared_ptr<const Model> shared, const SessionOptions& options);
 
   // Runs a chunk; the caller takes the logits it wants from the step.
-  Step& run_chunk(std::span<const int32_t> tokens);
+  // `length`: of the sequence at the end of the call that the chunk is a part of.
+  Step& run_chunk(std::span<const int32_t> tokens, int64_t length);
   void check(std::span<const int32_t> tokens) const;
   Step& step_for(int64_t tokens);
 
@@ -111,13 +113,13 @@ void Session::State::check(std::span<const int32_t> tokens) const {
           max_length, "; shorten the prompt, truncate, or make a longer session");
 }
 
-Step& Session::State::run_chunk(std::span<const int32_t> tokens) {
+Step& Session::State::run_chunk(std::span<const int32_t> tokens, int64_t length) {
   const auto count = static_cast<int64_t>(tokens.size());
   std::memcpy(buffers.ids.data(), tokens.data(), tokens.size_bytes());
   auto* positions = buffers.positions.data<int32_t>();
   for (int64_t i = 0; i < count; ++i) positions[i] = static_cast<int32_t>(cache.length() + i);
   Step& step = step_for(count);
-  step.run_layers(cache, stream);
+  step.run_layers(cache, length, stream, options.on_attention);
   history.insert(history.end(), tokens.begin(), tokens.end());
   return step;
 }
@@ -132,13 +134,15 @@ std::span<const float> Session::forward(std::span<const int32_t> tokens) {
   State& s = *state_;
   s.check(tokens);
   const size_t chunk = static_cast<size_t>(s.buffers.ids.size(0));
+  const int64_t length = s.cache.length() + static_cast<int64_t>(tokens.size());
   for (size_t begin = 0; begin < tokens.size(); begin += chunk) {
     const auto part = tokens.subspan(begin, std::min(chunk, tokens.size() - begin));
-    Step& step = s.run_chunk(part);
+    Step& step = s.run_chunk(part, length);
     if (begin + part.size() == tokens.size()) {
       step.run_head(step.tokens() - 1, s.logits, s.stream);
     }
   }
+  check_mapped_files();
   return {s.logits.data<float>(), static_cast<size_t>(s.logits.numel())};
 }
 
@@ -148,12 +152,14 @@ Tensor Session::forward_all(std::span<const int32_t> tokens) {
   const auto count = static_cast<int64_t>(tokens.size());
   Tensor logits = Tensor::empty({count, s.model.config().vocabulary}, Format::f32);
   const int64_t chunk = s.buffers.ids.size(0);
+  const int64_t length = s.cache.length() + count;
   for (int64_t begin = 0; begin < count; begin += chunk) {
     const int64_t end = std::min(begin + chunk, count);
-    Step& step =
-        s.run_chunk(tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
+    Step& step = s.run_chunk(
+        tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)), length);
     step.run_head(0, logits.slice(0, begin, end), s.stream);
   }
+  check_mapped_files();
   return logits;
 }
 

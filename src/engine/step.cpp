@@ -68,7 +68,7 @@ const Plan* shared_plan(std::deque<Plan>& plans, const Problem& problem, const D
 
 MoeProblem moe_problem(const ModelConfig& c, const LayerWeights& weights, int64_t tokens,
                        Format activations) {
-  const Tensor& matrix = weights.expert_gate.front();
+  const Tensor& matrix = weights.typical();
   MoeProblem problem;
   problem.tokens = tokens;
   problem.hidden = c.hidden;
@@ -76,6 +76,7 @@ MoeProblem moe_problem(const ModelConfig& c, const LayerWeights& weights, int64_
   problem.experts = c.experts;
   problem.top_k = static_cast<int>(c.experts_per_token);
   problem.x = activations;
+  problem.gated = c.gated;
   problem.weight = matrix.format();
   problem.scaled = matrix.has_scales();
   if (problem.scaled) problem.scaling = matrix.scaling();
@@ -127,13 +128,14 @@ Step::Step(const LoadedModel& model, const Activations& buffers, const KvCache& 
     swiglu_ = plan(SwigluProblem{tokens, c.intermediate, activations}, device_);
     swiglu_tensors_ = {rows(buffers.gate), rows(buffers.up), rows(buffers.gate)};
   }
-  routing_ = {static_cast<int>(c.experts_per_token), c.renormalize};
+  routing_.top_k = static_cast<int>(c.experts_per_token);
+  routing_.renormalize = c.renormalize;
 
   const Shape attended{1, tokens, c.heads, c.head_dim};
   attention_tensors_.q = rows(buffers.q).reshape(attended);
   attention_tensors_.out = rows(buffers.attended).reshape(attended);
   attention_tensors_.seqused_k = buffers.keys_in_use;
-  AttentionProblem& attention = attention_.problem;
+  AttentionProblem attention;
   attention.batch = 1;
   attention.heads = c.heads;
   attention.kv_heads = c.kv_heads;
@@ -143,12 +145,19 @@ Step::Step(const LoadedModel& model, const Activations& buffers, const KvCache& 
   attention.k = attention.v = cache.options().format;
   attention.mode = cache_mode(cache.options().format);
   attention.causal = true;
+  attention.sinks = c.attention_sinks;
   attention.paged = true;
   attention.page_size = cache.options().page_size;
   attention.variable_length = true;
-  AttentionProblem one_page = attention;
-  one_page.key_length = std::max(tokens, attention.page_size);
-  require_support(can_run(one_page, device_));
+  attention.key_length = std::max(tokens, attention.page_size);
+  for (int64_t i = 0; i < c.layers; ++i) {
+    const int64_t window = c.windows.empty() ? 0 : c.windows[static_cast<size_t>(i)];
+    if (attention_with(window) != nullptr) continue;
+    attention.window_left = window - 1;  // -1: all
+    require_support(can_run(attention, device_));
+    attentions_.emplace_back().problem = attention;
+    attentions_.back().problem.key_length = 0;  // planned when the cache's size is known
+  }
 
   layers_.reserve(model.layers().size());
   for (const LayerWeights& weights : model.layers()) {
@@ -191,6 +200,8 @@ void Step::plan_layer(const LayerWeights& weights, bool after_sparse) {
   const Tensor residual = rows(b.residual), normed = rows(b.normed);
   const Tensor q = rows(b.q), k = rows(b.k), v = rows(b.v), attended = rows(b.attended);
   Layer layer;
+  const size_t index = layers_.size();
+  layer.attention = attention_with(c.windows.empty() ? 0 : c.windows[index]);
   // The experts' output of the layer before is added here; dense layers add theirs in the product.
   layer.input_norm = after_sparse ? norm(rows(b.mixed), weights.input_norm, normed, residual)
                                   : norm(residual, weights.input_norm, normed);
@@ -209,13 +220,17 @@ void Step::plan_layer(const LayerWeights& weights, bool after_sparse) {
   layer.post_norm = norm(residual, weights.post_norm, normed);
   layer.sparse = weights.sparse;
   if (weights.sparse) {
-    layer.router = product(normed, weights.router, rows(b.router));
-    layer.experts = {normed,
-                     {rows(b.experts), rows(b.expert_weights)},
-                     &weights.expert_gate,
-                     &weights.expert_up,
-                     &weights.expert_down,
-                     rows(b.mixed)};
+    layer.router = product(normed, weights.router, rows(b.router), weights.router_bias);
+    layer.experts.x = normed;
+    layer.experts.routing = {rows(b.experts), rows(b.expert_weights)};
+    layer.experts.out = rows(b.mixed);
+    if (weights.experts.experts != nullptr) {
+      layer.experts.weights = &weights.experts;
+    } else {
+      layer.experts.gate = &weights.expert_gate;
+      layer.experts.up = &weights.expert_up;
+      layer.experts.down = &weights.expert_down;
+    }
     layer.moe = shared_plan(mixtures_, moe_problem(c, weights, tokens_, normed.format()), device_);
   } else {
     layer.gate = product(normed, weights.gate, rows(b.gate));
@@ -226,29 +241,58 @@ void Step::plan_layer(const LayerWeights& weights, bool after_sparse) {
 }
 
 int64_t Step::workspace_bytes() const {
-  int64_t total = attention_.workspace_bytes;
+  int64_t total = 0;
+  for (const AttentionPlan& p : attentions_) total += p.workspace_bytes;
   for (const MatmulPlan& p : products_) total += p.workspace_bytes;
   for (const MoePlan& p : mixtures_) total += p.workspace_bytes;
   return total;
 }
 
+AttentionPlan* Step::attention_with(int64_t window) {
+  for (AttentionPlan& p : attentions_) {
+    if (p.problem.window_left == window - 1) return &p;
+  }
+  return nullptr;
+}
+
+// The cache grows by pages; the problems change only then, not with every token.
+void Step::set_capacity(const KvCache& cache) {
+  attention_tensors_.page_table = cache.page_table();
+  const int64_t capacity = attention_tensors_.page_table.size(1) * cache.options().page_size;
+  for (AttentionPlan& p : attentions_) {
+    if (p.problem.key_length == capacity) continue;
+    AttentionProblem problem = p.problem;
+    problem.key_length = capacity;
+    p = plan(problem, device_);
+  }
+}
+
+void Step::set_rope_length(int64_t length) {
+  const RopeOptions& options = q_rope_.problem.options;
+  if (!depends_on_length(options)) return;
+  const int64_t trained = options.dynamic ? options.dynamic->original_max_position
+                                          : options.longrope->original_max_position;
+  // Up to the trained length nothing depends on it, and beyond it only dynamic scaling goes on.
+  const int64_t effective = length <= trained ? 0 : options.dynamic ? length : trained + 1;
+  if (effective == q_rope_.problem.length) return;
+  for (RopePlan* p : {&q_rope_, &k_rope_}) {
+    RopeProblem problem = p->problem;
+    problem.length = effective;
+    *p = plan(problem, device_);
+  }
+}
+
 void Step::attend(int64_t layer, KvCache& cache, Stream& stream) {
   attention_tensors_.k = cache.keys(layer);
   attention_tensors_.v = cache.values(layer);
-  if (layer == 0) {
-    attention_tensors_.page_table = cache.page_table();
-    // The cache grows by pages; the problem changes only then, not with every token.
-    const int64_t capacity = attention_tensors_.page_table.size(1) * cache.options().page_size;
-    if (attention_.problem.key_length != capacity) {
-      AttentionProblem problem = attention_.problem;
-      problem.key_length = capacity;
-      attention_ = plan(problem, device_);
-    }
-  }
-  run(attention_, attention_tensors_, stream);
+  attention_tensors_.sinks = model_.layers()[static_cast<size_t>(layer)].sinks;
+  if (layer == 0) set_capacity(cache);
+  run(*layers_[static_cast<size_t>(layer)].attention, attention_tensors_, stream);
 }
 
-void Step::run_layers(KvCache& cache, Stream& stream) {
+void Step::run_layers(KvCache& cache, int64_t length, Stream& stream,
+                      const OnAttention& on_attention) {
+  set_rope_length(length);
   *buffers_.keys_in_use.data<int32_t>() = static_cast<int32_t>(cache.length() + tokens_);
   run(embedding_, embedding_tensors_, stream);
   for (size_t i = 0; i < layers_.size(); ++i) {
@@ -263,6 +307,9 @@ void Step::run_layers(KvCache& cache, Stream& stream) {
     }
     run(q_rope_, q_rope_tensors_, stream);
     run(k_rope_, k_rope_tensors_, stream);
+    if (on_attention) {
+      on_attention(static_cast<int64_t>(i), q_rope_tensors_.x, layer.key_rows, layer.value_rows);
+    }
     cache.append(static_cast<int64_t>(i), layer.key_rows, layer.value_rows, stream);
     attend(static_cast<int64_t>(i), cache, stream);
     layer.o(stream);

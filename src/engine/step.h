@@ -43,8 +43,11 @@ class Step {
   int64_t tokens() const { return tokens_; }
   int64_t workspace_bytes() const;
 
-  // ids, positions -> the residual stream behind the last layer; the cache gains `tokens`.
-  void run_layers(KvCache&, Stream&);
+  // ids, positions -> the residual stream behind the last layer; the cache gains `tokens`. `length`
+  // is that of the sequence when the call these tokens belong to is through: rotations that depend
+  // on it turn all tokens of a call alike.
+  using OnAttention = decltype(SessionOptions::on_attention);
+  void run_layers(KvCache&, int64_t length, Stream&, const OnAttention& = {});
   // Final norm and output head of the rows from `first_row` on into logits [rows, vocabulary] f32.
   void run_head(int64_t first_row, const Tensor& logits, Stream&);
 
@@ -63,6 +66,7 @@ class Step {
     Norm input_norm, q_norm, k_norm, post_norm;
     Product q, k, v, o, gate, up, down, router;
     Tensor key_rows, value_rows;  // [tokens, kv_heads, head_dim]: what the cache takes
+    AttentionPlan* attention = nullptr;
     bool sparse = false;
     MoeTensors experts;
     const MoePlan* moe = nullptr;
@@ -73,6 +77,9 @@ class Step {
                   const Tensor& residual = {});
   Norm norm(const Tensor& x, const Tensor& weight, const Tensor& out, const Tensor& residual = {});
   void plan_layer(const LayerWeights&, bool after_sparse);
+  AttentionPlan* attention_with(int64_t window);
+  void set_capacity(const KvCache&);
+  void set_rope_length(int64_t length);
   void attend(int64_t layer, KvCache&, Stream&);
 
   const LoadedModel& model_;
@@ -89,7 +96,7 @@ class Step {
   RopeTensors q_rope_tensors_, k_rope_tensors_;
   SwigluPlan swiglu_;
   SwigluTensors swiglu_tensors_;
-  AttentionPlan attention_;
+  std::deque<AttentionPlan> attentions_;  // one for each window that layers have
   AttentionTensors attention_tensors_;
   RoutingOptions routing_;
   std::vector<Layer> layers_;

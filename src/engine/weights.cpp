@@ -28,9 +28,12 @@ std::optional<Format> plain_format(const std::string& text) {
 }  // namespace
 
 TensorRole role_of(const std::string& name) {
-  for (const char* matrix :
-       {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}) {
+  for (const char* matrix : {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
+                             "down_proj", "w1", "w2", "w3"}) {
     if (ends_with(name, std::string(".") + matrix + ".weight")) return TensorRole::linear;
+  }
+  for (const char* stacked : {".experts.gate_up_proj", ".experts.down_proj"}) {
+    if (ends_with(name, stacked)) return TensorRole::linear;
   }
   if (ends_with(name, "embed_tokens.weight") || ends_with(name, "lm_head.weight")) {
     return TensorRole::table;
@@ -39,7 +42,8 @@ TensorRole role_of(const std::string& name) {
 }
 
 bool is_unused(const std::string& name) {
-  for (const char* ending : {".rotary_emb.inv_freq", ".input_scale", ".k_scale", ".v_scale"}) {
+  for (const char* ending : {".rotary_emb.inv_freq", ".input_scale", ".input_global_scale",
+                             ".output_scale", ".k_scale", ".v_scale", ".q_scale"}) {
     if (ends_with(name, ending)) return true;
   }
   return false;
@@ -47,9 +51,9 @@ bool is_unused(const std::string& name) {
 
 Tensor stored_tensor(const Checkpoint& checkpoint, const std::string& name) {
   constexpr std::string_view kEnding = ".weight";
-  const TensorRole role = role_of(name);
-  if (role == TensorRole::small) return checkpoint.tensor(name);
-  return checkpoint.weight(name.substr(0, name.size() - kEnding.size()));
+  if (role_of(name) == TensorRole::small) return checkpoint.tensor(name);
+  const bool stacked = !ends_with(name, kEnding);
+  return checkpoint.weight(stacked ? name : name.substr(0, name.size() - kEnding.size()));
 }
 
 WeightFormat parse_weight_format(const std::string& text) {

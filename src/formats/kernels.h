@@ -53,7 +53,23 @@ struct FormatKernels {
   void (*decode_bf16)(Format format, const uint8_t* codes, int64_t n, uint16_t* y);
   // Between f32, f16 and bf16.
   void (*convert)(Format source, Format out, const void* x, int64_t n, void* y);
+  // Copies whole lines of 64 bytes to a line's start, past the caches.
+  void (*stream)(const uint8_t* from, int64_t bytes, uint8_t* to);
 };
+
+// From so many bytes read and written on, no cache holds the result until it is used: writing past
+// the caches then saves reading the lines that are written. A thread that did so calls
+// stream_fence() before another may look.
+inline constexpr int64_t kStreamFrom = int64_t{24} << 20;
+inline constexpr int64_t kLineBytes = 64;
+inline bool starts_line(const void* p) {
+  return reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(kLineBytes) == 0;
+}
+inline void stream_fence() {
+#if defined(__x86_64__)
+  __builtin_ia32_sfence();
+#endif
+}
 
 // The definition; slow.
 const FormatKernels& scalar_format_kernels();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "base/message.h"
@@ -26,17 +27,6 @@ struct Source {
   int64_t matrices, rows, columns;
   const char* row(int64_t i) const { return address(x, row_offset(x, i)); }
 };
-
-Shape scale_shape(const Shape& shape, const Scaling& scaling) {
-  Shape result = shape;
-  const int last = shape.rank() - 1;
-  const auto blocks = [](int64_t extent, int64_t block) {
-    return block == 0 ? 1 : (extent + block - 1) / block;
-  };
-  result[last] = blocks(shape[last], scaling.block_cols);
-  if (last > 0) result[last - 1] = blocks(shape[last - 1], scaling.block_rows);
-  return result;
-}
 
 uint32_t amax_of(const Source& source, int64_t row_begin, int64_t row_end, int64_t column,
                  int64_t columns, ThreadPool& pool) {
@@ -76,52 +66,88 @@ void set_tensor_scale(const std::optional<float>& given, const Source& source, T
   if (given) return set_tensor_scale(*given, recipe);
   const uint32_t bits = amax_of(source, 0, source.matrices * source.rows, 0, source.columns, pool);
   const float amax = bits < kInfinityBits ? bits_float(bits) : finite_amax(source);
-  if (amax == 0) return;  // all scales 1
-  recipe->encode_scale = 2688.0f / amax;
-  recipe->tensor_scale = amax / 2688.0f;
-  if (!(recipe->encode_scale < kFloatMax)) {
-    recipe->encode_scale = kFloatMax;
-    recipe->tensor_scale = 1.0f / kFloatMax;
-  }
-  recipe->decode_scale = 1.0f / recipe->encode_scale;
+  set_tensor_amax(amax, recipe);
 }
 
 struct Target {
-  Tensor codes, scales, zeros;
+  uint8_t *codes, *scales, *zeros;
+  ScaleLayout layout;
+};
+Target target_of(const Tensor& out) {
+  return {out.data<uint8_t>(), out.scales().data<uint8_t>(),
+          out.scaling().asymmetric ? out.zero_points().data<uint8_t>() : nullptr,
+          out.scaling().layout};
+}
+
+// Elements whose scales, before they find their places in a tiled layout, fit the stack.
+constexpr int64_t kStrip = 8192;
+
+// Scales first .. first + count of a row, to their places in a matrix of tiled scales.
+void place_scales(ScaleLayout layout, int64_t rows, int64_t groups, int64_t row, int64_t first,
+                  int64_t count, const uint8_t* codes, uint8_t* to) {
+  // Four neighbours stay together in every layout; first is a multiple of 4.
+  uint8_t* at = to + scale_offset(layout, rows, groups, row, first);
+  const int64_t step = scale_offset(layout, rows, groups, 0, 4);
+  int64_t i = 0;
+  for (; i + 4 <= count; i += 4, at += step) std::memcpy(at, codes + i, 4);
+  std::memcpy(at, codes + i, static_cast<size_t>(count - i));
+}
+
+// Rows whose blocks lie within them, in pieces.
+struct RowQuantizer {
+  const Recipe& recipe;
+  const Target& target;
+  Format format;
+  int64_t rows, columns;  // of a matrix
+  int64_t group = recipe.group > 0 ? recipe.group : columns;
+  int64_t groups = (columns + group - 1) / group;
+  // Long rows are cut between groups; four scales stay together for the tiled layouts.
+  int64_t piece = whole(target.layout != ScaleLayout::linear ? kStrip : kPiece);
+  int64_t pieces = (columns + piece - 1) / piece;
+
+  int64_t whole(int64_t elements) const {
+    const int64_t count = elements / group;
+    return (count >= 4 ? count / 4 * 4 : std::max<int64_t>(count, 1)) * group;
+  }
+  // Piece `index` of `row`, which begins at x and is counted over all matrices.
+  bool run(const char* x, int64_t row, int64_t index) const {
+    const int64_t column = index * piece, n = std::min(piece, columns - column);
+    const int64_t first = column / group, scale_index = row * groups + first;
+    const bool tiled = target.layout != ScaleLayout::linear;
+    uint8_t tile[kStrip / 16 + 4];
+    const bool fits = format_kernels().quantize_row(
+        recipe, format, x + column * plain_bytes(format), n,
+        target.codes + (row * columns + column) * bits(recipe.format) / 8,
+        tiled ? tile : target.scales + scale_index * scale_bytes(recipe.scale_format),
+        target.zeros != nullptr ? target.zeros + scale_index : nullptr);
+    if (tiled) {
+      place_scales(target.layout, rows, groups, row % rows, first, (n + group - 1) / group, tile,
+                   target.scales + row / rows * scale_layout_bytes(target.layout, rows, groups));
+    }
+    return fits;
+  }
 };
 
 // Blocks within single rows.
-bool quantize_rows_of(const Source& source, const Recipe& recipe, Target& target,
+bool quantize_rows_of(const Source& source, const Recipe& recipe, const Target& target,
                       ThreadPool& pool) {
-  const FormatKernels& kernels = format_kernels();
-  const Format format = source.x.format();
-  const int64_t group = recipe.group > 0 ? recipe.group : source.columns;
-  // Long rows are cut between groups.
-  const int64_t piece = std::max<int64_t>(1, kPiece / group) * group;
-  const int64_t pieces = (source.columns + piece - 1) / piece;
-  const int64_t groups = (source.columns + group - 1) / group;
-  const int64_t grain = std::max<int64_t>(1, kPiece / std::min(piece, source.columns));
+  const RowQuantizer quantizer{recipe, target, source.x.format(), source.rows, source.columns};
+  const int64_t pieces = quantizer.pieces;
+  const int64_t grain = std::max<int64_t>(1, kPiece / std::min(quantizer.piece, source.columns));
   std::atomic<bool> fits{true};
   pool.parallel_for(source.matrices * source.rows * pieces, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t row = i / pieces, column = i % pieces * piece;
-      const int64_t first_scale = row * groups + column / group;
-      auto* codes =
-          target.codes.data<uint8_t>() + (row * source.columns + column) * bits(recipe.format) / 8;
-      auto* scales = target.scales.data<uint8_t>() + first_scale * scale_bytes(recipe.scale_format);
-      auto* zeros = recipe.asymmetric ? target.zeros.data<uint8_t>() + first_scale : nullptr;
-      if (!kernels.quantize_row(recipe, format, source.row(row) + column * plain_bytes(format),
-                                std::min(piece, source.columns - column), codes, scales, zeros)) {
-        fits = false;
-      }
+      const int64_t row = i / pieces;
+      if (!quantizer.run(source.row(row), row, i % pieces)) fits = false;
     }
+    if (recipe.streamed) stream_fence();
   });
   return fits;
 }
 
 // One block over several rows.
 bool quantize_block(const Source& source, const Recipe& recipe, int64_t row_begin, int64_t row_end,
-                    int64_t column, int64_t columns, Target& target, int64_t scale_index,
+                    int64_t column, int64_t columns, const Target& target, int64_t scale_index,
                     ThreadPool& pool) {
   const FormatKernels& kernels = format_kernels();
   const Format format = source.x.format();
@@ -157,9 +183,9 @@ bool quantize_block(const Source& source, const Recipe& recipe, int64_t row_begi
       if (error < least) least = error, best = other;
     }
   }
-  store_scale(recipe.scale_format, target.scales.data<uint8_t>(), scale_index, best.code);
+  store_scale(recipe.scale_format, target.scales, scale_index, best.code);
   each_row([&](int64_t i, const void* x) {
-    uint8_t* codes = target.codes.data<uint8_t>() + (row_begin + i) * source.columns + column;
+    uint8_t* codes = target.codes + (row_begin + i) * source.columns + column;
     if (finite) {
       kernels.encode(format, recipe.format, x, columns, best.multiplier, kInt4Zero, codes);
     } else {
@@ -174,7 +200,7 @@ constexpr int64_t kBandBytes = 256 << 10;
 
 // Bands of blocks, `strip` columns at a time: a whole number of blocks.
 bool quantize_bands_of(const Source& source, const Recipe& recipe, int64_t block_rows,
-                       int64_t block_cols, int64_t strip, Target& target, ThreadPool& pool) {
+                       int64_t block_cols, int64_t strip, const Target& target, ThreadPool& pool) {
   const int64_t down = (source.rows + block_rows - 1) / block_rows;
   const int64_t across = (source.columns + block_cols - 1) / block_cols;
   const int64_t strips = (source.columns + strip - 1) / strip;
@@ -186,14 +212,13 @@ bool quantize_bands_of(const Source& source, const Recipe& recipe, int64_t block
       const int64_t matrix = i / (down * strips), band = i / strips % down;
       const int64_t row = matrix * source.rows + band * block_rows, column = i % strips * strip;
       const int64_t first_scale = (matrix * down + band) * across + column / block_cols;
-      const Band part{
-          source.row(row) + column * plain_bytes(format),
-          row_bytes,
-          std::min(block_rows, source.rows - band * block_rows),
-          std::min(strip, source.columns - column),
-          target.codes.data<uint8_t>() + row * source.columns + column,
-          source.columns,
-          target.scales.data<uint8_t>() + first_scale * scale_bytes(recipe.scale_format)};
+      const Band part{source.row(row) + column * plain_bytes(format),
+                      row_bytes,
+                      std::min(block_rows, source.rows - band * block_rows),
+                      std::min(strip, source.columns - column),
+                      target.codes + row * source.columns + column,
+                      source.columns,
+                      target.scales + first_scale * scale_bytes(recipe.scale_format)};
       if (!format_kernels().quantize_band(recipe, format, part)) fits = false;
     }
   });
@@ -201,7 +226,7 @@ bool quantize_bands_of(const Source& source, const Recipe& recipe, int64_t block
 }
 
 bool quantize_blocks_of(const Source& source, const Recipe& recipe, const Scaling& scaling,
-                        Target& target, ThreadPool& pool) {
+                        const Target& target, ThreadPool& pool) {
   const int64_t block_rows = scaling.block_rows > 0 ? scaling.block_rows : source.rows;
   const int64_t block_cols = scaling.block_cols > 0 ? scaling.block_cols : source.columns;
   const int64_t down = (source.rows + block_rows - 1) / block_rows;
@@ -239,83 +264,39 @@ bool quantize_blocks_of(const Source& source, const Recipe& recipe, const Scalin
 
 }  // namespace
 
-Support can_quantize(const Shape& shape, const QuantizeOptions& options) {
-  const auto no = [](auto&&... parts) { return Support{false, concat(parts...)}; };
-  const Format format = options.format;
-  const Scaling& scaling = options.scaling;
-  if (std::find(std::begin(kElementFormats), std::end(kElementFormats), format) ==
-      std::end(kElementFormats)) {
-    return no("format ", name(format),
-              " has no quantisation; choose fp8_e4m3, fp8_e5m2, mxfp8, mxfp4, nvfp4, int8 or int4");
-  }
-  if (shape.rank() < 1) return no("x has rank 0; quantize needs at least one dimension");
-  const int64_t columns = shape[shape.rank() - 1];
-  if (is_block(format)) {
-    Scaling defined = default_scaling(format);
-    defined.layout = scaling.layout;
-    if (!(scaling == defined)) {
-      return no("scaling ", to_string(scaling), " does not fit ", name(format),
-                ", which is defined with ", to_string(default_scaling(format)), " scales");
-    }
-    if (columns % scaling.block_cols != 0) {
-      return no("the last dimension of x, ", columns, ", is not a multiple of ", scaling.block_cols,
-                ", the block of ", name(format));
-    }
-  } else {
-    const bool power_of_two = scaling.format == Format::ue8m0 && is_fp8(format);
-    if (!is_plain_float(scaling.format) && !power_of_two) {
-      return no("scales of ", name(format), " are f32, f16, bf16",
-                is_fp8(format) ? " or ue8m0" : "", ", not ", name(scaling.format));
-    }
-    if (scaling.block_rows < 0 || scaling.block_cols < 0) {
-      return no("scaling ", to_string(scaling), " has a negative block");
-    }
-  }
-  if (format == Format::int4) {
-    if (scaling.block_rows != 1) {
-      return no("int4 scales lie within one row: block_rows is ", scaling.block_rows,
-                " and must be 1");
-    }
-    if (scaling.block_cols % 2 != 0 || columns % 2 != 0) {
-      return no("int4 packs two elements a byte: the last dimension, ", columns,
-                ", and the group, ", scaling.block_cols, ", must be even");
-    }
-  }
-  if (scaling.asymmetric && format != Format::int4) {
-    return no("only int4 has zero points; ", name(format), " is symmetric");
-  }
-  if (scaling.layout != ScaleLayout::linear &&
-      (bits(scaling.format) != 8 || scaling.block_rows != 1)) {
-    return no("scale layout ", name(scaling.layout),
-              " arranges one-byte scales of single rows, not ", to_string(scaling));
-  }
-  if (options.tensor_scale) {
-    if (format != Format::nvfp4) {
-      return no("only nvfp4 has a tensor scale; ", name(format), " has none");
-    }
-    if (!(*options.tensor_scale > 0 && std::isfinite(*options.tensor_scale))) {
-      return no("tensor_scale is ", *options.tensor_scale, "; it must be finite and above 0");
-    }
-  }
-  return {};
+namespace {
+
+// Checks what is written to, and clears the padding of its scales.
+void prepare(const Shape& shape, const QuantizeOptions& options, Tensor& out) {
+  const Support support = can_quantize(shape, options);
+  require(support.ok, "quantize: ", support.reason);
+  require(out.defined() && out.shape() == shape && out.format() == options.format &&
+              out.contiguous() && out.has_scales() && out.scaling() == options.scaling &&
+              out.scales().contiguous() && out.device().is_cpu(),
+          "quantize_into: out does not fit x ", to_string(shape), " and ", to_string(options),
+          "; make it with empty_quantized");
+  if (options.scaling.layout == ScaleLayout::linear) return;
+  std::memset(out.scales().data(), 0, static_cast<size_t>(out.scales().bytes()));
 }
 
-Tensor quantize(const Tensor& x, const QuantizeOptions& options, Stream& stream) {
+void finish(bool fits, const Recipe& recipe, const QuantizeOptions& options, Tensor& out) {
+  require(fits, "quantize: a scale of x is above 65504, the largest ", name(options.scaling.format),
+          "; choose a scaling with f32 scales");
+  if (options.format == Format::nvfp4) *out.tensor_scale().data<float>() = recipe.tensor_scale;
+}
+
+}  // namespace
+
+void quantize_into(const Tensor& x, const QuantizeOptions& options, Tensor& out, Stream& stream) {
   require(x.defined(), "quantize: x is undefined");
   require(is_plain_float(x.format()), "quantize: x is ", name(x.format()),
           "; it must be f32, f16 or bf16");
   require(x.device().is_cpu() && stream.device().is_cpu(), "quantize: x is on ", x.device().name(),
           " and the stream on ", stream.device().name(), "; both must be on the CPU");
-  const Support support = can_quantize(x.shape(), options);
-  require(support.ok, "quantize: ", support.reason);
-
-  const Scaling& scaling = options.scaling;
+  prepare(x.shape(), options, out);
   const int64_t columns = x.size(-1), rows = x.rank() > 1 ? x.size(-2) : 1;
-  const Shape scales_shape = scale_shape(x.shape(), scaling);
-  Target target{Tensor::empty(x.shape(), options.format),
-                Tensor::zeros(scales_shape, scaling.format),
-                scaling.asymmetric ? Tensor::zeros(scales_shape, Format::u8) : Tensor()};
   Recipe recipe = make_recipe(options);
+  bool fits = true;
   if (x.numel() > 0) {
     const Source source{x.stride(-1) == 1 || columns == 1 ? x : x.contiguous_copy(),
                         x.numel() / (rows * columns), rows, columns};
@@ -323,18 +304,64 @@ Tensor quantize(const Tensor& x, const QuantizeOptions& options, Stream& stream)
     if (options.format == Format::nvfp4) {
       set_tensor_scale(options.tensor_scale, source, pool, &recipe);
     }
-    const bool fits = scaling.block_rows == 1
-                          ? quantize_rows_of(source, recipe, target, pool)
-                          : quantize_blocks_of(source, recipe, scaling, target, pool);
-    require(fits, "quantize: a scale of x is above 65504, the largest ", name(scaling.format),
-            "; choose a scaling with f32 scales");
+    recipe.streamed = x.bytes() + out.bytes() >= kStreamFrom;
+    const Target target = target_of(out);
+    fits = options.scaling.block_rows == 1
+               ? quantize_rows_of(source, recipe, target, pool)
+               : quantize_blocks_of(source, recipe, options.scaling, target, pool);
   }
-  if (scaling.layout != ScaleLayout::linear) {
-    target.scales = tile_scales(target.scales, scaling.layout);
+  finish(fits, recipe, options, out);
+}
+
+void quantize_produced(Format format, const QuantizeOptions& options, Tensor& out, Stream& stream,
+                       FunctionRef<void(int64_t begin, int64_t end, const Tensor& tile)> produce) {
+  const Shape& shape = out.shape();
+  prepare(shape, options, out);
+  require(options.scaling.block_rows == 1, "quantising in one pass needs scales within rows; ",
+          to_string(options), " has blocks of several rows: run the operation, then quantize");
+  require(options.format != Format::nvfp4 || options.tensor_scale,
+          "quantising in one pass cannot look for nvfp4's tensor scale first; set "
+          "QuantizeOptions::tensor_scale");
+  const Recipe recipe = make_recipe(options);
+  bool fits = true;
+  if (out.numel() > 0) {
+    const int64_t columns = out.size(-1), rows = out.rank() > 1 ? out.size(-2) : 1;
+    const int64_t all = out.numel() / columns;
+    // Tiles stay in the second-level cache; several a thread keep the threads evenly busy.
+    constexpr int64_t kTile = 65536;
+    const int64_t share = (all + 4 * stream.threads() - 1) / (4 * stream.threads());
+    const int64_t tile = std::clamp<int64_t>(kTile / columns, 1, share);
+    const int64_t tiles = (all + tile - 1) / tile;
+    const Tensor buffers = Tensor::empty({stream.threads(), tile, columns}, format);
+    const Target target = target_of(out);
+    const RowQuantizer quantizer{recipe, target, format, rows, columns};
+    std::atomic<int64_t> next{0};
+    std::atomic<bool> all_fit{true};
+    stream.pool().run([&](int thread) {
+      const Tensor buffer = buffers.slice(0, thread, thread + 1).reshape({tile, columns});
+      for (int64_t i = next++; i < tiles; i = next++) {
+        const int64_t begin = i * tile, end = std::min(begin + tile, all);
+        produce(begin, end, buffer.slice(0, 0, end - begin));
+        for (int64_t row = begin; row < end; ++row) {
+          const char* x = address(buffer, (row - begin) * columns);
+          for (int64_t p = 0; p < quantizer.pieces; ++p) {
+            if (!quantizer.run(x, row, p)) all_fit = false;
+          }
+        }
+      }
+    });
+    fits = all_fit;
   }
-  Tensor tensor_scale;
-  if (options.format == Format::nvfp4) tensor_scale = Tensor::from({recipe.tensor_scale}, {1});
-  return target.codes.quantized(scaling, target.scales, tensor_scale, target.zeros);
+  finish(fits, recipe, options, out);
+}
+
+Tensor quantize(const Tensor& x, const QuantizeOptions& options, Stream& stream) {
+  require(x.defined(), "quantize: x is undefined");
+  const Support support = can_quantize(x.shape(), options);
+  require(support.ok, "quantize: ", support.reason);
+  Tensor out = empty_quantized(x.shape(), options);
+  quantize_into(x, options, out, stream);
+  return out;
 }
 
 }  // namespace halftone

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 
+#include "base/function_ref.h"
 #include "formats/kernels.h"
 #include "halftone/quantize.h"
 
@@ -13,6 +14,9 @@ namespace halftone {
 Recipe make_recipe(const QuantizeOptions&);
 // Encodes for a stored tensor scale: finite and above 0.
 void set_tensor_scale(float tensor_scale, Recipe*);
+
+// The tensor scale that quantize() gives a tensor whose largest |x| is `amax`, finite.
+void set_tensor_amax(float amax, Recipe*);
 
 // Rows to quantise and where the results go; strides in bytes.
 struct RowsIn {
@@ -33,6 +37,13 @@ struct RowsOut {
 // nvfp4, the same given tensor scale. Blocks with a NaN or an infinity become NaN. False when a
 // scale overflows f16.
 bool quantize_rows(const Recipe&, const RowsIn&, const RowsOut&);
+
+// Quantises rows that `produce` makes, tile by tile, without their ever reaching memory: rows
+// begin .. end of all of out's, in `format`, into `tile` [end - begin, columns]. The bits are those
+// of quantize() of the whole. Scales within rows only, and nvfp4 with a given tensor scale.
+// `produce` is called on several threads.
+void quantize_produced(Format format, const QuantizeOptions&, Tensor& out, Stream&,
+                       FunctionRef<void(int64_t begin, int64_t end, const Tensor& tile)> produce);
 
 // fp8 with one given scale: codes of x / scale, computed as x * (1 / scale); saturates, NaN stays.
 void quantize_rows_with_scale(Format fp8, float scale, const RowsIn&, uint8_t* codes,

@@ -16,6 +16,7 @@ struct Recipe {
   bool ue8m0_down = false;
   bool asymmetric = false;
   bool adaptive = false;
+  bool streamed = false;  // codes are written past the caches; a stream_fence() follows
   // nvfp4: x * encode_scale is what the E4M3 scales see; 1 / encode_scale is decode_scale, and
   // tensor_scale is what is stored.
   float encode_scale = 1, decode_scale = 1, tensor_scale = 1;

@@ -33,7 +33,7 @@ HALFTONE_CODEC void store_scale(Format format, uint8_t* scales, int64_t i, uint3
 }
 HALFTONE_CODEC int plain_bytes(Format format) { return format == Format::f32 ? 4 : 2; }
 
-// Ops: amax, range, encode, squared_error with the signatures of FormatKernels. The recipe and the
+// Ops: amax, range, encode_block, squared_error as in vector_kernels.cpp. The recipe and the
 // source format are best constants, so that one copy per format remains.
 template <class Ops>
 inline __attribute__((always_inline)) bool quantize_row_with(const Recipe& recipe, Format source,
@@ -83,7 +83,7 @@ inline __attribute__((always_inline)) bool quantize_row_with(const Recipe& recip
     fits &= best.scale.value < bits_float(kInfinityBits);
     store_scale(recipe.scale_format, scales, g, best.scale.code);
     if (recipe.asymmetric) zeros[g] = static_cast<uint8_t>(best.zero);
-    Ops::encode(source, recipe.format, from, n, best.scale.multiplier, best.zero, to);
+    Ops::encode_block(recipe, source, from, n, best.scale.multiplier, best.zero, to);
   }
   return fits;
 }

@@ -51,6 +51,10 @@ struct ScalarOps {
     }
   }
 
+  static void encode_block(const Recipe& recipe, Format source, const void* x, int64_t n,
+                           float multiplier, int zero, uint8_t* codes) {
+    encode(source, recipe.format, x, n, multiplier, zero, codes);
+  }
   static double squared_error(Format source, Format target, const void* x, int64_t n,
                               float multiplier, int zero, float scale, float tensor_scale) {
     double partial[16] = {};
@@ -166,9 +170,15 @@ void convert(Format source, Format out, const void* x, int64_t n, void* y) {
   }
 }
 
-constexpr FormatKernels kScalar = {ScalarOps::amax,          ScalarOps::encode, encode_ue8m0,
-                                   ScalarOps::squared_error, quantize_row,      quantize_band,
-                                   dequantize_row,           decode_bf16,       convert};
+void stream(const uint8_t* from, int64_t bytes, uint8_t* to) {
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+constexpr FormatKernels kScalar = {ScalarOps::amax, ScalarOps::encode,
+                                   encode_ue8m0,    ScalarOps::squared_error,
+                                   quantize_row,    quantize_band,
+                                   dequantize_row,  decode_bf16,
+                                   convert,         stream};
 
 }  // namespace
 

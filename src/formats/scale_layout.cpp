@@ -1,5 +1,7 @@
 #include "formats/scale_layout.h"
 
+#include <algorithm>
+
 #include "base/message.h"
 #include "halftone/quantize.h"
 
@@ -38,16 +40,13 @@ void rearrange(const uint8_t* in, ScaleLayout from, uint8_t* out, ScaleLayout to
 }
 }  // namespace
 
-Tensor tile_scales(const Tensor& scales, ScaleLayout layout) {
-  const int64_t groups = scales.size(-1), rows = scales.rank() > 1 ? scales.size(-2) : 1;
-  const int64_t bytes = scale_layout_bytes(layout, rows, groups);
-  const int64_t matrices = scales.numel() > 0 ? scales.numel() / (rows * groups) : 0;
-  Tensor result = Tensor::zeros({matrices * bytes}, scales.format());
-  for (int64_t i = 0; i < matrices; ++i) {
-    rearrange(scales.data<uint8_t>() + i * rows * groups, ScaleLayout::linear,
-              result.data<uint8_t>() + i * bytes, layout, rows, groups);
+void linear_scales(const uint8_t* in, ScaleLayout from, int64_t rows, int64_t groups, int64_t begin,
+                   int64_t end, uint8_t* out) {
+  for (int64_t row = begin; row < end; ++row) {
+    for (int64_t group = 0; group < groups; ++group) {
+      out[row * groups + group] = in[scale_offset(from, rows, groups, row, group)];
+    }
   }
-  return result;
 }
 
 Tensor convert_scale_layout(const Tensor& scales, int64_t rows, int64_t groups, ScaleLayout from,
@@ -66,6 +65,25 @@ Tensor convert_scale_layout(const Tensor& scales, int64_t rows, int64_t groups, 
   Tensor result = Tensor::zeros(shape, scales.format());
   rearrange(flat.data<uint8_t>(), from, result.data<uint8_t>(), to, rows, groups);
   return result;
+}
+
+Tensor with_linear_scales(const Tensor& x) {
+  if (!x.has_scales() || x.scaling().layout == ScaleLayout::linear) return x;
+  require(x.device().is_cpu(), "with_linear_scales: x is on ", x.device().name(),
+          "; it must be on the CPU");
+  Scaling scaling = x.scaling();
+  const int64_t rows = x.rank() > 1 ? x.size(-2) : 1;
+  const int64_t groups = (x.size(-1) + scaling.block_cols - 1) / scaling.block_cols;
+  Shape shape = x.shape();
+  shape[x.rank() - 1] = groups;
+  const Tensor scales = Tensor::empty(shape, scaling.format);
+  const int64_t bytes = scale_layout_bytes(scaling.layout, rows, groups);
+  for (int64_t i = 0; i < scales.numel() / std::max<int64_t>(rows * groups, 1); ++i) {
+    rearrange(x.scales().data<uint8_t>() + i * bytes, scaling.layout,
+              scales.data<uint8_t>() + i * rows * groups, ScaleLayout::linear, rows, groups);
+  }
+  scaling.layout = ScaleLayout::linear;
+  return x.quantized(scaling, scales, x.tensor_scale());
 }
 
 }  // namespace halftone

@@ -25,7 +25,8 @@ constexpr int64_t scale_offset(ScaleLayout layout, int64_t rows, int64_t groups,
   return row * groups + group;
 }
 
-// Linear scales [..., rows, groups] in another layout, flat: the matrices one after the other.
-Tensor tile_scales(const Tensor& scales, ScaleLayout);
+// Rows [begin, end) of one-byte scales in some layout as linear ones: out is that of row 0.
+void linear_scales(const uint8_t* in, ScaleLayout from, int64_t rows, int64_t groups, int64_t begin,
+                   int64_t end, uint8_t* out);
 
 }  // namespace halftone

@@ -148,6 +148,7 @@ struct GroupScales {
   f32v multiplier;
   i32v zero;
   bool finite;
+  bool powers;  // of two, as encode_words takes them
 };
 
 // Of the kLanes groups of `group` elements, a multiple of kLanes, from element `begin` on. Not
@@ -167,12 +168,37 @@ HALFTONE_INLINE GroupScales group_scales(const Recipe& recipe, int64_t group, co
     of = block_scales(recipe, amax);
   }
   if (recipe.scale_format == Format::f16) unusable |= of.value > broadcast(65504.0f);
-  return {of.code, of.multiplier, zero, !any(unusable)};
+  bool powers = false;
+  if constexpr (has_pairs<S>()) {
+    powers = recipe.scale_format == Format::ue8m0 && group % (2 * kLanes) == 0 &&
+             !any(bits_as<i32v>(of.code < broadcast_u32(kLeastWordScale)));
+  }
+  return {of.code, of.multiplier, zero, !any(unusable), powers};
+}
+
+// encode_groups with scales that are powers of two.
+template <Format T>
+HALFTONE_INLINE void encode_groups_in_words(const GroupScales& of, int64_t group, const void* x,
+                                            int64_t begin, uint8_t* codes) {
+  uint32_t code[kLanes];
+  store_raw(code, of.code);
+  for (int g = 0; g < kLanes; ++g) {
+    for (int64_t i = 0; i < group; i += 2 * kLanes) {
+      const int64_t at = g * group + i;
+      uint8_t* to = codes + (is_four_bits(T) ? at / 2 : at);
+      if (encode_words<T>(x, begin + at, static_cast<int>(code[g]), to)) continue;
+      const f32v factor = broadcast(reciprocal_ue8m0(static_cast<uint8_t>(code[g])));
+      encode_pairs<T, false>(x, begin + at, factor, 0, to);
+    }
+  }
 }
 
 template <Format S, Format T>
 HALFTONE_INLINE void encode_groups(const GroupScales& of, int64_t group, const void* x,
                                    int64_t begin, uint8_t* codes) {
+  if constexpr (has_pairs<S>() && (T == Format::nvfp4 || T == Format::fp8_e4m3)) {
+    if (of.powers) return encode_groups_in_words<T>(of, group, x, begin, codes);
+  }
   if constexpr (has_pairs<S>() && T == Format::nvfp4) {
     if (group == 16) {  // a vector of 32 elements holds two groups
       for (int g = 0; g < kLanes; g += 2) {

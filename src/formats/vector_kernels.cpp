@@ -2,6 +2,7 @@
 #include "formats/kernels.h"
 #include "formats/vector_band.h"
 #include "formats/vector_groups.h"
+#include "simd/stream_lines.h"
 
 namespace halftone::HALFTONE_LEVEL {
 
@@ -44,13 +45,30 @@ struct VectorOps {
   }
 };
 
-// As quantize_row_with uses them: only finite elements and multipliers are encoded.
-struct FiniteOps : VectorOps {
-  static void encode(Format source, Format target, const void* x, int64_t n, float multiplier,
-                     int zero, uint8_t* codes) {
+void stream(const uint8_t* from, int64_t bytes, uint8_t* to) { stream_lines(from, bytes, to); }
+
+// Elements between two visits to memory: few enough that reading, computing and writing overlap.
+constexpr int64_t kStreamedRun = 512;
+
+struct RowOps : VectorOps {
+  // As quantize_row_with uses it: only finite elements and multipliers are encoded.
+  static void encode_block(const Recipe& recipe, Format source, const void* x, int64_t n,
+                           float multiplier, int zero, uint8_t* codes) {
+    const int64_t streamed =
+        recipe.streamed && starts_line(codes) ? n / kStreamedRun * kStreamedRun : 0;
     with_source(source, [&]<Format S>() {
-      with_element(target,
-                   [&]<Format T>() { encode_run<S, T, false>(x, 0, n, multiplier, zero, codes); });
+      with_element(recipe.format, [&]<Format T>() {
+        alignas(64) uint8_t buffer[kStreamedRun];
+        constexpr int kPerByte = is_four_bits(T) ? 2 : 1;
+        for (int64_t i = 0; i < n;) {
+          const bool lines = i < streamed;
+          const int64_t count = lines ? kStreamedRun : n - i;
+          uint8_t* to = codes + i / kPerByte;
+          encode_run<S, T, false>(x, i, count, multiplier, zero, lines ? buffer : to);
+          if (lines) stream_lines(buffer, kStreamedRun / kPerByte, to);
+          i += count;
+        }
+      });
     });
   }
 };
@@ -68,6 +86,11 @@ HALFTONE_INLINE bool quantize_strips(const Recipe& recipe, int64_t group, const 
                                      uint8_t* zeros, const General& general) {
   bool fits = true;
   const int64_t strip = group * kLanes;
+  // Strips of longer groups are written directly: by then the buffer's way costs more than it
+  // saves.
+  alignas(64) uint8_t buffer[4096];
+  const bool streamed = recipe.streamed && starts_line(codes) && strip <= 4096 &&
+                        strip * bits(T) / 8 % kLineBytes == 0;
   GroupScales next = group_scales<S, T>(recipe, group, x, 0);
   for (int64_t begin = 0; begin < columns; begin += strip) {
     // The scales of the next strip come first: their long chain of dependent steps then runs beside
@@ -83,7 +106,9 @@ HALFTONE_INLINE bool quantize_strips(const Recipe& recipe, int64_t group, const 
     const int64_t g = begin / group;
     store_scales(recipe.scale_format, scales + g * scale_bytes(recipe.scale_format), of.code);
     if (recipe.asymmetric) store_bytes(zeros + g, bits_as<u32v>(of.zero));
-    encode_groups<S, T>(of, group, x, begin, codes + (is_four_bits(T) ? begin / 2 : begin));
+    uint8_t* to = codes + (is_four_bits(T) ? begin / 2 : begin);
+    encode_groups<S, T>(of, group, x, begin, streamed ? buffer : to);
+    if (streamed) stream_lines(buffer, is_four_bits(T) ? strip / 2 : strip, to);
   }
   return fits;
 }
@@ -93,7 +118,7 @@ bool quantize_row(const Recipe& recipe, Format source, const void* x, int64_t co
   const bool packed = is_four_bits(recipe.format);
   const auto general = [&](int64_t begin, int64_t n) {
     const int64_t g = recipe.group > 0 ? begin / recipe.group : 0;
-    return quantize_row_with<FiniteOps>(
+    return quantize_row_with<RowOps>(
         recipe, source, static_cast<const char*>(x) + begin * plain_bytes(source), n,
         codes + (packed ? begin / 2 : begin), scales + g * scale_bytes(recipe.scale_format),
         zeros + (zeros != nullptr ? g : 0));
@@ -260,8 +285,10 @@ void convert(Format source, Format out, const void* x, int64_t n, void* y) {
 }  // namespace
 
 extern const FormatKernels kFormatKernels;
-const FormatKernels kFormatKernels = {VectorOps::amax,          VectorOps::encode, encode_ue8m0,
-                                      VectorOps::squared_error, quantize_row,      quantize_band,
-                                      dequantize_row,           decode_bf16,       convert};
+const FormatKernels kFormatKernels = {VectorOps::amax, VectorOps::encode,
+                                      encode_ue8m0,    VectorOps::squared_error,
+                                      quantize_row,    quantize_band,
+                                      dequantize_row,  decode_bf16,
+                                      convert,         stream};
 
 }  // namespace halftone::HALFTONE_LEVEL

@@ -6,6 +6,9 @@
 
 namespace halftone::HALFTONE_LEVEL {
 
+// The least UE8M0 code that encode_words takes: with it all subnormals of bf16 become 0.
+constexpr int kLeastWordScale = 20;
+
 #if defined(__AVX512BW__) && defined(__AVX512DQ__)
 
 // As encode_detail::encode_float, of the magnitude alone and without its last subtraction: what
@@ -36,37 +39,102 @@ HALFTONE_INLINE u32v unsigned_code(f32v x, int zero) {
     return MagnitudeCode<2, -14, 0x47600000u>::of(x);
   } else if constexpr (T == Format::int8) {
     return bits_as<u32v>(round_clamped(x, -127.0f, 127.0f));
-  } else if constexpr (T == Format::int4) {
+  } else {
+    static_assert(T == Format::int4);
     const auto least = static_cast<float>(-zero), most = static_cast<float>(15 - zero);
     return bits_as<u32v>(round_clamped(x, least, most) + zero);
-  } else {
-    return MagnitudeCode<1, 0, 0x40c00000u>::of(x);
   }
 }
 
-// 32 elements of bf16 to codes of T. False, having stored nothing, when kNan and a product is NaN.
-template <Format T, bool kNan>
-HALFTONE_INLINE bool encode_pairs(const void* x, int64_t i, f32v factor, int zero, uint8_t* codes) {
-  const u32v words = load_raw<u32v>(static_cast<const uint16_t*>(x) + i);
-  const f32v even = bits_as<f32v>(words << 16) * factor;
-  const f32v odd = bits_as<f32v>(words & 0xffff0000u) * factor;
-  if constexpr (kNan && T != Format::int8 && T != Format::int4) {
-    if (_mm512_cmp_ps_mask(bits_as<__m512>(even), bits_as<__m512>(odd), _CMP_UNORD_Q) != 0) {
-      return false;
-    }
+// --- sixteen bits an element ---------------------------------------------------------------------
+// The upper half of a float decides most of its code: 32 elements then share an instruction.
+
+typedef uint16_t u16x2 __attribute__((vector_size(kLanes * 4)));
+
+HALFTONE_INLINE u16x2 broadcast_words(int x) {
+  return bits_as<u16x2>(_mm512_set1_epi16(static_cast<short>(x)));
+}
+HALFTONE_INLINE u16x2 subtract_saturated(u16x2 a, u16x2 b) {
+  return bits_as<u16x2>(
+      _mm512_maskz_subs_epu16(0xffffffffu, bits_as<__m512i>(a), bits_as<__m512i>(b)));
+}
+HALFTONE_INLINE u16x2 min_words(u16x2 a, u16x2 b) {
+  return bits_as<u16x2>(
+      _mm512_maskz_min_epu16(0xffffffffu, bits_as<__m512i>(a), bits_as<__m512i>(b)));
+}
+HALFTONE_INLINE void store_word_bytes(uint8_t* to, __m512i words) {
+  const __m256i bytes = _mm512_maskz_cvtepi16_epi8(0xffffffffu, words);
+  std::memcpy(to, &bytes, sizeof bytes);
+}
+// Codes of 4 bits at the bottom of words, neighbours into one byte.
+HALFTONE_INLINE void store_word_nibbles(uint8_t* to, u32v words) {
+  store_raw(to, narrow_u8(merge(0xf, words, words >> 12)));
+}
+
+// Codes of E2M1 by quarters of a binade: of numbers at the quarter's start, and within it. The
+// first quarter lies below 1/4, as does everything that rounds to 0.
+struct QuarterCodes {
+  alignas(64) uint16_t code[64];
+};
+constexpr int kQuarterBase = (125 << 7) - 32;  // of the upper half of a float
+constexpr QuarterCodes quarter_codes() {
+  QuarterCodes table{};
+  for (int i = 0; i < 64; ++i) {
+    const int upper = kQuarterBase + i / 2 * 32 + i % 2;
+    table.code[i] = encode_e2m1(__builtin_bit_cast(float, static_cast<uint32_t>(upper) << 16));
   }
+  return table;
+}
+
+// v: magnitudes of upper halves less kQuarterBase, saturated, below 1024; rest: not 0 where more
+// bits follow.
+HALFTONE_INLINE u32v quarters_to_e2m1(u16x2 v, u32v rest) {
+  static constexpr QuarterCodes kTable = quarter_codes();
+  const u32v within = (bits_as<u32v>(v) & 0x001f001fu) | rest;
+  const u32v some = bits_as<u32v>(min_words(bits_as<u16x2>(within), broadcast_words(1)));
+  const u32v index = merge(0x00010001u, some, bits_as<u32v>(v >> 4));
+  return bits_as<u32v>(_mm512_permutex2var_epi16(_mm512_load_si512(kTable.code),
+                                                 bits_as<__m512i>(index),
+                                                 _mm512_load_si512(kTable.code + 32)));
+}
+
+// 32 elements of bf16 by a power of two, 2^(127 - code) with code >= kLeastWordScale: the exponent
+// is subtracted, and what rounds is the element itself. False, having stored nothing, when T is
+// E4M3 and an element becomes one of its subnormals.
+template <Format T>
+HALFTONE_INLINE bool encode_words(const void* x, int64_t i, int code, uint8_t* codes) {
+  const u32v words = load_raw<u32v>(static_cast<const uint16_t*>(x) + i);
+  const auto magnitude = bits_as<u16x2>(words & 0x7fff7fffu);
+  if constexpr (T == Format::nvfp4) {
+    const u16x2 v = min_words(
+        subtract_saturated(magnitude, broadcast_words(((code - 127) << 7) + kQuarterBase)),
+        broadcast_words(1023));
+    const u32v e2m1 = quarters_to_e2m1(v, u32v{});
+    store_word_nibbles(codes, merge(0x00080008u, words >> 12, e2m1));
+  } else {
+    static_assert(T == Format::fp8_e4m3);
+    // Counted from 2^-10 on, half of the least subnormal, which rounds to 0.
+    constexpr int kSubnormals = 0x200, kBinade = 0x180;
+    const u16x2 v = subtract_saturated(magnitude, broadcast_words(((code - 7) << 7) - kBinade));
+    const __mmask32 subnormal = _mm512_cmplt_epu16_mask(bits_as<__m512i>(v - broadcast_words(1)),
+                                                        _mm512_set1_epi16(kSubnormals - 1));
+    if (subnormal != 0) return false;
+    u16x2 t = min_words(subtract_saturated(v, broadcast_words(kBinade)), broadcast_words(0x7e0));
+    t = (t + ((t >> 4) & broadcast_words(1)) + broadcast_words(7)) >> 4;
+    store_word_bytes(codes, bits_as<__m512i>(merge(0x00800080u, words >> 8, bits_as<u32v>(t))));
+  }
+  return true;
+}
+
+// Codes of 32 products, by the even and the odd ones; `words` has the signs.
+template <Format T>
+HALFTONE_INLINE void store_codes_of_pairs(u32v words, f32v even, f32v odd, int zero,
+                                          uint8_t* codes) {
   const u32v a = unsigned_code<T>(even, zero), b = unsigned_code<T>(odd, zero);
   if constexpr (T == Format::int8) {
     store_raw(codes, narrow_u16(merge(0xff, a, b << 8)));
   } else if constexpr (T == Format::int4) {
     store_raw(codes, narrow_u8(merge(0xf, a, b << 4)));
-  } else if constexpr (is_four_bits(T)) {
-    // Three bits of each code above a 0: adding what is left to the offset modulo 8 does not carry
-    // into the neighbour.
-    constexpr uint32_t kRest = (0 - MagnitudeCode<1, 0, 0x40c00000u>::kOffset) & 7;
-    const u32v both = merge(0x7, a, b << 4) + (kRest << 4 | kRest);
-    const u32v signs = merge(0x8, words >> 12, words >> 24);
-    store_raw(codes, narrow_u8(merge(0x77, both, signs)));
   } else {
     constexpr uint32_t kOffset = T == Format::fp8_e5m2 ? MagnitudeCode<2, -14, 0x47600000u>::kOffset
                                                        : MagnitudeCode<3, -6, 0x43e00000u>::kOffset;
@@ -76,6 +144,50 @@ HALFTONE_INLINE bool encode_pairs(const void* x, int64_t i, f32v factor, int zer
                                _mm256_set1_epi8(static_cast<char>((kOffset & 0xff) ^ 0x80)));
     const auto bytes = bits_as<__m256i>(narrow_u16(merge(0xff, a, b << 8)));
     store_raw(codes, _mm256_sub_epi8(bytes, offset));
+  }
+}
+
+// 32 elements of bf16 to codes of T. False, having stored nothing, when kNan and a product is NaN.
+// Without kNan products of integers are below 2^15, as those of a block's own scale are.
+template <Format T, bool kNan>
+HALFTONE_INLINE bool encode_pairs(const void* x, int64_t i, f32v factor, int zero, uint8_t* codes) {
+  const u32v words = load_raw<u32v>(static_cast<const uint16_t*>(x) + i);
+  const f32v even = bits_as<f32v>(words << 16) * factor;
+  const f32v odd = bits_as<f32v>(words & 0xffff0000u) * factor;
+  constexpr bool kInteger = T == Format::int8 || T == Format::int4;
+  if constexpr (kNan && !kInteger) {
+    if (_mm512_cmp_ps_mask(bits_as<__m512>(even), bits_as<__m512>(odd), _CMP_UNORD_Q) != 0) {
+      return false;
+    }
+  }
+  if constexpr (kInteger && !kNan) {
+    const f32v shift = broadcast(12582912.0f);  // 1.5 * 2^23: the integer is in the low bits
+    const u32v integers =
+        merge(0xffffu, bits_as<u32v>(even + shift), bits_as<u32v>(odd + shift) << 16);
+    const auto clamped = [&](int least, int most) __attribute__((always_inline)) {
+      const auto x16 =
+          _mm512_add_epi16(bits_as<__m512i>(integers), _mm512_set1_epi16(static_cast<short>(zero)));
+      const __m512i low =
+          _mm512_maskz_max_epi16(0xffffffffu, x16, _mm512_set1_epi16(static_cast<short>(least)));
+      return _mm512_maskz_min_epi16(0xffffffffu, low, _mm512_set1_epi16(static_cast<short>(most)));
+    };
+    if constexpr (T == Format::int8) {
+      zero = 0;
+      store_word_bytes(codes, clamped(-127, 127));
+    } else {
+      store_word_nibbles(codes, bits_as<u32v>(clamped(0, 15)));
+    }
+    return true;
+  }
+  if constexpr (T == Format::nvfp4) {
+    const u32v upper = merge(0xffff0000u, bits_as<u32v>(odd), bits_as<u32v>(even) >> 16);
+    const u32v rest = merge(0xffffu, bits_as<u32v>(even), bits_as<u32v>(odd) << 16);
+    const u16x2 v = min_words(
+        subtract_saturated(bits_as<u16x2>(upper & 0x7fff7fffu), broadcast_words(kQuarterBase)),
+        broadcast_words(1023));
+    store_word_nibbles(codes, merge(0x00080008u, words >> 12, quarters_to_e2m1(v, rest)));
+  } else {
+    store_codes_of_pairs<T>(words, even, odd, zero, codes);
   }
   return true;
 }

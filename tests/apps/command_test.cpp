@@ -40,14 +40,14 @@ TEST(Command, HelpIsFastAndComplete) {
         best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   EXPECT_EQ(r.exit_code, 0);
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(HALFTONE_SANITIZED)
   EXPECT_LT(best, 1.0);
 #else
   EXPECT_LT(best, 0.030);
 #endif
   EXPECT_EQ(run_command({"help"}).out, r.out);
-  for (const char* name :
-       {"generate", "quantize", "perplexity", "demo", "check", "bench", "info"}) {
+  for (const char* name : {"generate", "quantize", "perplexity", "demo", "check", "bench",
+                           "inspect", "simulate", "info"}) {
     EXPECT_NE(r.out.find(name), std::string::npos);
     const CommandResult help = run_command({"help", name});
     EXPECT_EQ(help.exit_code, 0);
@@ -134,6 +134,32 @@ TEST_F(WithModel, CtrlCEndsGenerationWithItsTextSoFar) {
   EXPECT_NE(r.err.find("tok/s"), std::string::npos);  // the figures still come
 }
 
+TEST_F(WithModel, ChatKeepsTheCacheBetweenTurns) {
+  const std::vector<std::string> call = {
+      "chat", kBard, "--template", "plain", "--max-tokens", "6", "--temperature", "0", "--json"};
+  const CommandResult r =
+      run_command(CommandCall{call, {}, "Hello\nAgain\n/reset\nHello\n/exit\n", 0, false});
+  ASSERT_EQ(r.exit_code, 0) << r.err;
+  std::vector<json> turns;
+  std::istringstream lines(r.out);
+  json last;
+  for (std::string line; std::getline(lines, line); last = json::parse(line)) {
+    if (json event = json::parse(line); event.at("event") == "turn") turns.push_back(event);
+  }
+  EXPECT_EQ(last.at("event"), "end");
+  EXPECT_EQ(last.at("finish"), "exit");
+  ASSERT_EQ(turns.size(), 3u);
+  EXPECT_EQ(turns[0].at("reused_tokens"), 0);
+  EXPECT_GT(turns[1].at("reused_tokens").get<int>(), 4);  // the first turn, still in the cache
+  EXPECT_EQ(turns[2].at("text"), turns[0].at("text"));    // forgotten: the same answer again
+}
+
+TEST_F(WithModel, CtrlCEndsAChat) {
+  const CommandResult r = run_command(CommandCall{
+      {"chat", kBard, "--template", "plain", "-n", "400", "--json"}, {}, "Hello\n", SIGINT, false});
+  EXPECT_EQ(r.exit_code, kInterrupted) << r.out << r.err;
+}
+
 TEST(Command, CtrlCEndsOtherCommandsAtOnce) {
   const auto start = std::chrono::steady_clock::now();
   const CommandResult r = run_command(CommandCall{{"bench", "ops"}, {}, "", SIGINT, true});
@@ -177,11 +203,22 @@ TEST(Command, InfoCheckAndBenchSpeakJson) {
   EXPECT_GE(info.at("machine").at("threads").get<int>(), 1);
   EXPECT_GT(info.at("kernels").size(), 10u);
   EXPECT_FALSE(info.at("kernels")[0].at("considered").empty());
+  const json& cpu = info.at("devices").front();
+  EXPECT_EQ(cpu.at("name"), "cpu");
+  const json& gpu = info.at("devices").at(1);  // there with its limits, or with what to do
+  EXPECT_EQ(gpu.at("name"), "cuda:0");
+  EXPECT_NE(
+      gpu.at("note").get<std::string>().find(gpu.at("available") ? "shared memory" : "use cpu"),
+      std::string::npos);
+  const json& simulated = info.at("devices").back();
+  EXPECT_EQ(simulated.at("name"), "sim:sm_120a");
+  EXPECT_TRUE(simulated.at("available"));
   const json low = json::parse(
       run_command(CommandCall{{"info", "--json"}, {"HALFTONE_CPU=baseline"}, "", 0, false}).out);
   EXPECT_EQ(low.at("machine").at("cpu_level"), "baseline");
   EXPECT_NE(low.at("kernels"), info.at("kernels"));
-  EXPECT_TRUE(run_command({"info", "--matrix"}).out.starts_with("| operation | formats | cpu |"));
+  EXPECT_TRUE(
+      run_command({"info", "--matrix"}).out.starts_with("| operation | formats | cpu | sm_90a |"));
 
   const json check = json::parse(run_command({"check", "matmul", "--mode", "nvfp4", "--json"}).out);
   ASSERT_EQ(check.at("rows").size(), 2u);
@@ -190,11 +227,18 @@ TEST(Command, InfoCheckAndBenchSpeakJson) {
   const json attention = json::parse(run_command({"check", "attention", "--mode", "nvfp4+bf16",
                                                   "--keys", "64", "--queries", "8", "--json"})
                                          .out);
-  EXPECT_EQ(attention.at("rows").size(), 2u);
+  EXPECT_EQ(attention.at("rows").size(), 3u);
+  const json model = json::parse(
+      run_command({"check", "attention", "--mode", "mxfp8+bf16", "--model", kBard, "--text",
+                   test::source("examples/models/heldout.txt"), "--tokens", "64", "--json"})
+          .out);
+  ASSERT_EQ(model.at("rows").size(), 4u);  // three layers, and all of them
+  EXPECT_EQ(model.at("rows")[1].at("data"), "layer 1");
+  EXPECT_GT(model.at("rows")[3].at("format").at("cosine").get<double>(), 0.99);
 
   const json bench = json::parse(run_command({"bench", "ops", "--quick", "--json"}).out);
   EXPECT_EQ(bench.at("benchmark"), "ops");
-  EXPECT_GT(bench.at("rows")[0].at("fraction_of_roof").get<double>(), 0);
+  EXPECT_GT(bench.at("families")[0].at("rows")[0].at("fraction_of_roof").get<double>(), 0);
   EXPECT_TRUE(bench.at("machine").contains("commit"));
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "attention/attention_nvfp4.h"
 #include "halftone/attention.h"
 #include "support/compare.h"
 
@@ -14,21 +15,36 @@ struct Bounded {
   std::vector<double> out_bound, lse_bound;
 };
 
+// Element [b, head, i, j] of a mask as it is added to a score; -inf hides.
+inline double mask_term(const Tensor& mask, int64_t b, int64_t head, int64_t i, int64_t j) {
+  if (!mask.defined()) return 0;
+  const int64_t index[] = {b, head, i, j};
+  int64_t at[4] = {};
+  for (int dim = 0; dim < 4; ++dim) at[dim] = mask.size(dim) == 1 ? 0 : index[dim];
+  if (mask.format() != Format::u8) return double{mask.at({at[0], at[1], at[2], at[3]})};
+  int64_t offset = 0;
+  for (int dim = 0; dim < 4; ++dim) offset += at[dim] * mask.stride(dim);
+  return mask.data<uint8_t>()[offset] != 0 ? 0 : -INFINITY;
+}
+
 // The kernel's errors, with e = 2^-24 the unit roundoff of f32, u_q and u_p those of the products'
 // operands (2^-8 when Q is rounded to bf16, when P is rounded to bf16; 2^-4 for P in E4M3):
 //  * a score is a chain of head_dim products: E = scale * sum |q k| * (u_q + (head_dim + 8) e); the
-//    8 covers the scale factors, a rounding each. The difference to the maximum is rounded once
-//    more: + |s - max| e.
+//    8 covers the scale factors, a rounding each. The softcap's slope is at most 1; tanh within 4
+//    ulp and its two factors add 8 e softcap. A mask adds a rounding and that of its factor. The
+//    difference to the maximum is rounded once more: + |s - max| e.
 //  * exp turns that into a relative error of P: x = exp(E) - 1 + e_exp, e_exp = 2^-17 + 4e for the
 //    short polynomial of the bf16 products and 8e for the long one.
 //  * P is rounded for the product, not for the norm: relative u_p, and for E4M3, whose subnormal
 //    spacing is 2^-9 / 256, also 2^-18 of the largest P of the chunk, at most 1. A scale a row of V
-//    multiplies P and costs one rounding to bf16 more.
+//    multiplies P and costs one rounding to bf16 more. P in NVFP4 is rounded here as well, so that
+//    only what may fall to either side of a tie is left.
 //  * the sums over n keys and their chunks: (n + 16) e each, numerator and norm.
 // With w = softmax: |error| <= sum_j w_j |v_j| (x_j + u_p + (n + 16) e) + |o| sum_j w_j x_j + ...,
 // all times 1.01 for products of errors; and half a unit of the output format.
 inline Bounded bounded_attention(const AttentionProblem& p, const std::vector<float>& q,
-                                 const std::vector<float>& k, const std::vector<float>& v) {
+                                 const std::vector<float>& k, const std::vector<float>& v,
+                                 const Tensor& mask = {}, const Tensor& sinks = {}) {
   const double e = 0x1p-24;
   const bool f32_products = p.mode.qk == Format::f32 || p.mode.qk == Format::f16;
   const double u_q = !f32_products && (p.q == Format::f32 || p.q == Format::f16) ? 0x1p-8 : 0.0;
@@ -36,10 +52,15 @@ inline Bounded bounded_attention(const AttentionProblem& p, const std::vector<fl
   if (!f32_products) e_exp = 0x1p-17 + 4 * e, u_p = 0x1p-8;
   if (p.mode.pv == Format::f16) u_p = 0x1p-11, floor_p = 0x1p-25;
   if (p.mode.pv == Format::fp8_e4m3) u_p = 0x1p-4 + 0x1p-8, floor_p = 0x1p-18;
+  if (p.mode.pv == Format::nvfp4) u_p = 0;
   if (!f32_products && is_fp8(p.v) && p.mode.pv == Format::bf16) u_p = 0x1p-8;
   const double u_out = p.out == Format::f32 ? e : p.out == Format::bf16 ? 0x1p-8 : 0x1p-11;
+  const double floor_out = p.out == Format::f16 ? 0x1p-25 : 0;  // subnormal f16 are 2^-24 apart
 
   const int64_t dv = p.value_dim == 0 ? p.head_dim : p.value_dim, group = p.heads / p.kv_heads;
+  const int64_t chunk = std::max(p.head_dim, dv) <= 256   ? 256
+                        : std::max(p.head_dim, dv) <= 512 ? 128
+                                                          : 64;
   const double scale = p.softmax_scale.value_or(1.0f / std::sqrt(static_cast<float>(p.head_dim)));
   Bounded result;
   const auto rows = static_cast<size_t>(p.batch * p.query_length * p.heads);
@@ -47,22 +68,30 @@ inline Bounded bounded_attention(const AttentionProblem& p, const std::vector<fl
   result.out_bound.resize(result.out.size());
   result.lse.assign(rows, -INFINITY);
   result.lse_bound.assign(rows, 0);
-  std::vector<double> s(static_cast<size_t>(p.key_length)), x(s.size());
+  std::vector<double> s(static_cast<size_t>(p.key_length)), x(s.size()), half(s.size());
   for (int64_t b = 0; b < p.batch; ++b) {
     for (int64_t h = 0; h < p.heads; ++h) {
+      const double sink = sinks.defined() ? sinks.at({h}) : -INFINITY;
       for (int64_t i = 0; i < p.query_length; ++i) {
         const int64_t at = i + p.key_length - p.query_length;
         const int64_t right = p.causal ? 0 : p.window_right;
+        const auto local = [&](int64_t j) {  // floor(j / size), of negative numbers too
+          return std::floor(static_cast<double>(j) / static_cast<double>(p.attention_chunk_size));
+        };
         const auto seen = [&](int64_t j) {
-          return (right < 0 || j <= at + right) && (p.window_left < 0 || j >= at - p.window_left);
+          return (right < 0 || j <= at + right) && (p.window_left < 0 || j >= at - p.window_left) &&
+                 (p.attention_chunk_size == 0 || local(j) == local(at)) &&
+                 mask_term(mask, b, h, i, j) != -INFINITY;
         };
         const float* qr =
             &q[static_cast<size_t>(((b * p.query_length + i) * p.heads + h) * p.head_dim)];
         const auto row_of = [&](const std::vector<float>& t, int64_t j, int64_t dim) {
           return t.data() + ((b * p.key_length + j) * p.kv_heads + h / group) * dim;
         };
+        const size_t lse = static_cast<size_t>((b * p.heads + h) * p.query_length + i);
         double largest = -INFINITY;
-        int64_t keys = 0;
+        std::vector<int64_t> keys;
+        std::fill(s.begin(), s.end(), -INFINITY);
         for (int64_t j = 0; j < p.key_length; ++j) {
           if (!seen(j)) continue;
           double sum = 0, magnitude = 0;
@@ -71,46 +100,59 @@ inline Bounded bounded_attention(const AttentionProblem& p, const std::vector<fl
             const double product = static_cast<double>(qr[d]) * kr[d];
             sum += product, magnitude += std::abs(product);
           }
-          s[static_cast<size_t>(j)] = sum * scale;
-          x[static_cast<size_t>(j)] =
-              magnitude * scale * (u_q + static_cast<double>(p.head_dim + 8) * e);
-          largest = std::max(largest, sum * scale);
-          ++keys;
+          double score = sum * scale;
+          double error = magnitude * scale * (u_q + static_cast<double>(p.head_dim + 8) * e);
+          if (p.softcap > 0) {
+            score = p.softcap * std::tanh(score / p.softcap);
+            error += 8 * e * p.softcap;
+          }
+          if (mask.defined()) {
+            const double term = mask_term(mask, b, h, i, j);
+            score += term;
+            error += 2 * e * (std::abs(term) + std::abs(score));
+          }
+          s[static_cast<size_t>(j)] = score, x[static_cast<size_t>(j)] = error;
+          largest = std::max(largest, score);
+          keys.push_back(j);
         }
-        if (keys == 0) continue;
-        double norm = 0, norm_error = 0;
-        for (int64_t j = 0; j < p.key_length; ++j) {
-          if (!seen(j)) continue;
-          double& sj = s[static_cast<size_t>(j)];
+        if (keys.empty()) {
+          result.lse[lse] = static_cast<float>(sink);
+          if (std::isfinite(sink)) result.lse_bound[lse] = (std::abs(sink) + 1) * 4 * e;
+          continue;
+        }
+        const double key_error = static_cast<double>(keys.size() + 16) * e;
+        double norm = std::exp(sink - largest), norm_error = norm * e_exp, most = 0;
+        for (double& sj : s) sj = sj == -INFINITY ? sj : sj - largest;
+        for (const int64_t j : keys) {
           double& xj = x[static_cast<size_t>(j)];
-          xj = std::expm1(xj + std::abs(sj - largest) * e) + e_exp;
-          sj = std::exp(sj - largest);
-          norm += sj, norm_error += sj * xj;
+          xj = std::expm1(xj + std::abs(s[static_cast<size_t>(j)]) * e) + e_exp;
+          most = std::max(most, xj);
         }
-        norm_error = norm_error / norm + static_cast<double>(keys + 16) * e;
+        for (double& sj : s) sj = std::exp(sj);
+        for (const int64_t j : keys) {
+          const double weight = s[static_cast<size_t>(j)];
+          norm += weight, norm_error += weight * x[static_cast<size_t>(j)];
+        }
+        norm_error = norm_error / norm + key_error;
+        half.assign(s.size(), 0);
+        if (p.mode.pv == Format::nvfp4) quantise_nvfp4(&s, x, chunk, &half);
         const size_t row = static_cast<size_t>((b * p.query_length + i) * p.heads + h);
         for (int64_t d = 0; d < dv; ++d) {
           double o = 0, error = 0;
-          for (int64_t j = 0; j < p.key_length; ++j) {
-            if (!seen(j)) continue;
-            const double value = row_of(v, j, dv)[d], w = s[static_cast<size_t>(j)] / norm;
+          for (const int64_t j : keys) {
+            const auto at_j = static_cast<size_t>(j);
+            const double value = row_of(v, j, dv)[d], w = s[at_j] / norm;
             o += w * value;
-            error += std::abs(value) *
-                     (w * (x[static_cast<size_t>(j)] + u_p + static_cast<double>(keys + 16) * e) +
-                      floor_p / norm);
+            error +=
+                std::abs(value) * (w * (x[at_j] + u_p + key_error) + (half[at_j] + floor_p) / norm);
           }
           const size_t index = row * static_cast<size_t>(dv) + static_cast<size_t>(d);
           result.out[index] = static_cast<float>(o);
           result.out_bound[index] =
-              1.01 * (error + std::abs(o) * (norm_error + u_out + 2 * e)) + 1e-37;
+              1.01 * (error + std::abs(o) * (norm_error + u_out + 2 * e)) + floor_out + 1e-37;
         }
-        const size_t lse = static_cast<size_t>((b * p.heads + h) * p.query_length + i);
         result.lse[lse] = static_cast<float>(largest + std::log(norm));
         // The maximum itself carries its score's error; norm_error covers it as every x does.
-        double most = 0;
-        for (int64_t j = 0; j < p.key_length; ++j) {
-          if (seen(j)) most = std::max(most, x[static_cast<size_t>(j)]);
-        }
         result.lse_bound[lse] =
             1.01 * (norm_error + most) + (std::abs(largest) + std::abs(std::log(norm)) + 1) * 4 * e;
       }

@@ -66,7 +66,19 @@ inline std::vector<float> values_of(const Tensor& t) {
 }
 inline Bounded bounded(const Case& c) {
   return bounded_attention(c.problem, values_of(c.tensors.q), values_of(c.tensors.k),
-                           values_of(c.tensors.v));
+                           values_of(c.tensors.v), c.tensors.mask, c.tensors.sinks);
+}
+
+// out and lse within their bounds.
+inline void expect_within(Case* c, const Bounded& reference) {
+  run_case(c);
+  EXPECT_TRUE(within(to_floats(c->tensors.out), reference.out, reference.out_bound));
+  EXPECT_TRUE(within(to_floats(c->tensors.lse), reference.lse, reference.lse_bound));
+}
+inline void expect_within_bound(Case* c) {
+  SCOPED_TRACE(to_string(c->problem.mode) + " q " + name(c->problem.q) + " k " +
+               name(c->problem.k) + " v " + name(c->problem.v));
+  expect_within(c, bounded(*c));
 }
 
 // The same bits of out and lse.

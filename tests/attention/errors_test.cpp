@@ -1,6 +1,7 @@
 // Rules: can_run gives the reason, run names the tensor.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 
 #include "attention/attention_fixture.h"
@@ -33,6 +34,11 @@ TEST(AttentionRules, CanRunNamesTheArgumentItsValueAndTheRule) {
       {[](auto& p) { p.window_left = -2; }, {"window_left is -2"}},
       {[](auto& p) { p.window_right = -3; }, {"window_right is -3"}},
       {[](auto& p) { p.paged = true; }, {"page_size is 0"}},
+      {[](auto& p) { p.attention_chunk_size = -8; }, {"attention_chunk_size is -8"}},
+      {[](auto& p) { p.softcap = -2; }, {"softcap is -2"}},
+      {[](auto& p) { p.softcap = NAN; }, {"softcap is nan"}},
+      {[](auto& p) { p.softcap = INFINITY; }, {"softcap is inf"}},
+      {[](auto& p) { p.mask = Format::i32; }, {"mask is i32", "u8"}},
       {[](auto& p) { p.out = Format::int8; }, {"out is int8"}},
       {[](auto& p) { p.q = Format::int8; }, {"q is int8", "bf16+bf16"}},
       {[](auto& p) { p.k = Format::f32; }, {"k is f32", "bf16"}},
@@ -94,6 +100,29 @@ TEST(AttentionRules, RunNamesTheTensor) {
        {"seqused_k has shape [2]"}},
       {[](Case& c) { c.problem.k = c.problem.mode.qk = Format::nvfp4; }, {"k is bf16", "nvfp4"}},
       {[](Case& c) { c.problem.lse = true; }, {"lse is missing"}},
+      {[](Case& c) { c.problem.mask = Format::u8; }, {"mask is missing"}},
+      {[](Case& c) {
+         c.tensors.mask = Tensor::zeros({1, 1, 4, 32}, Format::u8);
+       },
+       {"mask is given", "set mask"}},
+      {[](Case& c) {
+         c.problem.mask = Format::f32;
+         c.tensors.mask = Tensor::zeros({1, 1, 4, 32}, Format::u8);
+       },
+       {"mask is u8", "f32"}},
+      {[](Case& c) {
+         c.problem.mask = Format::u8;
+         c.tensors.mask = Tensor::zeros({1, 2, 4, 32}, Format::u8);
+       },
+       {"mask has shape [1, 2, 4, 32]", "[1, 4, 4, 32]"}},
+      {[](Case& c) { c.problem.sinks = true; }, {"sinks is missing"}},
+      {[](Case& c) { c.tensors.sinks = Tensor::zeros({4}, Format::f32); },
+       {"sinks are given", "set sinks"}},
+      {[](Case& c) {
+         c.problem.sinks = true;
+         c.tensors.sinks = Tensor::zeros({2}, Format::f32);
+       },
+       {"sinks has shape [2]"}},
   };
   for (const Wrong& wrong : table) {
     Case c = make_case({1, 4, 32, 4, 2, 32}, {Format::bf16, Format::bf16});

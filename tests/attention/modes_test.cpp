@@ -8,25 +8,16 @@ namespace {
 
 using namespace test;
 
-void expect_within_bound(Case* c) {
-  SCOPED_TRACE(to_string(c->problem.mode) + " q " + name(c->problem.q) + " k " +
-               name(c->problem.k) + " v " + name(c->problem.v));
-  const Bounded reference = bounded(*c);
-  run_case(c);
-  EXPECT_TRUE(within(to_floats(c->tensors.out), reference.out, reference.out_bound));
-  EXPECT_TRUE(within(to_floats(c->tensors.lse), reference.lse, reference.lse_bound));
-}
-
 TEST(AttentionModes, EveryModeStaysWithinItsBound) {
-  at_every_level([] {
-    for (const AttentionMode& mode : attention_modes()) {
-      for (const Data data : {Data::normal, Data::outliers}) {
-        Case c = make_case({1, 37, 300, 4, 2, 64}, mode, 1, data);
-        c.problem.causal = true;
-        expect_within_bound(&c);
-      }
+  for (const AttentionMode& mode : attention_modes()) {
+    for (const Data data : {Data::normal, Data::outliers}) {
+      SCOPED_TRACE(to_string(mode));
+      Case c = make_case({1, 37, 300, 4, 2, 64}, mode, 1, data);
+      c.problem.causal = true;
+      const Bounded reference = bounded(c);
+      at_every_level([&] { expect_within(&c, reference); });
     }
-  });
+  }
 }
 
 TEST(AttentionModes, PlainQueriesOverEveryCache) {
@@ -49,6 +40,7 @@ TEST(AttentionModes, PlainQueriesOverEveryCache) {
 
 TEST(AttentionModes, ReferenceAgreesWithTheIndependentOne) {
   for (const AttentionMode& mode : attention_modes()) {
+    if (mode.pv == Format::nvfp4) continue;  // its bound's P is rounded, the reference's is not
     Case c = make_case({2, 5, 70, 4, 2, 64, 32}, mode, 3);
     c.problem.window_left = 40;
     const Bounded expected = bounded(c);

@@ -2,7 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
+#include "base/launch.h"
 #include "base/message.h"
+#include "halftone/graph.h"
 #include "support/compare.h"
 
 namespace halftone {
@@ -11,10 +16,51 @@ namespace {
 TEST(Device, ParsesAndPrints) {
   EXPECT_EQ(Device::parse("cpu"), Device::cpu());
   EXPECT_EQ(Device::cpu().name(), "cpu");
-  test::expect_error([] { Device::parse("cuda:0"); }, {"cuda:0", "no CUDA backend"});
-  test::expect_error([] { Device::parse("sim:sm_90a"); }, {"sim:sm_90a", "no simulator"});
+  test::expect_error([] { Device::parse("cuda:999"); }, {"cuda:999", "use cpu"});
+  EXPECT_EQ(Device::parse("sim:sm_90a"), Device::simulator(Arch::sm_90a));
+  test::expect_error([] { Device::parse("sim:sm_91"); }, {"sim:sm_91", "sim:ARCH"});
   test::expect_error([] { Device::parse("cuda:x"); }, {"cuda:x", "number"});
   test::expect_error([] { Device::parse("tpu"); }, {"tpu", "cpu, cuda:N"});
+}
+
+TEST(Device, CudaSaysWhyItIsMissing) {
+  std::string reason;
+  const int count = cuda_device_count(&reason);
+  EXPECT_EQ(reason.empty(), count > 0) << reason;
+  if (count > 0) {
+    EXPECT_EQ(Device::parse("cuda").name(), "cuda:0");
+    EXPECT_GT(properties(Device::cuda(0)).sm_count, 0);
+  } else {
+    test::expect_error([] { Device::cuda(0); }, {"cuda:0", reason.c_str(), "use cpu"});
+  }
+  test::expect_error([] { properties(Device::cpu()); }, {"GPUs"});
+}
+
+TEST(Stream, BorrowsOnlyFromCuda) {
+  test::expect_error([] { Stream::borrow(Device::cpu(), nullptr); }, {"CUDA device", "cpu"});
+}
+
+TEST(Event, OfTheHostMeasuresTime) {
+  Stream stream;
+  Event begin, end;
+  test::expect_error([&] { end.milliseconds_since(begin); }, {"never recorded"});
+  begin.record(stream);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  end.record(stream);
+  EXPECT_TRUE(end.done());
+  EXPECT_GE(end.milliseconds_since(begin), 5.0f);
+}
+
+TEST(Graph, IsForGpus) {
+  Stream stream;
+  EXPECT_NE(why_no_graph(Device::cpu()), "");
+  test::expect_error([&] { Graph::capture(stream, [](Stream&) {}); }, {"cpu", "no graphs"});
+}
+
+TEST(Launch, IsForGpus) {
+  Stream stream;
+  const KernelImage kernel{"nothing", Arch::sm_80, nullptr, nullptr, 0, 32};
+  test::expect_error([&] { launch(kernel, {}, nullptr, stream); }, {"nothing", "cpu"});
 }
 
 TEST(CpuLevel, FollowsTheEnvironment) {

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "engine/safetensors.h"
 #include "engine/support/memory_model.h"
@@ -53,9 +54,14 @@ Tensor logits_of(const std::string& path, const std::string& weights = "") {
 TEST_F(SaveTest, LoadsAgainWithTheSameLogits) {
   for (const std::string model : {"examples/models/bard", "examples/models/bard-moe",
                                   "tests/fixtures/llama_nvfp4", "tests/fixtures/qwen3_fp8"}) {
-    for (const std::string format : {"bf16", "f16", "f32", "fp8", "nvfp4", "nvfp4_adaptive"}) {
-      // 136 columns are no multiple of 16.
-      if (model == "tests/fixtures/qwen3_fp8" && format.rfind("nvfp4", 0) == 0) continue;
+    for (const std::string format :
+         {"bf16", "f16", "f32", "fp8", "nvfp4", "nvfp4_adaptive", "fp8_row", "fp8_tensor", "int8",
+          "int4", "int4_g64", "mxfp8", "mxfp4"}) {
+      // 136 columns are no multiple of 16, nor 80 of 32.
+      const bool groups = format.rfind("mx", 0) == 0 || format.rfind("int4", 0) == 0;
+      if (model == "tests/fixtures/qwen3_fp8" && (groups || format.rfind("nvfp4", 0) == 0))
+        continue;
+      if (model == "tests/fixtures/llama_nvfp4" && groups) continue;
       SCOPED_TRACE(model + " as " + format);
       const std::string destination = out(fs::path(model).filename().string() + "-" + format);
       save_checkpoint(source(model), destination, format);
@@ -119,6 +125,44 @@ TEST_F(SaveTest, Nvfp4AsTheConventionHasIt) {
   EXPECT_EQ(file.tensor("model.embed_tokens.weight").format(), Format::bf16);
 }
 
+TEST_F(SaveTest, CompressedTensorsAsTheConventionHasIt) {
+  save_checkpoint(source("examples/models/bard"), out("int4"), "int4_g64");
+  const nlohmann::json q = read_json(root_ / "int4/config.json").at("quantization_config");
+  EXPECT_EQ(q.at("quant_method"), "compressed-tensors");
+  EXPECT_EQ(q.at("format"), "pack-quantized");
+  const nlohmann::json& weights = q.at("config_groups").at("group_0").at("weights");
+  EXPECT_EQ(weights.at("num_bits"), 4);
+  EXPECT_EQ(weights.at("strategy"), "group");
+  EXPECT_EQ(weights.at("group_size"), 64);
+  const Safetensors file = Safetensors::open_file(out("int4") + "/model.safetensors");
+  const std::string name = "model.layers.0.mlp.down_proj.weight";
+  EXPECT_EQ(file.tensor(name + "_packed").format(), Format::i32);
+  EXPECT_EQ(file.tensor(name + "_packed").shape(), (Shape{256, 64}));
+  EXPECT_EQ(file.tensor(name + "_scale").shape(), (Shape{256, 8}));
+  EXPECT_EQ(file.tensor(name + "_shape").data<int64_t>()[1], 512);
+}
+
+// A small bound makes several files; a tensor and its scales share one.
+TEST_F(SaveTest, ShardsWithAnIndex) {
+  const std::string bard = source("examples/models/bard");
+  save_checkpoint(bard, out("one"), "nvfp4");
+  save_checkpoint(bard, out("many"), "nvfp4", {}, 400'000);
+  const nlohmann::json index = read_json(root_ / "many/model.safetensors.index.json");
+  std::set<std::string> files;
+  for (const auto& [name, shard] : index.at("weight_map").items()) {
+    files.insert(shard.get<std::string>());
+    if (!name.ends_with(".weight_scale")) continue;
+    const std::string weight = name.substr(0, name.size() - 6);
+    EXPECT_EQ(shard, index.at("weight_map").at(weight));
+  }
+  EXPECT_GT(files.size(), 2u);
+  EXPECT_EQ(*files.begin(), "model-00001-of-0000" + std::to_string(files.size()) + ".safetensors");
+  EXPECT_FALSE(fs::exists(root_ / "many/model.safetensors"));
+  EXPECT_EQ(
+      relative_difference(values_of(logits_of(out("many"))), values_of(logits_of(out("one")))),
+      0.0);
+}
+
 TEST_F(SaveTest, ImportsLlama2c) {
   const std::string model = test::shared_data("models/stories260K/stories260K.bin");
   if (model.empty()) GTEST_SKIP() << "models/stories260K is not beside the checkout";
@@ -139,9 +183,11 @@ TEST_F(SaveTest, ImportsLlama2c) {
 
 TEST_F(SaveTest, WrongCallsLeaveNothingBehind) {
   const std::string bard = source("examples/models/bard");
-  expect_error([&] { save_checkpoint(bard, out("a"), "int4"); }, {"int4", "nvfp4"});
+  expect_error([&] { save_checkpoint(bard, out("a"), "int4_asym"); }, {"int4_asym", "nvfp4"});
   expect_error([&] { save_checkpoint(bard, out("a"), ""); }, {"choose bf16"});
-  expect_error([&] { save_checkpoint(bard, out("a"), "fp8_row"); }, {"fp8_row"});
+  expect_error([&] { save_checkpoint(bard, out("a"), "int8_g32"); }, {"int8_g32"});
+  expect_error([&] { save_checkpoint(source("tests/fixtures/gpt_oss"), out("a"), "bf16"); },
+               {"stacked experts"});
   expect_error([&] { save_checkpoint(bard, out("a"), "nvfp"); }, {"\"nvfp\"", "nvfp4"});
   expect_error([&] { save_checkpoint(bard, "", "bf16"); }, {"destination is empty"});
   expect_error([&] { save_checkpoint(out("none"), out("a"), "bf16"); }, {"none"});

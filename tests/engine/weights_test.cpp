@@ -101,7 +101,12 @@ TEST_P(SweepTest, EveryQuantisation) {
   const std::string text = heldout().substr(0, 1200);
   Session teacher(load(GetParam(), "f32"), exact_session());
   const TextScore exact = score(teacher, text);
-  for (const std::string& name : quantization_names()) {
+#if defined(HALFTONE_SANITIZED)
+  const std::vector<std::string> names = {"fp8", "nvfp4", "mxfp8", "int4_g64_asym"};
+#else
+  const std::vector<std::string> names = quantization_names();
+#endif
+  for (const std::string& name : names) {
     SCOPED_TRACE(name);
     const auto model = load(GetParam(), name);
     const double expected = squared_error(*model, teacher.model());

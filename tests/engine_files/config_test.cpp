@@ -111,28 +111,91 @@ TEST(Config, GenerationConfigGivesSamplingAndEos) {
 
 TEST(Config, QuantizationOfEveryKind) {
   const auto scheme = [](const std::string& text) {
-    return read(test::config_text({{"quantization_config", text}})).scheme;
+    return read(test::config_text({{"quantization_config", text}})).scheme->describe();
   };
-  const WeightScheme fp8 = scheme(
-      R"({"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
-          "weight_block_size": [64, 128], "modules_to_not_convert": ["lm_head"]})");
-  EXPECT_EQ(fp8.method, WeightScheme::Method::fp8);
-  EXPECT_EQ(fp8.block_rows, 64);
-  EXPECT_EQ(fp8.block_cols, 128);
-  EXPECT_EQ(fp8.excluded, std::vector<std::string>{"lm_head"});
-  const WeightScheme nvfp4 = scheme(
-      R"({"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16,
-          "ignore": ["lm_head", "*router*"], "kv_cache_quant_algo": "FP8"})");
-  EXPECT_EQ(nvfp4.method, WeightScheme::Method::nvfp4);
-  EXPECT_EQ(nvfp4.excluded.size(), 2u);
-  const WeightScheme beside =
+  EXPECT_EQ(scheme(R"({"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
+                       "weight_block_size": [64, 128], "modules_to_not_convert": ["lm_head"]})"),
+            "fp8 64x128");
+  EXPECT_EQ(scheme(R"({"quant_method": "fp8", "activation_scheme": "static"})"), "fp8 per tensor");
+  EXPECT_EQ(scheme(R"({"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16,
+                       "ignore": ["lm_head", "*router*"], "kv_cache_quant_algo": "FP8"})"),
+            "modelopt NVFP4");
+  EXPECT_EQ(scheme(R"({"quant_method": "modelopt", "quant_algo": "MXFP8", "group_size": 32})"),
+            "modelopt MXFP8");
+  EXPECT_EQ(scheme(R"({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]})"), "mxfp4");
+  EXPECT_EQ(scheme(R"({"quant_method": "compressed-tensors", "format": "float-quantized",
+                       "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float"}},
+                         "group_1": {"format": "nvfp4-pack-quantized",
+                                     "weights": {"num_bits": 4, "group_size": 16}}}})"),
+            "compressed-tensors float-quantized, nvfp4-pack-quantized");
+  const CheckpointConfig beside =
       read(test::config_text({}), "",
            R"({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4",
-               "kv_cache_quant_algo": null, "group_size": 16, "exclude_modules": ["lm_head"]}})")
-          .scheme;
-  EXPECT_EQ(beside.method, WeightScheme::Method::nvfp4);
-  EXPECT_EQ(beside.excluded, std::vector<std::string>{"lm_head"});
-  EXPECT_EQ(read(test::config_text({})).scheme.method, WeightScheme::Method::none);
+               "kv_cache_quant_algo": null, "group_size": 16, "exclude_modules": ["lm_head"]}})");
+  EXPECT_EQ(beside.scheme->describe(), "modelopt NVFP4");
+  EXPECT_EQ(read(test::config_text({})).scheme, nullptr);
+}
+
+TEST(Config, RopeScalings) {
+  const auto model = [](const char* key, const std::string& text) {
+    return read(test::config_text({{key, text}})).model;  // head_dim 16, 128 positions
+  };
+  const ModelConfig linear = model("rope_scaling", R"({"type": "linear", "factor": 4})");
+  ASSERT_TRUE(linear.rope.linear);
+  EXPECT_EQ(linear.rope.linear->factor, 4);
+  EXPECT_EQ(linear.max_positions, 512);
+  const ModelConfig dynamic = model("rope_scaling", R"({"rope_type": "dynamic", "factor": 2})");
+  ASSERT_TRUE(dynamic.rope.dynamic);
+  EXPECT_EQ(dynamic.rope.dynamic->original_max_position, 128);
+  EXPECT_EQ(dynamic.max_positions, 256);
+  const ModelConfig yarn = model(
+      "rope_parameters", R"({"rope_type": "yarn", "rope_theta": 1e6, "factor": 4, "beta_fast": 16,
+          "mscale": 0.7, "truncate": false, "original_max_position_embeddings": 64})");
+  ASSERT_TRUE(yarn.rope.yarn);
+  EXPECT_EQ(yarn.rope.theta, 1e6);
+  EXPECT_EQ(yarn.rope.yarn->beta_fast, 16);
+  EXPECT_EQ(yarn.rope.yarn->beta_slow, 1);
+  EXPECT_EQ(yarn.rope.yarn->mscale, 0.7);
+  EXPECT_FALSE(yarn.rope.yarn->truncate);
+  EXPECT_FALSE(yarn.rope.yarn->attention_factor);
+  EXPECT_EQ(yarn.max_positions, 256);
+  // Without a factor: how far the positions exceed the trained ones, which stand beside the scaling
+  // in Phi-3's files.
+  const std::string factors = "[1, 1, 1, 1, 1, 1, 1, 1]";
+  const ModelConfig longrope =
+      read(test::config_text({{"original_max_position_embeddings", "32"},
+                              {"rope_scaling", R"({"type": "su", "short_factor": )" + factors +
+                                                   R"(, "long_factor": )" + factors + "}"}}))
+          .model;
+  ASSERT_TRUE(longrope.rope.longrope);
+  EXPECT_EQ(longrope.rope.longrope->original_max_position, 32);
+  EXPECT_EQ(longrope.rope.longrope->factor, 4);
+  EXPECT_EQ(longrope.max_positions, 128);
+  EXPECT_EQ(model("partial_rotary_factor", "0.5").rope.rotary_dim, 8);
+}
+
+TEST(Config, WindowsOfEveryArchitecture) {
+  using Windows = std::vector<int64_t>;
+  const auto windows = [](const std::string& architecture,
+                          std::map<std::string, std::string> members) {
+    members["architectures"] = "[\"" + architecture + "\"]";
+    return read(test::config_text(members)).model.windows;
+  };
+  EXPECT_EQ(windows("LlamaForCausalLM", {{"sliding_window", "8"}}), Windows());
+  EXPECT_EQ(windows("MistralForCausalLM", {}), (Windows{4096, 4096}));
+  EXPECT_EQ(windows("MistralForCausalLM", {{"sliding_window", "null"}}), (Windows{0, 0}));
+  EXPECT_EQ(windows("MistralForCausalLM", {{"sliding_window", "8"}}), (Windows{8, 8}));
+  EXPECT_EQ(windows("Qwen2ForCausalLM", {{"sliding_window", "8"}, {"max_window_layers", "1"}}),
+            Windows());
+  EXPECT_EQ(windows("Qwen2ForCausalLM", {{"use_sliding_window", "true"},
+                                         {"sliding_window", "8"},
+                                         {"max_window_layers", "1"}}),
+            (Windows{0, 8}));
+  EXPECT_EQ(
+      windows("Qwen3ForCausalLM", {{"use_sliding_window", "true"},
+                                   {"sliding_window", "8"},
+                                   {"layer_types", R"(["sliding_attention", "full_attention"])"}}),
+      (Windows{8, 0}));
 }
 
 }  // namespace

@@ -4,8 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "engine/bpe_tokenizer.h"
 #include "engine/checkpoint.h"
+#include "engine/jinja/template.h"
 #include "engine_files/tiny_checkpoint.h"
+#include "engine_files/tiny_sentencepiece.h"
 #include "engine_files/tiny_tokenizer.h"
 
 namespace halftone::test {
@@ -40,14 +43,32 @@ inline void read_checkpoint(const std::string& path) {
   }
 }
 
-inline void use_tokenizer(const std::string& path) {
-  const auto tokenizer = Tokenizer::load(path);
+inline void use(const Tokenizer& tokenizer) {
   for (const char* text :
        {"hello world", "  \n\t12345 <s> </s>", "caf\u00e9 e\u0301 \U0001f600", "\xff"}) {
-    const std::vector<int32_t> tokens = tokenizer->encode(text);
-    tokenizer->decode(tokens);
-    for (const int32_t token : tokens) tokenizer->piece(token, 1);
+    const std::vector<int32_t> tokens = tokenizer.encode(text);
+    tokenizer.decode(tokens);
+    for (const int32_t token : tokens) tokenizer.piece(token, 1);
   }
+}
+
+inline void use_tokenizer(const std::string& path) { use(*Tokenizer::load(path)); }
+
+// With limits that keep a run short.
+inline void use_template(const std::string& source) {
+  using jinja::Value;
+  const Value messages = Value::from_json(
+      R"([{"role": "system", "content": " be\n terse "},
+          {"role": "user", "content": [{"type": "text", "text": "caf\u00e9"}], "n": 1.5},
+          {"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f",
+           "arguments": {"a": [1, true, {}]}}}]}])",
+      "messages");
+  jinja::Limits limits;
+  limits.steps = 20'000;
+  limits.bytes = size_t{1} << 20;
+  jinja::Template(source, "fuzz")
+      .render({{"messages", messages}, {"bos_token", "<s>"}, {"add_generation_prompt", true}}, 0,
+              limits);
 }
 
 inline std::vector<FileReader> file_readers() {
@@ -117,6 +138,24 @@ inline std::vector<FileReader> file_readers() {
       {"llama2c_tokenizer", llama2c_tokenizer_bytes(),
        [](const TempDirectory& d, const std::string& bytes) {
          use_tokenizer(d.write("tokenizer.bin", bytes));
+       }},
+      {"sentencepiece_unigram", sentencepiece_bytes(1),
+       [](const TempDirectory& d, const std::string& bytes) {
+         use_tokenizer(d.write("tokenizer.model", bytes));
+       }},
+      {"sentencepiece_bpe", sentencepiece_bytes(2),
+       [](const TempDirectory& d, const std::string& bytes) {
+         use_tokenizer(d.write("tokenizer.model", bytes));
+       }},
+      {"jinja",
+       R"({%- macro m(a, b=1) %}{{ a ~ b }}{% endmacro -%}{% set n = namespace(x=0) %}
+          {% for k in messages if k.role != 'x' %}{% set n.x = n.x + loop.index %}{{ m(k.role) }}
+          {{- k.content | trim | replace('a', 'b') | tojson(indent=2) }}{% else %}-{% endfor %}
+          {{ messages[::-1] | map(attribute='role') | join(', ') if n.x is odd else 'a b'.split() }})",
+       [](const TempDirectory&, const std::string& bytes) { use_template(bytes); }},
+      {"tiktoken", tiktoken_bytes(),
+       [](const TempDirectory&, const std::string& bytes) {
+         use(BpeTokenizer(bytes, {R"(\p{L}+|\s+|[^\s]+)", {{300, "</s>"}}, 300}, "fuzz"));
        }},
   };
 }

@@ -3,8 +3,10 @@
 
 #include <cmath>
 
+#include "engine/bpe_tokenizer.h"
 #include "engine_files/malformed_case.h"
 #include "engine_files/temp_directory.h"
+#include "engine_files/tiny_sentencepiece.h"
 #include "engine_files/tiny_tokenizer.h"
 #include "halftone/engine.h"
 #include "support/compare.h"
@@ -126,6 +128,104 @@ TEST(Malformed, TokenizerJson) {
     words.emplace_back("tokenizer.json: ");
     test::expect_error([&] { Tokenizer::load(path); }, words);
   }
+}
+
+TEST(Malformed, SentencePiece) {
+  using test::bytes_field;
+  using test::integer_field;
+  using test::TinySentencePiece;
+  using Type = TinySentencePiece::Type;
+  const auto with = [](auto change) {
+    TinySentencePiece model;
+    model.pieces = {{"<unk>", 0, Type::unknown}, {"a", -1, Type::normal}};
+    change(model);
+    return model.bytes();
+  };
+  using M = TinySentencePiece;
+  const auto charsmap = [&](const std::string& blob) {
+    return with([&](M& m) { m.normalizer = bytes_field(2, blob); });
+  };
+  const std::string unit(4, '\0');
+  const Case cases[] = {
+      {"empty", "", {"none of its 0 pieces is unknown"}},
+      {"text", "hello world, this is no model", {"ModelProto, field 13"}},
+      {"cut number", "\x0a\x80", {"field 1", "ends inside a number"}},
+      {"endless number", "\x0a" + std::string(11, '\xff'), {"more than 10 bytes"}},
+      {"longer than the file", "\x0a\x50\x0a\x01", {"length is 80", "2 bytes more"}},
+      {"group", "\x0b", {"field 1", "wire type 3"}},
+      {"field 0", std::string(2, '\0'), {"the next field is 0"}},
+      {"piece of the wrong type", integer_field(1, 5), {"ModelProto, field 1", "must be 2"}},
+      {"no text", with([](M& m) { m.pieces[1].text = ""; }), {"piece 1 has 0 bytes"}},
+      {"long text", with([](M& m) { m.pieces[1].text = std::string(2000, 'a'); }), {"2000 bytes"}},
+      {"type", with([](M& m) { m.pieces[1].type = Type{9}; }), {"type of piece 1 is 9"}},
+      {"score", with([](M& m) { m.pieces[1].score = std::nanf(""); }), {"score of piece 1"}},
+      {"double", with([](M& m) { m.pieces.push_back(m.pieces[1]); }), {"piece 2 is \"a\""}},
+      {"no unknown", with([](M& m) { m.pieces[0].type = Type::normal; }), {"2 pieces is unknown"}},
+      {"two unknown", with([](M& m) { m.pieces[1].type = Type::unknown; }), {"pieces 0 and 1"}},
+      {"byte", with([](M& m) { m.pieces[1].type = Type::byte; }), {"\"a\"", "<0xFF>"}},
+      {"few bytes", with([](M& m) { m.byte_fallback = true; }), {"0 of the 256 bytes"}},
+      {"word model", with([](M& m) { m.kind = 3; }), {"model_type is 3", "unigram"}},
+      {"short map", charsmap("abc"), {"precompiled_charsmap has 3 bytes"}},
+      {"empty trie", charsmap(unit), {"trie of 0 bytes"}},
+      {"trie longer than the map", charsmap("\x10" + std::string(7, '\0')), {"trie of 16", "4"}},
+      {"odd trie", charsmap("\x03" + std::string(7, '\0')), {"trie of 3 bytes", "multiple of 4"}},
+      {"text without end", charsmap(std::string("\x04\0\0\0\0\0\0\0x", 9)), {"inside a text"}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    const TempDirectory directory;
+    const std::string path = directory.write("tokenizer.model", c.bytes);
+    Words words = c.words;
+    words.emplace_back("tokenizer.model: ");
+    test::expect_error([&] { Tokenizer::load(path); }, words);
+  }
+}
+
+TEST(Malformed, Tiktoken) {
+  const std::string first = "YQ== 0\n";
+  const Case cases[] = {
+      {"unknown vocabulary", first, {"1 ranks", "50256"}},
+      {"no rank", first + "Yg==\n", {"2 ranks"}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    const TempDirectory directory;
+    const std::string path = directory.write("x.tiktoken", c.bytes);
+    Words words = c.words;
+    words.emplace_back("x.tiktoken: ");
+    test::expect_error([&] { Tokenizer::load(path); }, words);
+  }
+  const Case lines[] = {
+      {"no rank", "Yg==\n", {"line 2", "\"Yg==\""}},
+      {"no base64", "Y! 1\n", {"line 2", "base64"}},
+      {"half a group", "Yg= 1\n", {"line 2"}},
+      {"padding inside", "Y=g= 1\n", {"line 2"}},
+      {"negative", "Yg== -1\n", {"line 2"}},
+      {"large", "Yg== 1048576\n", {"line 2", "below 1048576"}},
+      {"larger", "Yg== 99999999999999999999\n", {"line 2"}},
+      {"rank twice", "Yg== 0\n", {"line 2", "rank 0", "another token"}},
+      {"token twice", "YQ== 1\n", {"line 2", "rank 1", "has one"}},
+      {"missing bytes", "Yg== 1\n", {"no rank for the byte 0"}},
+  };
+  for (const Case& c : lines) {
+    SCOPED_TRACE(c.name);
+    Words words = c.words;
+    words.emplace_back("x.tiktoken: ");
+    test::expect_error(
+        [&] {
+          BpeTokenizer(first + c.bytes, {R"(\S+)", {}, -1}, "x.tiktoken");
+        },
+        words);
+  }
+  std::string bytes;
+  for (int b = 0; b < 256; ++b) {
+    bytes += test::base64(std::string(1, static_cast<char>(b))) + " " + std::to_string(b) + "\n";
+  }
+  test::expect_error(
+      [&] {
+        BpeTokenizer(bytes, {R"(\S+)", {{5, "<|end|>"}}, -1}, "x.tiktoken");
+      },
+      {"the rank 5", "<|end|>"});
 }
 
 // Steps that each double the text.

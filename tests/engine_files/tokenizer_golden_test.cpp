@@ -3,6 +3,7 @@
 
 #include "engine/json.h"
 #include "halftone/engine.h"
+#include "support/compare.h"
 
 namespace halftone {
 namespace {
@@ -48,6 +49,47 @@ TEST(TokenizerGoldens, EveryString) {
       for (const int32_t id : ids) streamed += stream.push(tokenizer->piece(id));
       streamed += stream.flush();
       EXPECT_EQ(streamed, tokenizer->decode(ids, true));
+    }
+  }
+}
+
+// The sentencepiece library never finds control pieces in a text and adds none around it.
+TEST(TokenizerGoldens, SentencePiece) {
+  const std::string root = std::string(HALFTONE_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
+  for (const char* model : {"bpe_identity", "bpe_nfkc_cf", "unigram_nfkc", "unigram_user"}) {
+    const std::string directory = root + model;
+    const auto tokenizer = Tokenizer::load(directory);
+    const std::string path = directory + "/goldens.json";
+    const Json json = Json::read(path);
+    const std::vector<JsonField> rows = JsonField(&json, path).items();
+    EXPECT_GE(rows.size(), 130u);
+    for (const JsonField& row : rows) {
+      const std::string& text = row["text"].text();
+      SCOPED_TRACE(std::string(model) + " [" + text + "]");
+      const std::vector<int32_t> ids = tokens(row["ids"]);
+      EXPECT_EQ(tokenizer->encode(text, false), ids);
+      EXPECT_EQ(tokenizer->decode(ids), row["decoded"].text());
+    }
+  }
+}
+
+TEST(TokenizerGoldens, Tiktoken) {
+  for (const auto& [name, file] : {std::pair("tiktoken_llama3", "llama3_tokenizer.model"),
+                                   {"tiktoken_whisper", "whisper_multilingual.tiktoken"}}) {
+    const std::string shared = test::shared_data(std::string("tokenizers/") + file);
+    if (shared.empty()) GTEST_SKIP() << file << " is not beside the checkout";
+    const auto tokenizer = Tokenizer::load(shared);
+    const std::string path =
+        std::string(HALFTONE_SOURCE_DIR) + "/tests/fixtures/tokenizers/" + name + "/goldens.json";
+    const Json json = Json::read(path);
+    const std::vector<JsonField> rows = JsonField(&json, path).items();
+    EXPECT_GE(rows.size(), 130u);
+    for (const JsonField& row : rows) {
+      const std::string& text = row["text"].text();
+      SCOPED_TRACE(std::string(name) + " [" + text + "]");
+      const std::vector<int32_t> ids = tokens(row["ids"]);
+      EXPECT_EQ(tokenizer->encode(text, false), ids);
+      EXPECT_EQ(tokenizer->decode(ids), text);
     }
   }
 }

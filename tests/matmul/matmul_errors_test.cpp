@@ -27,7 +27,7 @@ TEST(MatmulErrors, ProblemsThatAreRefused) {
   add([](auto& p) { p.m = -1; }, {"m is -1"});
   add([](auto& p) { p.k = 0; }, {"[3, 0]", "at least 1"});
   add([](auto& p) { p.n = 0; }, {"[0, 4]"});
-  add([](auto& p) { p.x = Format::int8; }, {"x is int8"});
+  add([](auto& p) { p.x = Format::int4; }, {"x is int4"});
   add([](auto& p) { p.out = Format::nvfp4; }, {"out is nvfp4"});
   add([](auto& p) { p.weight = Format::i32; }, {"weight format is i32"});
   add([](auto& p) { p.weight = Format::int4, p.k = 5; }, {"K = 5", "even"});
@@ -46,9 +46,9 @@ TEST(MatmulErrors, ProblemsThatAreRefused) {
   add(
       [](auto& p) {
         p.weight = Format::mxfp8, p.k = 64, p.scaled = true;
-        p.scaling = {Format::ue8m0, 1, 32, ScaleLayout::tiled_128x4};
+        p.scaling = {Format::ue8m0, 2, 32, ScaleLayout::tiled_128x4};
       },
-      {"128x4", "convert_scale_layout"});
+      {"128x4", "single rows"});
   add(
       [](auto& p) {
         p.weight = Format::int8, p.scaled = true;

@@ -140,6 +140,32 @@ TEST(Matmul, EveryScaleCodeExactly) {
   });
 }
 
+// Scales in the layouts of tensor cores, as they are: the same bits as linear ones.
+TEST(Matmul, TiledScales) {
+  at_every_level([] {
+    for (Format f : {Format::nvfp4, Format::mxfp8}) {
+      const Scaling linear = default_scaling(f);
+      const WeightSpec spec{f, true, linear, f == Format::nvfp4};
+      const int64_t n = 139, k = 480;
+      const Tensor w = random_weight(spec, n, k, 8).tensor;
+      for (int64_t m : {1, 3}) {
+        const Tensor x = random_tensor({m, k}, Format::bf16, 9);
+        const std::vector<float> want = to_floats(matmul(x, w));
+        for (ScaleLayout layout :
+             {ScaleLayout::tiled_128x4, ScaleLayout::tiled_8x4, ScaleLayout::packed}) {
+          Scaling tiled = linear;
+          tiled.layout = layout;
+          const Tensor scales = convert_scale_layout(w.scales(), n, k / linear.block_cols,
+                                                     ScaleLayout::linear, layout);
+          const Tensor same = w.quantized(tiled, scales, w.tensor_scale());
+          EXPECT_EQ(to_floats(matmul(x, same)), want);
+          EXPECT_EQ(to_floats(matmul_reference(x, same)), to_floats(matmul_reference(x, w)));
+        }
+      }
+    }
+  });
+}
+
 // The tolerance of this file notices the smallest mistakes it is meant for.
 TEST(Matmul, ToleranceBreaksOnSmallErrors) {
   for (const WeightSpec& spec : weight_specs()) {

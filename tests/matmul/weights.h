@@ -181,12 +181,12 @@ inline Expected expect(const std::vector<float>& x, const std::vector<double>& w
 }
 
 // A term of the sum meets at most this many roundings to f32 (unit 2^-24): the widening of the
-// scale into the term 1; within a block 2 for each of at most 32 steps (VDPBF16PS rounds after each
+// scale into the term 1; within a block 2 for each of at most 64 steps (VDPBF16PS rounds after each
 // of two products, the baseline after product and sum) and 1 for the scale of each of 8 chunks; 4
-// halvings of the lanes; one sum for each block, which is never shorter than 128; scale of the row
+// halvings of the lanes; one sum for each block, which is never shorter than 256; scale of the row
 // and of the tensor 2; bias and residual 2.
 inline double roundings(int64_t k) {
-  return 1 + 64 + 8 + 4 + static_cast<double>((k + 127) / 128) + 2 + 2;
+  return 1 + 128 + 8 + 4 + static_cast<double>((k + 255) / 256) + 2 + 2;
 }
 inline double unit_roundoff(Format f) {
   return f == Format::f32 ? 0x1p-24 : f == Format::f16 ? 0x1p-11 : 0x1p-8;

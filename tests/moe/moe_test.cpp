@@ -1,99 +1,12 @@
 // The grouped product against FP64, its invariance and its errors.
 #include "halftone/moe.h"
 
-#include "matmul/weights.h"
+#include "moe/experts.h"
 
 namespace halftone {
 namespace {
 
 using namespace test;
-
-struct Experts {
-  std::vector<Tensor> gate, up, down;
-  std::vector<std::vector<double>> gate_values, up_values, down_values;
-};
-
-Experts random_experts(const WeightSpec& spec, int64_t experts, int64_t hidden, int64_t inter) {
-  Experts all;
-  for (int64_t e = 0; e < experts; ++e) {
-    const auto seed = static_cast<uint64_t>(e) * 10;
-    Weight g = random_weight(spec, inter, hidden, seed + 1);
-    Weight u = random_weight(spec, inter, hidden, seed + 2);
-    Weight d = random_weight(spec, hidden, inter, seed + 3);
-    all.gate.push_back(g.tensor), all.gate_values.push_back(std::move(g.values));
-    all.up.push_back(u.tensor), all.up_values.push_back(std::move(u.values));
-    all.down.push_back(d.tensor), all.down_values.push_back(std::move(d.values));
-  }
-  return all;
-}
-
-// The result in FP64 and a bound on the error, with R(k) the roundings of a product over k:
-//   dg <= R(hidden) 2^-24 sum |x wg|, du likewise;
-//   h = silu(g) u, |silu'| <= 1.1: dh <= 1.1 dg (|u| + du) + |silu(g)| du + 8 * 2^-24 |h| (exp 4,
-//     sum, quotient, product), and 2^-8 |h| more when x is bf16 and h is rounded to it;
-//   dy <= sum |wd| dh + R(inter) 2^-24 sum |wd| (|h| + dh);
-//   the combination adds top_k + 1 roundings, the output one of its format.
-Expected expected_moe(const Tensor& x, const Routing& r, const Experts& w, int64_t inter) {
-  const int64_t tokens = x.size(0), hidden = x.size(1), top_k = r.experts.size(1);
-  const std::vector<float> xs = to_floats(x);
-  const double h_unit = x.format() == Format::bf16 ? 0x1p-8 : 0;
-  Expected result;
-  for (int64_t t = 0; t < tokens; ++t) {
-    std::vector<double> sum(static_cast<size_t>(hidden)), error(static_cast<size_t>(hidden));
-    for (int64_t s = 0; s < top_k; ++s) {
-      const auto e = static_cast<size_t>(r.experts.data<int32_t>()[t * top_k + s]);
-      const double weight = r.weights.at({t, s});
-      std::vector<double> h(static_cast<size_t>(inter)), dh(static_cast<size_t>(inter));
-      for (int64_t i = 0; i < inter; ++i) {
-        double g = 0, u = 0, dg = 0, du = 0;
-        for (int64_t k = 0; k < hidden; ++k) {
-          const double v = xs[static_cast<size_t>(t * hidden + k)];
-          const double a = v * w.gate_values[e][static_cast<size_t>(i * hidden + k)];
-          const double b = v * w.up_values[e][static_cast<size_t>(i * hidden + k)];
-          g += a, dg += std::abs(a), u += b, du += std::abs(b);
-        }
-        dg *= roundings(hidden) * 0x1p-24, du *= roundings(hidden) * 0x1p-24;
-        const double silu = g / (1 + std::exp(-g));
-        h[static_cast<size_t>(i)] = silu * u;
-        dh[static_cast<size_t>(i)] = 1.1 * dg * (std::abs(u) + du) + std::abs(silu) * du +
-                                     (8 * 0x1p-24 + h_unit) * std::abs(silu * u);
-      }
-      for (int64_t i = 0; i < hidden; ++i) {
-        double y = 0, dy = 0;
-        for (int64_t k = 0; k < inter; ++k) {
-          const double v = w.down_values[e][static_cast<size_t>(i * inter + k)];
-          y += v * h[static_cast<size_t>(k)];
-          dy += std::abs(v) *
-                (dh[static_cast<size_t>(k)] +
-                 roundings(inter) * 0x1p-24 *
-                     (std::abs(h[static_cast<size_t>(k)]) + dh[static_cast<size_t>(k)]));
-        }
-        sum[static_cast<size_t>(i)] += weight * y;
-        error[static_cast<size_t>(i)] +=
-            weight * (dy + static_cast<double>(top_k + 1) * 0x1p-24 * (std::abs(y) + dy));
-      }
-    }
-    for (size_t i = 0; i < sum.size(); ++i) {
-      result.values.push_back(static_cast<float>(sum[i]));
-      result.magnitudes.push_back(
-          error[i] + unit_roundoff(x.format()) * (std::abs(sum[i]) + error[i]) + 0x1p-24);
-    }
-  }
-  return result;  // magnitudes are the bounds
-}
-
-Routing random_routing(int64_t tokens, int64_t experts, int top_k, uint64_t seed) {
-  RoutingOptions options;
-  options.top_k = top_k;
-  return route(random_tensor({tokens, experts}, Format::f32, seed), options);
-}
-
-// Scales that keep silu(gate) * up within f16 range.
-Tensor small_input(int64_t tokens, int64_t hidden, Format format) {
-  std::vector<float> values = random_values(tokens * hidden, 4);
-  for (float& v : values) v *= 0x1p-12f;
-  return convert(Tensor::from<float>(values, {tokens, hidden}, Format::f32), format);
-}
 
 TEST(Moe, EveryFormatAndLevel) {
   at_every_level([] {

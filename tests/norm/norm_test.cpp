@@ -184,7 +184,7 @@ TEST(RmsNorm, WrongArgumentsAreNamed) {
   Tensor short_residual = Tensor::zeros({1, 8}, Format::f32);
   test::expect_error([&] { rms_norm_residual(x, short_residual, weight, 1e-5f); },
                      {"residual", "[1, 8]", "2 rows of 8"});
-  EXPECT_NE(describe(plan({2, 8}, Device::cpu())).find("rms_norm_"), std::string::npos);
+  EXPECT_NE(describe(plan({2, 8}, Device::cpu())).find("rms norm"), std::string::npos);
   const Support no = can_run(NormProblem{2, 8, Format::i32}, Device::cpu());
   EXPECT_FALSE(no.ok);
   EXPECT_NE(no.reason.find("i32"), std::string::npos);

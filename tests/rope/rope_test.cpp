@@ -12,7 +12,8 @@ namespace halftone {
 namespace {
 
 // Cosine and sine are within 2^-23 (2 ulp of values up to 1; the angle itself is reduced in double,
-// as in the reference). Each of the two products and their sum is rounded: 3 u of |a| + |b|.
+// as in the reference), times the magnitude where a scaling has one, which rounds again. Each of
+// the two products and their sum is rounded: 3 u of |a| + |b|.
 std::vector<double> bounds(const Tensor& x, const std::vector<float>& reference,
                            const RopeOptions& o) {
   const std::vector<float> v = test::to_floats(x);
@@ -29,7 +30,7 @@ std::vector<double> bounds(const Tensor& x, const std::vector<float>& reference,
                                                               : c - rotary / 2;
     const double size =
         std::abs(v[i]) + std::abs(v[static_cast<size_t>(static_cast<int64_t>(i) + partner - c)]);
-    const double before = size * (0x1p-23 + 3 * test::kF32Roundoff);
+    const double before = size * rope_magnitude(o) * (0x1p-23 + 5 * test::kF32Roundoff);
     bound.push_back(before + test::rounded_bound(x.format(), std::abs(reference[i]) + before, 0));
   }
   return bound;
@@ -49,11 +50,12 @@ void expect_rope(const Tensor& x, const Tensor& positions, const RopeOptions& op
 }
 
 std::vector<RopeOptions> option_sets() {
-  RopeOptions plain, llama3, far;
+  RopeOptions plain, llama3, yarn;
   llama3.theta = 500000;
   llama3.llama3 = Llama3Scaling{};
-  far.theta = 1e6;
-  return {plain, llama3, far};
+  yarn.theta = 1e6;
+  yarn.yarn = YarnScaling{.factor = 40};
+  return {plain, llama3, yarn};
 }
 
 TEST(Rope, EqualsTheReferenceAtEveryLevel) {

@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "support/compare.h"
 
@@ -18,43 +18,6 @@ SamplingOptions warm(float temperature = 1) {
   return o;
 }
 
-// The rules in their plainest form, in FP64: sort everything, then cut.
-std::vector<double> reference(const std::vector<float>& logits, const std::vector<int32_t>& history,
-                              const SamplingOptions& o) {
-  const size_t n = logits.size();
-  std::vector<double> score(logits.begin(), logits.end());
-  std::vector<bool> seen(n);
-  for (const int32_t t : history) seen[static_cast<size_t>(t)] = true;
-  for (size_t i = 0; i < n; ++i) {
-    if (seen[i]) {
-      score[i] = score[i] < 0 ? score[i] * o.repetition_penalty : score[i] / o.repetition_penalty;
-    }
-    score[i] /= o.temperature;
-  }
-  std::vector<size_t> order(n);
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return score[a] > score[b]; });
-  size_t count = n;
-  if (o.top_k > 0) count = std::min(count, static_cast<size_t>(o.top_k));
-  const auto total = [&](size_t of) {
-    double sum = 0;
-    for (size_t i = 0; i < of; ++i) sum += std::exp(score[order[i]] - score[order[0]]);
-    return sum;
-  };
-  if (o.top_p < 1) {
-    size_t kept = 1;
-    while (kept < count && total(kept) / total(count) < double{o.top_p}) ++kept;
-    count = kept;
-  }
-  while (std::exp(score[order[count - 1]] - score[order[0]]) < double{o.min_p}) --count;
-  std::vector<double> p(n, 0.0);
-  for (size_t i = 0; i < count; ++i) {
-    p[order[i]] = std::exp(score[order[i]] - score[order[0]]) / total(count);
-  }
-  return p;
-}
-
 TEST(Sampling, DistributionFollowsTheRules) {
   const std::vector<int32_t> history = {3, 4, 4, 17, 90};
   for (const float temperature : {0.25f, 1.0f, 1.7f}) {
@@ -63,9 +26,12 @@ TEST(Sampling, DistributionFollowsTheRules) {
         for (const float min_p : {0.0f, 0.05f, 1.0f}) {
           for (const float penalty : {1.0f, 1.3f, 0.5f}) {
             const std::vector<float> logits = test::random_values(700, 1, test::Data::normal);
-            const SamplingOptions o{temperature, top_k, top_p, min_p, penalty, 0};
+            SamplingOptions o{temperature, top_k, top_p, min_p, penalty};
+            o.frequency_penalty = penalty - 1, o.presence_penalty = 1 - penalty;
+            o.typical_p = top_k == 7 ? 0.8f : 1.0f;
+            o.logit_bias = {{5, 1.5f}, {17, -2}, {100, -INFINITY}};
             const std::vector<float> p = sampling_distribution(logits, history, o);
-            const std::vector<double> r = reference(logits, history, o);
+            const std::vector<double> r = sampling_reference(logits, history, o);
             // Penalty and temperature round the logit to f32: at most 2 u of |logit| <= 40.
             for (size_t i = 0; i < p.size(); ++i) ASSERT_NEAR(p[i], r[i], 1e-5 * r[i] + 1e-12) << i;
           }
@@ -79,7 +45,7 @@ TEST(Sampling, TheToleranceSeesSmallErrors) {
   const std::vector<float> logits = test::random_values(700, 2);
   const std::vector<float> p = sampling_distribution(logits, {}, warm());
   const auto differs = [&](const SamplingOptions& o, const std::vector<int32_t>& history) {
-    const std::vector<double> r = reference(logits, history, o);
+    const std::vector<double> r = sampling_reference(logits, history, o);
     for (size_t i = 0; i < p.size(); ++i) {
       if (!(std::abs(p[i] - r[i]) <= 1e-5 * r[i] + 1e-12)) return true;
     }
@@ -93,6 +59,111 @@ TEST(Sampling, TheToleranceSeesSmallErrors) {
   o = warm();
   o.repetition_penalty = 1.001f;
   EXPECT_TRUE(differs(o, {5})) << "penalty on one token";
+  o = warm();
+  o.frequency_penalty = 0.001f;
+  EXPECT_TRUE(differs(o, {5})) << "frequency";
+  o = warm();
+  o.presence_penalty = -0.001f;
+  EXPECT_TRUE(differs(o, {5, 5})) << "presence";
+  o = warm();
+  o.logit_bias = {{9, 0.001f}};
+  EXPECT_TRUE(differs(o, {})) << "bias";
+  o = warm();
+  o.typical_p = 0.999f;
+  EXPECT_TRUE(differs(o, {})) << "typical";
+}
+
+TEST(Sampling, TypicalKeepsWhatIsNearTheEntropy) {
+  // p = 0.5, 0.3, 0.2: entropy 1.0297, surprisals 0.693, 1.204, 1.609; nearest: 1, 0, 2.
+  const std::vector<float> logits = {std::log(0.5f), std::log(0.3f), std::log(0.2f)};
+  SamplingOptions o = warm();
+  o.typical_p = 0.25f;
+  EXPECT_EQ(sampling_distribution(logits, {}, o), (std::vector<float>{0, 1, 0}));
+  o.typical_p = 0.31f;
+  const std::vector<float> p = sampling_distribution(logits, {}, o);
+  EXPECT_NEAR(p[0], 0.625, 1e-6);
+  EXPECT_EQ(p[2], 0);
+}
+
+TEST(Sampling, BiasAndPenaltiesInTheirOrder) {
+  SamplingOptions o;
+  o.logit_bias = {{1, 3}};
+  o.repetition_penalty = 2;
+  o.frequency_penalty = 0.5f, o.presence_penalty = 0.25f;
+  // Token 1: (1 + 3) / 2 - 2 * 0.5 - 0.25 = 0.75.
+  const std::vector<int32_t> history = {1, 1};
+  EXPECT_EQ(Sampler(o).sample(std::vector<float>{0.74f, 1}, history), 1);
+  EXPECT_EQ(Sampler(o).sample(std::vector<float>{0.76f, 1}, history), 0);
+  o.logit_bias = {{1, -INFINITY}};
+  EXPECT_EQ(Sampler(o).sample(std::vector<float>{-100, 100}, {}), 0);
+  o.logit_bias = {{2, 1}};
+  test::expect_error(
+      [&] {
+        Sampler(o).sample(std::vector<float>{0, 1}, {});
+      },
+      {"logit_bias", "token 2"});
+}
+
+TEST(Sampling, LogprobsAreThoseOfTheLogits) {
+  const std::vector<float> logits = test::random_values(500, 3, test::Data::normal);
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(double{x});
+  SamplingOptions o = warm(0.5f);
+  o.top_k = 5, o.presence_penalty = 3;
+  Sampler sampler(o);
+  const SampledToken t = sampler.sample_with_logprob(logits, std::vector<int32_t>{3});
+  EXPECT_NEAR(t.logprob, logits[static_cast<size_t>(t.token)] - std::log(sum), 1e-6);
+  std::vector<SampledToken> best(20);
+  top_logprobs(logits, best);
+  std::vector<float> sorted = logits;
+  std::sort(sorted.begin(), sorted.end(), std::greater<>());
+  for (size_t i = 0; i < best.size(); ++i) {
+    EXPECT_EQ(logits[static_cast<size_t>(best[i].token)], sorted[i]);
+    EXPECT_NEAR(best[i].logprob, sorted[i] - std::log(sum), 1e-6);
+  }
+  std::vector<SampledToken> many(501);
+  test::expect_error([&] { top_logprobs(logits, many); }, {"501", "500"});
+  test::expect_error([&] { token_logprob(logits, 500); }, {"token 500"});
+}
+
+TEST(Sampling, ARowDependsOnNoOtherRow) {
+  constexpr int64_t kRows = 7, kVocabulary = 300;
+  const Tensor logits = test::random_tensor({kRows, kVocabulary}, Format::bf16, 4);
+  const std::vector<int32_t> history = {1, 2, 2};
+  SamplingOptions o = warm();
+  o.seed = 5, o.top_p = 0.9f, o.repetition_penalty = 1.2f;
+  const auto draw = [&](int threads) {
+    std::vector<Sampler> samplers;
+    for (uint64_t i = 0; i < kRows; ++i) samplers.emplace_back(o, i);
+    const std::vector<std::span<const int32_t>> histories(kRows, history);
+    std::vector<SampledToken> tokens(kRows);
+    Stream stream(Device::cpu(), threads);
+    sample_rows(logits, samplers, histories, tokens, stream);
+    return tokens;
+  };
+  const std::vector<SampledToken> one = draw(1), three = draw(3);
+  const std::vector<float> values = test::to_floats(logits);
+  for (size_t i = 0; i < kRows; ++i) {
+    Sampler alone(o, i);
+    const SampledToken t =
+        alone.sample_with_logprob(std::span(values).subspan(i * kVocabulary, kVocabulary), history);
+    EXPECT_EQ(one[i].token, t.token);
+    EXPECT_EQ(one[i].logprob, t.logprob);
+    EXPECT_EQ(three[i].token, t.token);
+  }
+  std::vector<SampledToken> few(3);
+  std::vector<Sampler> samplers(kRows, Sampler(o));
+  test::expect_error([&] { sample_rows(logits, samplers, {}, few); }, {"7 rows", "3 tokens"});
+}
+
+TEST(Sampling, DrawsAreFunctionsOfSeedRowAndIndex) {
+  EXPECT_EQ(sampling_uniform(0, 0, 0), static_cast<double>(0xe220a8397b1dcdafu >> 11) * 0x1p-53);
+  EXPECT_NE(sampling_uniform(1, 1, 0), sampling_uniform(1, 0, 0));
+  double sum = 0;
+  for (uint64_t row = 0; row < 100; ++row) {
+    for (uint64_t i = 0; i < 100; ++i) sum += sampling_uniform(9, row, i);
+  }
+  EXPECT_NEAR(sum / 1e4, 0.5, 5 * 0.2887 / 100);  // five standard deviations
 }
 
 TEST(Sampling, EqualsTransformers) {
@@ -105,12 +176,8 @@ TEST(Sampling, EqualsTransformers) {
     const auto value = [&](const char* key, auto off) {
       return c.at(key).is_null() ? off : c.at(key).get<decltype(off)>();
     };
-    const SamplingOptions o{value("temperature", 1.0f),
-                            value("top_k", 0),
-                            value("top_p", 1.0f),
-                            value("min_p", 0.0f),
-                            value("repetition_penalty", 1.0f),
-                            0};
+    const SamplingOptions o{value("temperature", 1.0f), value("top_k", 0), value("top_p", 1.0f),
+                            value("min_p", 0.0f), value("repetition_penalty", 1.0f)};
     const std::vector<float> p = sampling_distribution(logits, history, o);
     const auto expected = c.at("probabilities").get<std::vector<float>>();
     ASSERT_EQ(p.size(), expected.size());
@@ -200,6 +267,17 @@ TEST(Sampling, WrongOptionsAreNamed) {
   expect({1, 0, 1, -0.1f}, {"min_p is -0.1"});
   expect({1, 0, 1, 2}, {"min_p is 2"});
   expect({1, 0, 1, 0, 0}, {"repetition_penalty is 0"});
+  SamplingOptions o;
+  o.typical_p = 0;
+  expect(o, {"typical_p is 0"});
+  o = {}, o.frequency_penalty = INFINITY;
+  expect(o, {"frequency_penalty is inf"});
+  o = {}, o.presence_penalty = NAN;
+  expect(o, {"presence_penalty is nan"});
+  o = {}, o.logit_bias = {{0, 1}, {-1, 0}};
+  expect(o, {"logit_bias[1]", "token -1"});
+  o = {}, o.logit_bias = {{0, NAN}};
+  expect(o, {"logit_bias[0] is nan"});
 }
 
 }  // namespace

@@ -14,7 +14,9 @@ using test::Data;
 
 // With d = maximum - x: exp is within 4 u, its argument is rounded (d u). The same holds for the
 // terms of the sum, whose mean d is at most ln n; the sum has chains of n / 16 + 8 additions;
-// reciprocal and product add 2 u. A probability below 2^-126 may come out as 0.
+// reciprocal and product add 2 u. With results of 16 bits the exponentials are within 2^-15.
+// Rescaling the sum adds an exponential at most as wrong as a term. A probability below 2^-126 may
+// come out as 0.
 std::vector<double> bounds(const std::vector<float>& x, const std::vector<float>& reference,
                            int64_t columns, Format out) {
   std::vector<double> bound;
@@ -24,7 +26,8 @@ std::vector<double> bounds(const std::vector<float>& x, const std::vector<float>
     const double most = *std::max_element(row, row + columns);
     for (size_t i = first; i < first + static_cast<size_t>(columns); ++i) {
       const double d = std::min(most - x[i], 88.0);
-      const double error = (4 + d + 4 + std::log(n) + n / 16 + 8 + 2) * test::kF32Roundoff;
+      const double error = (4 + d + 4 + std::log(n) + n / 16 + 8 + 2) * test::kF32Roundoff +
+                           (out == Format::f32 ? 0 : 0x1p-14);
       bound.push_back(test::rounded_bound(out, reference[i], error) + 0x1p-126);
     }
   }
@@ -52,6 +55,41 @@ TEST(Softmax, EqualsTheReferenceAtEveryLevel) {
   });
 }
 
+TEST(Softmax, ScalesAndAlgorithms) {
+  test::at_every_level([] {
+    Stream stream;
+    for (const Format format : test::kPlainFormats) {
+      for (const int64_t columns : {1, 511, 700, 4096, 9001}) {
+        const Tensor x = test::random_tensor({3, columns}, format, 7, Data::outliers);
+        for (const float scale : {0.125f, 3.0f}) {
+          const std::vector<float> reference = test::to_floats(softmax_reference(x, scale));
+          std::vector<float> scaled = test::to_floats(x);
+          for (float& v : scaled) v *= scale;
+          std::vector<double> bound = bounds(scaled, reference, columns, format);
+          for (double& b : bound) b *= 2;  // the product with the scale is rounded as well
+          for (const auto algorithm :
+               {SoftmaxAlgorithm::automatic, SoftmaxAlgorithm::safe, SoftmaxAlgorithm::online}) {
+            if (algorithm == SoftmaxAlgorithm::safe && columns > 4096) continue;
+            const Tensor y = Tensor::empty({3, columns}, format);
+            run(plan(SoftmaxProblem{3, columns, format, format, scale, algorithm}, Device::cpu()),
+                {x, y}, stream);
+            EXPECT_TRUE(test::within(test::to_floats(y), reference, bound)) << columns;
+          }
+        }
+      }
+    }
+    // The maximum grows at the end: what was added up before shrinks to nothing.
+    std::vector<float> rising(2000, -500);
+    rising.back() = 300;
+    const Tensor y = Tensor::empty({1, 2000}, Format::f32);
+    run(plan(SoftmaxProblem{1, 2000, Format::f32, Format::f32, 1, SoftmaxAlgorithm::online},
+             Device::cpu()),
+        {Tensor::from<float>(rising, {1, 2000}, Format::f32), y}, stream);
+    EXPECT_EQ(y.at({0, 1999}), 1);
+    EXPECT_EQ(y.at({0, 0}), 0);
+  });
+}
+
 TEST(Softmax, FormatsMayDiffer) {
   test::at_every_level([] {
     for (const Format in : test::kPlainFormats) {
@@ -71,7 +109,7 @@ TEST(Softmax, FormatsMayDiffer) {
 TEST(Softmax, MaskedAndInvalidRows) {
   constexpr float kInf = INFINITY;
   test::at_every_level([&] {
-    for (const int64_t columns : {3, 40}) {
+    for (const int64_t columns : {3, 40, 4100}) {
       std::vector<float> x(static_cast<size_t>(5 * columns), -kInf);
       const auto row = [&](int64_t r) { return x.begin() + r * columns; };
       *(row(1) + 1) = 2;    // one key left
@@ -125,6 +163,10 @@ TEST(Softmax, TheToleranceSeesSmallErrors) {
 TEST(Softmax, WrongArgumentsAreNamed) {
   test::expect_error([] { softmax(Tensor()); }, {"x is undefined"});
   test::expect_error([] { softmax(Tensor::zeros({2, 2}, Format::u8)); }, {"x is u8"});
+  EXPECT_FALSE(can_run(SoftmaxProblem{1, 5000, Format::f32, Format::f32, 1, SoftmaxAlgorithm::safe},
+                       Device::cpu())
+                   .ok);
+  EXPECT_FALSE(can_run(SoftmaxProblem{1, 5, Format::f32, Format::f32, 0}, Device::cpu()).ok);
   const Tensor x = Tensor::zeros({2, 4}, Format::f32);
   Stream stream;
   const SoftmaxPlan p = plan(SoftmaxProblem{2, 4}, Device::cpu());

@@ -2,26 +2,24 @@
 #include "halftone/attention.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <new>
 
 #include "base/message.h"
-#include "base/thread_pool.h"
-#include "halftone/quantize.h"
 #include "ops/attention/kernels.h"
+#include "ops/attention/run_tiles.h"
+#include "ops/attention/sm90.h"
 
 namespace halftone {
 
 namespace {
 
-#define HALFTONE_ATTENTION_ROW(level)                                                   \
-  AttentionKernel {                                                                     \
-    {                                                                                   \
-      "attention_" #level, Device::Kind::cpu, CpuLevel::level, attention_problem_error, \
-          &cpu_##level::attention_cpu                                                   \
-    }                                                                                   \
+#define HALFTONE_ATTENTION_ROW(level)                                                     \
+  AttentionKernel {                                                                       \
+    {                                                                                     \
+      "attention_" #level, Device::Kind::cpu, CpuLevel::level, attention_problem_error, { \
+        &cpu_##level::attention_cpu                                                       \
+      }                                                                                   \
+    }                                                                                     \
   }
 constexpr AttentionKernel kKernels[] = {
 #if defined(__x86_64__)
@@ -30,16 +28,18 @@ constexpr AttentionKernel kKernels[] = {
     HALFTONE_ATTENTION_ROW(avx2),
 #endif
     HALFTONE_ATTENTION_ROW(baseline),
+    AttentionKernel{{"attention_sm90",
+                     Device::Kind::cuda,
+                     CpuLevel::baseline,
+                     attention_sm90_error,
+                     {nullptr, &attention_sm90_gpu},
+                     Arch::sm_90a}},
 };
 #undef HALFTONE_ATTENTION_ROW
 
 // Rows of a tile. 192 rows pay for packing a chunk of K and V (about 15 cycles a key against 4 a
 // row and key) and keep O, 96 KB at head_dim 128, in the second-level cache.
 constexpr int64_t kTileRows = 192;
-
-// Beyond this much memory for the results of chunks, units are not split: long caches with many
-// rows a unit have work enough for a thread each.
-constexpr int64_t kMostPartialBytes = int64_t{64} << 20;
 
 int64_t tile_queries(const AttentionProblem& p) {
   const int64_t group = p.heads / p.kv_heads;
@@ -49,34 +49,6 @@ int64_t tile_queries(const AttentionProblem& p) {
 int64_t tile_rows(const AttentionProblem& p) { return tile_queries(p) * (p.heads / p.kv_heads); }
 
 bool few_rows(const AttentionProblem& p) { return tile_rows(p) <= kAttentionFewRows; }
-
-// Memory of the calling thread that outlives the call: after the first run of a size nothing is
-// allocated, and a plan can be run by several threads at once.
-class ThreadMemory {
- public:
-  uint8_t* get(int64_t bytes) {
-    if (bytes > size_) {
-      data_.reset();
-      size_ = 0;
-      data_.reset(static_cast<uint8_t*>(
-          std::aligned_alloc(64, static_cast<size_t>((bytes + 63) / 64 * 64))));
-      if (data_ == nullptr) {
-        fail(ErrorCode::out_of_memory, "attention needs ", bytes,
-             " bytes of scratch a thread, which the system refused");
-      }
-      size_ = bytes;
-    }
-    return data_.get();
-  }
-
- private:
-  struct Free {
-    void operator()(uint8_t* p) const { std::free(p); }
-  };
-  std::unique_ptr<uint8_t[], Free> data_;
-  int64_t size_ = 0;
-};
-thread_local ThreadMemory scratch_memory, partial_memory;
 
 int64_t byte_stride(const Tensor& t, int dim) { return t.stride(dim) * bits(t.format()) / 8; }
 // 0 where the scale is shared by the whole dimension.
@@ -138,6 +110,24 @@ struct Driver {
 
   int64_t units() const { return p.batch * p.kv_heads / kv_heads * tiles; }
 
+  // Softcap, mask and sinks of query `first` and head `head`.
+  void set_rules(int64_t b, int64_t head, int64_t first, AttentionTile* tile) const {
+    tile->softcap = p.softcap * 1.44269504f;
+    if (p.sinks) {
+      tile->sink_stride = t.sinks.stride(0);
+      tile->sinks = t.sinks.data<float>() + head * tile->sink_stride;
+    }
+    if (!p.mask) return;
+    const auto stride = [&](int dim) {
+      return t.mask.size(dim) == 1 ? 0 : byte_stride(t.mask, dim);
+    };
+    tile->mask_format = *p.mask;
+    tile->mask_head_bytes = stride(1), tile->mask_query_bytes = stride(2);
+    tile->mask_key_bytes = stride(3);
+    tile->mask = t.mask.data<uint8_t>() + b * stride(0) + head * tile->mask_head_bytes +
+                 first * tile->mask_query_bytes;
+  }
+
   // False when the unit has no rows. Later queries first: under a causal mask they are the longest.
   bool tile(int64_t unit, AttentionTile* tile) const {
     const int64_t parts = p.kv_heads / kv_heads;
@@ -149,6 +139,7 @@ struct Driver {
     const int64_t group = p.heads / p.kv_heads, head = kv_head * group;
 
     tile->kv_heads = kv_heads;
+    tile->few = s.queries * group <= kAttentionFewRows;
     tile->head_dim = p.head_dim, tile->value_dim = value_dim(p);
     tile->bf16_products = p.mode.qk != Format::f32 && p.mode.qk != Format::f16;
     tile->queries = std::min(queries, s.queries - first), tile->group = group;
@@ -165,6 +156,10 @@ struct Driver {
       case Format::fp8_e4m3:
         tile->rounding = AttentionRounding::e4m3;
         value /= kE4m3PScale;
+        break;
+      case Format::nvfp4:
+        tile->rounding = AttentionRounding::nvfp4;
+        value /= kNvfp4PScale;
         break;
       default:
         tile->rounding = AttentionRounding::bf16;
@@ -194,8 +189,10 @@ struct Driver {
     tile->keys = s.keys;
     tile->range_begin = p.window_left < 0 ? -kFar : position - p.window_left;
     tile->range_end = position + right + 1;
-    const int64_t begin = std::max<int64_t>(0, tile->range_begin);
-    const int64_t end = std::min(s.keys, tile->range_end + tile->queries - 1);
+    tile->position = position, tile->local_size = p.attention_chunk_size;
+    set_rules(b, head, first, tile);
+    const int64_t begin = std::max<int64_t>(0, attention_keys(p, s, first).begin);
+    const int64_t end = attention_keys(p, s, first + tile->queries - 1).end;
     tile->first_chunk = begin / chunk;
     tile->end_chunk = std::max(tile->first_chunk, (end + chunk - 1) / chunk);
 
@@ -232,117 +229,57 @@ AttentionPlan plan(const AttentionProblem& problem, const Device& device) {
   result.problem.value_dim = value_dim(problem);
   result.device = device;
   result.kernel = kernel;
-  result.workspace_bytes =
-      kernel->function->scratch_bytes(problem.head_dim, value_dim(problem), tile_rows(problem),
-                                      few_rows(problem) ? problem.kv_heads : 1);
+  if (kernel->function.gpu != nullptr) {
+    result.workspace = kernel->function.gpu->workspace();
+    return result;
+  }
+  const auto scratch = [&](int64_t rows, int64_t kv_heads, bool few) {
+    return kernel->function.cpu->scratch_bytes(problem.head_dim, value_dim(problem), rows, kv_heads,
+                                               few);
+  };
+  // Sequences of few queries run alike in every plan.
+  const bool few = few_rows(problem);
+  result.workspace_bytes = std::max(
+      scratch(tile_rows(problem), few ? problem.kv_heads : 1, few),
+      scratch(std::min(tile_rows(problem), kAttentionFewRows), few ? problem.kv_heads : 1, true));
   return result;
 }
+
+namespace {
+
+std::string describe_cpu(const AttentionPlan& plan) {
+  const AttentionProblem& p = plan.problem;
+  return concat("tiles of ", tile_queries(p), " queries x ", p.heads / p.kv_heads,
+                " heads, chunks of ", attention_chunk(std::max(p.head_dim, value_dim(p))),
+                " keys, ", plan.workspace_bytes, " bytes of scratch a thread");
+}
+
+}  // namespace
 
 std::string describe(const AttentionPlan& plan) {
   require(plan.kernel != nullptr, "the attention plan is empty; make it with plan()");
   const AttentionProblem& p = plan.problem;
   return concat(plan.kernel->name, ": ", to_string(p.mode), ", q ", name(p.q), ", k ", name(p.k),
                 ", v ", name(p.v), ", ", p.heads, "/", p.kv_heads, " heads of ", p.head_dim,
-                p.causal ? ", causal" : "", p.paged ? ", paged" : "", "; tiles of ",
-                tile_queries(p), " queries x ", p.heads / p.kv_heads, " heads, chunks of ",
-                attention_chunk(std::max(p.head_dim, value_dim(p))), " keys, ",
-                plan.workspace_bytes, " bytes of scratch a thread");
+                p.causal ? ", causal" : "", p.paged ? ", paged" : "", "; ",
+                plan.kernel->function.gpu != nullptr ? plan.kernel->function.gpu->describe(plan)
+                                                     : describe_cpu(plan));
 }
-
 void run(const AttentionPlan& plan, const AttentionTensors& t, Stream& stream) {
   require(plan.kernel != nullptr, "the attention plan is empty; make it with plan()");
   require(stream.device() == plan.device, "stream is on ", stream.device().name(), ", the plan on ",
           plan.device.name());
-  check_attention_tensors(plan.problem, t);
-  const AttentionCpu& cpu = *plan.kernel->function;
+  check_attention_tensors(plan.problem, t, plan.device);
+  if (plan.kernel->function.gpu != nullptr) return plan.kernel->function.gpu->run(plan, t, stream);
   const AttentionProblem& p = plan.problem;
   const Driver driver{p, t};
-  const int64_t units = driver.units();
-  const auto prepare = [&](int64_t unit, AttentionTile* tile) {
-    tile->scratch = scratch_memory.get(plan.workspace_bytes);
-    return driver.tile(unit, tile);
-  };
-
-  // When there are fewer units than would keep the threads busy, runs of chunks of a unit go to
-  // several threads, and their results are folded afterwards: the same sums in the same order.
-  const int64_t chunks = (p.key_length + driver.chunk - 1) / driver.chunk;
-  const int64_t threads = stream.threads();
-  const int64_t floats = cpu.partial_floats(p.value_dim, tile_rows(p) * driver.kv_heads);
-  const int64_t partial_bytes = units * chunks * floats * static_cast<int64_t>(sizeof(float));
-  const bool whole =
-      units == 0 || threads == 1 || units >= 4 * threads || partial_bytes > kMostPartialBytes;
-  const int64_t pieces = whole ? 1 : std::min(chunks, (4 * threads + units - 1) / units);
-  if (pieces <= 1) {
-    stream.pool().parallel_for(units, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t unit = begin; unit < end; ++unit) {
-        AttentionTile tile;
-        if (prepare(unit, &tile)) cpu.run(tile);
-      }
-    });
-    return;
-  }
-
-  auto* partial = reinterpret_cast<float*>(partial_memory.get(partial_bytes));
-  const auto place = [&](int64_t unit, int64_t c, AttentionTile* tile) {
-    tile->partial = partial + (unit * chunks + c) * floats;
-    tile->partial_stride = floats;
-  };
-  stream.pool().parallel_for(units * pieces, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      AttentionTile tile;
-      const int64_t unit = i / pieces, piece = i % pieces;
-      if (!prepare(unit, &tile)) continue;
-      const int64_t first = tile.first_chunk, count = tile.end_chunk - first;
-      tile.first_chunk = first + count * piece / pieces;
-      tile.end_chunk = first + count * (piece + 1) / pieces;
-      place(unit, tile.first_chunk, &tile);
-      if (tile.first_chunk < tile.end_chunk) cpu.run(tile);
-    }
-  });
-  stream.pool().parallel_for(units, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t unit = begin; unit < end; ++unit) {
-      AttentionTile tile;
-      if (!prepare(unit, &tile)) continue;
-      place(unit, tile.first_chunk, &tile);
-      cpu.merge(tile);
-    }
-  });
-}
-
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
-                 Stream& stream) {
-  for (const Tensor* t : {&q, &k, &v}) {
-    require(t->rank() == 4, "attention takes q, k and v as [batch, length, heads, head_dim], not ",
-            to_string(t->shape()));
-  }
-  AttentionProblem p;
-  p.batch = q.size(0), p.query_length = q.size(1), p.heads = q.size(2), p.head_dim = q.size(3);
-  p.key_length = k.size(1), p.kv_heads = k.size(2), p.value_dim = v.size(3);
-  p.causal = options.causal;
-  p.window_left = options.window_left, p.window_right = options.window_right;
-  p.softmax_scale = options.softmax_scale;
-  p.out = is_plain_float(q.format()) ? q.format() : Format::bf16;
-
-  AttentionTensors t;
-  t.q = q, t.k = k, t.v = v;
-  p.mode = options.mode.value_or(
-      AttentionMode{k.format(), is_plain_float(v.format())
-                                    ? v.format()
-                                    : (is_plain_float(k.format()) ? k.format() : Format::bf16)});
-  const auto to_format = [&](const Tensor& x, Format target) {
-    if (!is_plain_float(x.format()) || x.format() == target) return x;
-    if (is_plain_float(target)) return convert(x, target, stream);
-    QuantizeOptions quantization(target);
-    if (!is_block(target)) quantization.scaling = {Format::f32, 1, 0};  // per row
-    return quantize(x, quantization, stream);
-  };
-  t.k = to_format(k, p.mode.qk);
-  t.v = to_format(v, p.mode.pv);
-  if (!is_plain_float(p.mode.qk)) t.q = to_format(q, p.mode.qk);
-  p.q = t.q.format(), p.k = t.k.format(), p.v = t.v.format();
-  t.out = Tensor::empty({p.batch, p.query_length, p.heads, p.value_dim}, p.out);
-  run(plan(p, q.device()), t, stream);
-  return t.out;
+  const auto prepare = [&](int64_t unit, AttentionTile* tile) { return driver.tile(unit, tile); };
+  const auto nothing = [](int64_t, AttentionTile*) {};
+  run_attention(
+      *plan.kernel->function.cpu,
+      {driver.units(), (p.key_length + driver.chunk - 1) / driver.chunk,
+       tile_rows(p) * driver.kv_heads, p.value_dim, plan.workspace_bytes, prepare, nothing},
+      stream);
 }
 
 }  // namespace halftone

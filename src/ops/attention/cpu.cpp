@@ -22,22 +22,69 @@ class ManyRowsTile : public TileBase<Products> {
   }
 
  private:
+  // A bit for each of the panels [begin, end) that the mask shows to one of the rows at least.
+  uint64_t panels_shown(int64_t r, int64_t count, int64_t base, int64_t begin, int64_t end) const {
+    uint64_t shown = 0;
+    int64_t last_query = -1;
+    for (int64_t i = r; i < r + count; ++i) {
+      const int64_t query = this->query_of(i), low = this->low(i), high = this->high(i);
+      if (t_.mask_head_bytes == 0 && query == last_query) continue;  // the same row of the mask
+      last_query = query;
+      const MaskRow mask = mask_row(t_, query, this->head_of(i));
+      for (int64_t p = begin; p < end; ++p) {
+        if ((shown >> p & 1) != 0) continue;
+        const int64_t first = base + p * kPanel;
+        if (mask_shows(mask, first, first + kPanel, low, high)) shown |= uint64_t{1} << p;
+      }
+    }
+    return shown;
+  }
+
+  // O += P V of a key whose V is not finite, for the rows from r on that see it.
+  void add_special(int64_t r, int64_t count, int64_t base, int64_t key, const float* add) {
+    auto* row = reinterpret_cast<Element*>(s_.expanded);
+    const RowPointer source = RowCursor(t_.v, base + key, 0).next();
+    const RowToExpand<Element> to_expand{source.data, source.scales, row};
+    expand_rows_of<Element>(t_.v.format)(&to_expand, 1, t_.value_dim, columns_);
+    const auto* weights = reinterpret_cast<const Element*>(s_.weights);
+    for (int64_t i = 0; i < count; ++i) {
+      const float weight = as_float(weights[i * chunk_ + key]);
+      // Scores stay behind softmax but for P in NVFP4, which takes their place.
+      const bool hidden = t_.rounding == AttentionRounding::nvfp4
+                              ? weight == 0
+                              : s_.scores[i * chunk_ + key] == kMinusInfinity;
+      for (int64_t c = 0; !hidden && c < t_.value_dim; ++c) {
+        const float value = as_float(row[c]);
+        if (is_finite(value)) continue;
+        this->o_[(r + i) * columns_ + c] += weight * value * (add == nullptr ? 1 : add[i]);
+      }
+    }
+  }
+
   void process_chunk(int64_t base) {
-    int64_t keys_ready = -1, values_ready = -1;  // panels packed so far, from the first one needed
+    uint64_t keys_packed = 0, values_packed = 0;  // a bit a panel
+    SpecialKeys special;
     for (int64_t r = 0; r < rows_; r += kSubRows) {
       const int64_t count = smaller(kSubRows, rows_ - r);
-      const int64_t begin = larger(this->low(r) - base, 0) / kPanel;
-      const int64_t end = (smaller(this->high(r + count - 1) - base, chunk_) + kPanel - 1) / kPanel;
+      int64_t begin = larger(this->low(r) - base, 0) / kPanel;
+      int64_t end = (smaller(this->high(r + count - 1) - base, chunk_) + kPanel - 1) / kPanel;
+      // Panels that the mask hides from all of these rows are not multiplied.
+      uint64_t shown = ~uint64_t{0};
+      if (t_.mask != nullptr) {
+        shown = panels_shown(r, count, base, begin, end);
+        while (begin < end && (shown >> begin & 1) == 0) ++begin;
+        while (begin < end && (shown >> (end - 1) & 1) == 0) --end;
+      }
       if (begin >= end) continue;
-      if (keys_ready < 0) keys_ready = values_ready = begin;
 
       for (int64_t p = begin; p < end; ++p) {
+        if ((shown >> p & 1) == 0) continue;
         uint32_t* panel = s_.keys + p * kPanel * steps_;
-        if (p >= keys_ready) {
+        if ((keys_packed >> p & 1) == 0) {
           pack_keys<Products>(t_.k, 0, t_.head_dim, base + p * kPanel, low_, high_, panel,
                               s_.key_scales + p * kPanel, s_.expanded,
                               round_up(steps_, kLanes) + kLanes);
-          keys_ready = p + 1;
+          keys_packed |= uint64_t{1} << p;
         }
         multiply<Products>(count, s_.q + r * steps_, steps_, panel, steps_, kVectors,
                            {s_.scores + p * kPanel, chunk_, nullptr, nullptr});
@@ -47,19 +94,22 @@ class ManyRowsTile : public TileBase<Products> {
       for (int64_t i = 0; i < kStatistics; ++i) maxima[i] = kMinusInfinity, sums[i] = 0;
       const float* key_scales = has_row_scales(t_.k) ? s_.key_scales : nullptr;
       const float* value_scales = has_row_scales(t_.v) ? s_.value_scales : nullptr;
-      for (; values_ready < end; ++values_ready) {
-        pack_values<Products>(t_.v, 0, t_.value_dim, columns_, base + values_ready * kPanel, kPanel,
-                              low_, high_, s_.values + values_ready * kPanel / kPair * kPanel,
-                              chunk_ / kPair * kPanel, s_.value_scales + values_ready * kPanel,
-                              s_.expanded);
+      for (int64_t p = begin; p < end; ++p) {
+        if ((values_packed >> p & 1) != 0) continue;
+        values_packed |= uint64_t{1} << p;
+        const int64_t first = base + p * kPanel;
+        const bool hides = t_.mask != nullptr || first < this->low(rows_ - 1) ||
+                           smaller(first + kPanel, high_) > this->high(0);
+        pack_values<Products>(t_.v, 0, t_.value_dim, columns_, first, kPanel, low_, high_,
+                              s_.values + p * kPanel / kPair * kPanel, chunk_ / kPair * kPanel,
+                              s_.value_scales + p * kPanel, s_.expanded, hides ? &special : nullptr,
+                              base);
       }
       auto* weights = reinterpret_cast<Element*>(s_.weights);
-      const auto softmax = softmax_row_of<Element>(t_.rounding);
       for (int64_t i = 0; i < count; ++i) {
         const RowStatistics row =
-            softmax(s_.scores + i * chunk_, weights + i * chunk_, begin * kPanel, end * kPanel,
-                    this->low(r + i) - base, this->high(r + i) - base, s_.q_scales[r + i],
-                    key_scales, value_scales);
+            this->softmax(r + i, base, s_.scores + i * chunk_, weights + i * chunk_, begin * kPanel,
+                          end * kPanel, key_scales, value_scales);
         maxima[i] = row.maximum, sums[i] = row.sum;
       }
       const bool split = t_.partial != nullptr;
@@ -77,12 +127,18 @@ class ManyRowsTile : public TileBase<Products> {
                            static_cast<int>((smaller(left, kPanel) + kLanes - 1) / kLanes),
                            {this->o_ + r * columns_ + c, columns_, split ? nullptr : keep, add});
       }
+      for (int64_t i = 0; i < special.count; ++i) {
+        const int64_t key = special.key[i];
+        if (key < begin * kPanel || key >= end * kPanel) continue;
+        add_special(r, count, base, key, split ? nullptr : add);
+      }
     }
   }
 };
 
-int64_t scratch_bytes(int64_t head_dim, int64_t value_dim, int64_t rows, int64_t kv_heads) {
-  return Scratch(nullptr, head_dim, value_dim, rows, kv_heads).offset;
+int64_t scratch_bytes(int64_t head_dim, int64_t value_dim, int64_t rows, int64_t kv_heads,
+                      bool few) {
+  return Scratch(nullptr, head_dim, value_dim, rows, kv_heads, few).offset;
 }
 
 int64_t partial_floats(int64_t value_dim, int64_t rows) {
@@ -91,7 +147,7 @@ int64_t partial_floats(int64_t value_dim, int64_t rows) {
 
 template <class Products>
 void run_with(const AttentionTile& tile) {
-  if (tile.queries * tile.group <= kAttentionFewRows) {
+  if (tile.few) {
     FewRowsTile<Products>(tile).run();
   } else {
     ManyRowsTile<Products>(tile).run();
@@ -105,11 +161,16 @@ void run_tile(const AttentionTile& tile) {
   run_with<F32Products>(tile);
 }
 
+void expand_mxfp8(const uint8_t* codes, const uint8_t* scales, int64_t count, uint16_t* out) {
+  expand_row<Format::mxfp8>(codes, scales, count, count, out);
+}
+
 void merge_tile(const AttentionTile& tile) { TileBase<F32Products>(tile).merge(); }
 
 }  // namespace
 
 extern const AttentionCpu attention_cpu;
-const AttentionCpu attention_cpu = {kLanes, scratch_bytes, partial_floats, run_tile, merge_tile};
+const AttentionCpu attention_cpu = {kLanes,   scratch_bytes, partial_floats,
+                                    run_tile, merge_tile,    expand_mxfp8};
 
 }  // namespace halftone::HALFTONE_LEVEL

@@ -15,10 +15,12 @@ __attribute__((always_inline)) constexpr int64_t attention_chunk(int64_t largest
   return largest_head_dim <= 256 ? 256 : largest_head_dim <= 512 ? 128 : 64;
 }
 
-enum class AttentionRounding : uint8_t { none, f16, bf16, e4m3 };
+enum class AttentionRounding : uint8_t { none, f16, bf16, e4m3, nvfp4 };
 
 // P is multiplied by this before it is rounded to E4M3 (largest 448), and O divided by it.
 inline constexpr float kE4m3PScale = 256.0f;
+// The second level of P in NVFP4: its largest scale, 448, times its largest element, 6.
+inline constexpr float kNvfp4PScale = 2688.0f;
 
 // With up to this many rows a KV head, tiles take all KV heads, walk the cache in the order in
 // which it lies and multiply V as it is read, without packing it.
@@ -52,11 +54,22 @@ struct AttentionTile {
   const uint8_t* q_scales = nullptr;
   int64_t q_scale_query_bytes = 0, q_scale_head_bytes = 0;
   int64_t kv_heads = 1, queries = 0, group = 0;
+  bool few = false;  // of the sequence, not of this tile: the order of the sums depends on it
 
   AttentionRows k, v;
   // Query i sees keys [max(0, range_begin + i), min(keys, range_end + i)).
   int64_t keys = 0, range_begin = 0, range_end = 0;
   int64_t first_chunk = 0, end_chunk = 0;
+  // Of them, with local_size > 0, those of the chunk of this size of key `position` + i.
+  int64_t local_size = 0, position = 0;
+
+  float softcap = 0;              // in units of log2; 0: none
+  const uint8_t* mask = nullptr;  // of the first query and head, at key 0
+  Format mask_format = Format::u8;
+  int64_t mask_query_bytes = 0, mask_head_bytes = 0, mask_key_bytes = 0;
+  const float* sinks = nullptr;  // of the first head
+  int64_t sink_stride = 0;
+  bool lse_without_sink = false;
 
   // Either the finished rows...
   uint8_t* out = nullptr;
@@ -75,12 +88,15 @@ struct AttentionTile {
 struct AttentionCpu {
   int64_t lanes;
   // Bytes of AttentionTile::scratch; `rows` = queries * group.
-  int64_t (*scratch_bytes)(int64_t head_dim, int64_t value_dim, int64_t rows, int64_t kv_heads);
+  int64_t (*scratch_bytes)(int64_t head_dim, int64_t value_dim, int64_t rows, int64_t kv_heads,
+                           bool few);
   // Floats of one chunk of AttentionTile::partial.
   int64_t (*partial_floats)(int64_t value_dim, int64_t rows);
   void (*run)(const AttentionTile&);
   // Folds the partial results of the chunks and writes the finished rows.
   void (*merge)(const AttentionTile&);
+  // E4M3 with an E8M0 scale per 32 numbers to bf16, exactly; `count` is a multiple of 32.
+  void (*expand_mxfp8)(const uint8_t* codes, const uint8_t* scales, int64_t count, uint16_t* out);
 };
 
 namespace cpu_baseline {

@@ -1,6 +1,7 @@
 // Tiles of few rows (decode): all KV heads together, each cache row read once, in the order in
 // which the cache lies, a panel of keys ahead of the products.
 #pragma once
+#include "ops/attention/cpu_decode_values.h"
 #include "ops/attention/cpu_tile.h"
 
 namespace halftone::HALFTONE_LEVEL {
@@ -31,6 +32,13 @@ class FewRowsTile : public TileBase<Products> {
     const int64_t end = round_up(smaller(high_ - base, chunk_), kPanel);
     if (begin >= end) return;
 
+#if defined(__AVX512BF16__)
+    const KeyScorer scorer = key_scorer_of<Products>(t_.k.format);
+    const DecodeValues add = decode_values_of<Products>(t_.v.format, t_.value_dim);
+    if (scorer.score != nullptr && add != nullptr)
+      return decode_chunk(base, begin, end, scorer, add);
+#endif
+
     // Lines of a head's rows over the squares of a panel and the steps of a strip.
     const int64_t k_lines = t_.head_dim * element_bits(t_.k.format) / 512 + 1;
     const int64_t v_lines = t_.value_dim * element_bits(t_.v.format) / 512 + 1;
@@ -56,7 +64,8 @@ class FewRowsTile : public TileBase<Products> {
     float* maxima = split ? this->maxima_ : s_.chunk_maxima;
     float* sums = split ? this->sums_ : s_.chunk_sums;
     auto* weights = reinterpret_cast<Element*>(s_.weights);
-    softmax(base, begin, end, weights, maxima, sums);
+    load_value_scales(base, begin, end);
+    softmax_rows(base, begin, end, weights, maxima, sums);
 
     auto* strip = reinterpret_cast<Element*>(s_.expanded);
     Element* zeros = strip + kStripKeys * columns_;
@@ -78,23 +87,90 @@ class FewRowsTile : public TileBase<Products> {
     if (!split) this->fold(o, maxima, sums);
   }
 
-  void softmax(int64_t base, int64_t begin, int64_t end, Element* weights, float* maxima,
-               float* sums) {
-    const bool key_scaled = has_row_scales(t_.k), value_scaled = has_row_scales(t_.v);
-    const auto row_softmax = softmax_row_of<Element>(t_.rounding);
-    for (int64_t h = 0; h < t_.kv_heads; ++h) {
+#if defined(__AVX512BF16__)
+  // The same with K and V expanded in registers as they lie.
+  void decode_chunk(int64_t base, int64_t begin, int64_t end, const KeyScorer& scorer,
+                    DecodeValues add) {
+    constexpr int64_t kAhead = kDecodeStrip;
+    constexpr int64_t kMostKeys = attention_chunk(1);
+    const int64_t count = end - begin;
+    RowPointer k_rows[kMostKeys + kAhead], v_rows[kMostKeys + kAhead];
+    list_rows(t_.k, base + begin, count, k_rows);
+    list_rows(t_.v, base + begin, count, v_rows);
+    for (int64_t i = 0; i < kAhead; ++i) k_rows[count + i] = v_rows[i];
+    if (base + end < high_) {
+      list_rows(t_.k, base + end, kAhead, v_rows + count);
+    } else {
+      for (int64_t i = 0; i < kAhead; ++i) v_rows[count + i] = v_rows[count - 1];
+    }
+    if (packed_ == nullptr) {
+      packed_ = reinterpret_cast<uint8_t*>(s_.packed_q);
+      scorer.pack(s_.q, steps_, t_.kv_heads, per_head_,
+                  packed_query_bytes(t_.head_dim, Products::kPair), packed_);
+    }
+    scorer.score({t_.k, t_.head_dim, t_.kv_heads, per_head_, steps_, s_.q, packed_,
+                  s_.scores + begin, chunk_, kAhead},
+                 k_rows, count);
+    gather_scales(t_.k, k_rows, count, s_.key_scales + begin);
+    gather_scales(t_.v, v_rows, count, s_.value_scales + begin);
+
+    const bool split = t_.partial != nullptr;
+    float* o = split ? this->o_ : s_.chunk_o;
+    float* maxima = split ? this->maxima_ : s_.chunk_maxima;
+    float* sums = split ? this->sums_ : s_.chunk_sums;
+    auto* weights = reinterpret_cast<Element*>(s_.weights);
+    softmax_rows(base, begin, end, weights, maxima, sums);
+    __builtin_memset(o, 0, static_cast<size_t>(rows_ * columns_) * 4);
+    add({t_.v, t_.value_dim, t_.kv_heads, per_head_,
+         reinterpret_cast<const uint8_t*>(weights + begin), chunk_, o, kAhead,
+         reinterpret_cast<uint8_t*>(s_.expanded)},
+        v_rows, count);
+    if (!split) this->fold(o, maxima, sums);
+  }
+
+  // Keys that no row sees take the place of one that some row does: their weight is 0.
+  void list_rows(const AttentionRows& rows, int64_t first, int64_t count, RowPointer* list) const {
+    RowCursor cursor(rows, larger(first, low_), 0);
+    int64_t i = smaller(count, larger(0, low_ - first));
+    for (; i < count && first + i < high_; ++i) list[i] = cursor.next();
+    const int64_t seen = larger(0, low_ - first);
+    for (; i < count; ++i) list[i] = list[i - 1];
+    for (int64_t j = 0; j < seen; ++j) list[j] = list[seen];
+  }
+  // The scales of rows, head by head.
+  void gather_scales(const AttentionRows& rows, const RowPointer* list, int64_t count,
+                     float* scales) const {
+    for (int64_t i = 0; has_row_scales(rows) && i < count; ++i) {
+      for (int64_t h = 0; h < t_.kv_heads; ++h) {
+        std::memcpy(scales + h * chunk_ + i, list[i].scales + h * rows.scale_head_bytes, 4);
+      }
+    }
+  }
+  uint8_t* packed_ = nullptr;
+#endif
+
+  void load_value_scales(int64_t base, int64_t begin, int64_t end) {
+    for (int64_t h = 0; has_row_scales(t_.v) && h < t_.kv_heads; ++h) {
       float* value_scales = s_.value_scales + h * chunk_;
       RowCursor cursor(t_.v, larger(base + begin, low_), h);
-      for (int64_t i = begin; value_scaled && i < end; ++i) {
+      for (int64_t i = begin; i < end; ++i) {
         value_scales[i] = 0;
         if (base + i < low_ || base + i >= high_) continue;
         std::memcpy(value_scales + i, cursor.next().scales, 4);
       }
+    }
+  }
+
+  void softmax_rows(int64_t base, int64_t begin, int64_t end, Element* weights, float* maxima,
+                    float* sums) {
+    const bool key_scaled = has_row_scales(t_.k), value_scaled = has_row_scales(t_.v);
+    for (int64_t h = 0; h < t_.kv_heads; ++h) {
+      const float* value_scales = s_.value_scales + h * chunk_;
       for (int64_t r = h * per_head_; r < (h + 1) * per_head_; ++r) {
-        const RowStatistics row = row_softmax(
-            s_.scores + r * chunk_, weights + r * chunk_, begin, end, this->low(r) - base,
-            this->high(r) - base, s_.q_scales[r], key_scaled ? s_.key_scales + h * chunk_ : nullptr,
-            value_scaled ? value_scales : nullptr);
+        const RowStatistics row =
+            this->softmax(r, base, s_.scores + r * chunk_, weights + r * chunk_, begin, end,
+                          key_scaled ? s_.key_scales + h * chunk_ : nullptr,
+                          value_scaled ? value_scales : nullptr);
         maxima[r] = row.maximum, sums[r] = row.sum;
       }
     }

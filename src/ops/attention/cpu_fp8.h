@@ -48,44 +48,6 @@ HALFTONE_INLINE Fp8Bytes look_up(__m512i codes) {
   return look_up_e4m3(codes);
 }
 
-// Gathers whether int8 codes, a multiple of 64, are without -128.
-struct Int8Check {
-  __mmask64 lowest = 0;
-  HALFTONE_INLINE void add(const uint8_t* codes, const uint8_t*, int64_t count) {
-    for (int64_t i = 0; i < count; i += 64) {
-      lowest |= _mm512_cmpeq_epi8_mask(load_raw<__m512i>(codes + i), _mm512_set1_epi8(-128));
-    }
-  }
-  HALFTONE_INLINE bool passed() const { return lowest == 0; }
-};
-
-// A row of V.
-template <bool kInt8>
-struct ByteRow {
-  const uint8_t* codes;
-};
-using Fp8Row = ByteRow<false>;
-using Int8Row = ByteRow<true>;
-
-// Columns x .. x + 63 of two rows as pairs. Unpacking works within 128-bit lanes: lane i first
-// receives the codes of columns 4 i .. 4 i + 3 of every 16.
-template <bool kInt8>
-HALFTONE_INLINE void load_step(const ByteRow<kInt8>* rows, int64_t x, f32v (&b)[4]) {
-  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  const Fp8Bytes even =
-      look_up<kInt8>(_mm512_permutexvar_epi32(order, load_raw<__m512i>(rows[0].codes + x)));
-  const Fp8Bytes odd =
-      look_up<kInt8>(_mm512_permutexvar_epi32(order, load_raw<__m512i>(rows[1].codes + x)));
-  const __m512i even_first = _mm512_unpacklo_epi8(even.low, even.high);
-  const __m512i even_last = _mm512_unpackhi_epi8(even.low, even.high);
-  const __m512i odd_first = _mm512_unpacklo_epi8(odd.low, odd.high);
-  const __m512i odd_last = _mm512_unpackhi_epi8(odd.low, odd.high);
-  b[0] = bits_as<f32v>(_mm512_unpacklo_epi16(even_first, odd_first));
-  b[1] = bits_as<f32v>(_mm512_unpackhi_epi16(even_first, odd_first));
-  b[2] = bits_as<f32v>(_mm512_unpacklo_epi16(even_last, odd_last));
-  b[3] = bits_as<f32v>(_mm512_unpackhi_epi16(even_last, odd_last));
-}
-
 // x: 4 codes of each of 16 rows, to two steps of pairs.
 template <bool kInt8 = false>
 HALFTONE_INLINE __m512i expand_fp8_columns(__m512i x, __m512i (&step)[2]) {
@@ -119,64 +81,6 @@ HALFTONE_INLINE bool shifts_exponents(__m128i least, __m128i most) {
   return _mm_movemask_epi8(_mm_cmpeq_epi8(below, _mm_set1_epi8(63)) &
                            _mm_cmpeq_epi8(above, _mm_set1_epi8(static_cast<char>(191)))) == 0xffff;
 }
-
-// What a scale code adds to both words of a lane.
-struct ExponentShifts {
-  alignas(64) uint32_t shift[256];
-};
-inline constexpr ExponentShifts kExponentShifts = [] {
-  ExponentShifts t{};
-  for (int s = 0; s < 256; ++s) {
-    t.shift[s] = static_cast<uint32_t>((s - 127) * 128 & 0xffff) * 0x10001u;
-  }
-  return t;
-}();
-
-// A row of V.
-struct Mxfp8Row {
-  const uint8_t* codes;
-  const uint8_t* scales;
-};
-
-// As for Fp8Row: the first half of an unpacking is the first block of 32 columns.
-HALFTONE_INLINE void load_step(const Mxfp8Row* rows, int64_t x, f32v (&b)[4]) {
-  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  __m512i first[2], last[2];
-#pragma GCC unroll 2
-  for (int r = 0; r < 2; ++r) {
-    const uint8_t* scales = opaque(rows[r].scales + (x >> 5));
-    const auto shift = [&](int block) {
-      return _mm512_set1_epi32(static_cast<int>(kExponentShifts.shift[scales[block]]));
-    };
-    const Fp8Bytes bytes =
-        look_up_e4m3(_mm512_permutexvar_epi32(order, load_raw<__m512i>(rows[r].codes + x)));
-    first[r] = add_exponent(_mm512_unpacklo_epi8(bytes.low, bytes.high), shift(0));
-    last[r] = add_exponent(_mm512_unpackhi_epi8(bytes.low, bytes.high), shift(1));
-  }
-  b[0] = bits_as<f32v>(_mm512_unpacklo_epi16(first[0], first[1]));
-  b[1] = bits_as<f32v>(_mm512_unpackhi_epi16(first[0], first[1]));
-  b[2] = bits_as<f32v>(_mm512_unpacklo_epi16(last[0], last[1]));
-  b[3] = bits_as<f32v>(_mm512_unpackhi_epi16(last[0], last[1]));
-}
-
-// Gathers whether rows of up to 512 numbers, a multiple of 64, can be multiplied so.
-struct Mxfp8Check {
-  __m512i most = _mm512_setzero_si512();
-  __m128i least_scale = _mm_set1_epi8(127), most_scale = least_scale;
-  HALFTONE_INLINE void add(const uint8_t* codes, const uint8_t* scales, int64_t count) {
-    for (int64_t i = 0; i < count; i += 64) {
-      most = _mm512_max_epu8(most, load_raw<__m512i>(codes + i) | _mm512_set1_epi8(-128));
-    }
-    const auto blocks = static_cast<__mmask16>((1u << (count / 32)) - 1);
-    const __m128i scale = _mm_mask_loadu_epi8(_mm_set1_epi8(127), blocks, scales);
-    least_scale = _mm_min_epu8(least_scale, scale);
-    most_scale = _mm_max_epu8(most_scale, scale);
-  }
-  HALFTONE_INLINE bool passed() const {
-    return _mm512_cmpeq_epi8_mask(most, _mm512_set1_epi8(-1)) == 0 &&
-           shifts_exponents(least_scale, most_scale);
-  }
-};
 
 }  // namespace halftone::HALFTONE_LEVEL
 #endif

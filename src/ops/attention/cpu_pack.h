@@ -121,13 +121,46 @@ HALFTONE_INLINE void interleave(const uint16_t* even, const uint16_t* odd, uint3
   store_raw(out, low | (high << 16));
 }
 
+HALFTONE_INLINE float as_float(float x) { return x; }
+HALFTONE_INLINE float as_float(uint16_t bf16) { return bits_as<float>(uint32_t{bf16} << 16); }
+HALFTONE_INLINE bool is_finite(float x) { return x - x == 0; }
+
+// Whether one of `columns` elements (a multiple of kPanel) is infinite or NaN; those become 0.
+template <class Element>
+HALFTONE_INLINE bool remove_specials(Element* row, int64_t columns) {
+  const u32v high = broadcast_u32(0x7f800000u), low = broadcast_u32(0x7f80u);
+  constexpr int64_t kStep = kLanes * 4 / static_cast<int64_t>(sizeof(Element));
+  i32v any = {};
+  for (int64_t c = 0; c < columns; c += kStep) {
+    const u32v x = load_raw<u32v>(row + c);
+    any |= (x & high) == high;
+    if constexpr (sizeof(Element) == 2) any |= (x & low) == low;
+  }
+  int32_t lanes[kLanes], found = 0;
+  store_raw(lanes, any);
+  for (int i = 0; i < kLanes; ++i) found |= lanes[i];
+  for (int64_t c = 0; found != 0 && c < columns; ++c) {
+    if (!is_finite(as_float(row[c]))) row[c] = 0;
+  }
+  return found != 0;
+}
+
+// Keys whose V is not finite: left out of the product, whose weight of 0 for a hidden key would
+// make NaN of them, and added to the rows that see them afterwards.
+struct SpecialKeys {
+  int64_t count = 0;
+  int16_t key[256];  // of the chunk
+};
+
 // Keys [first, first + count) of V with its columns in the lanes: panel p of kPanel columns is at
 // `packed` + p * panel_stride, its row of step s at + s * kPanel, s counting from `first`. count is
 // even; keys outside [low, high) become 0. `rows` is scratch for two rows of `columns` elements.
+// `special`, if not null, takes the keys whose V is not finite, counted from `chunk`.
 template <class Products>
 void pack_values(const AttentionRows& v, int64_t head, int64_t value_dim, int64_t columns,
                  int64_t first, int64_t count, int64_t low, int64_t high, uint32_t* packed,
-                 int64_t panel_stride, float* value_scales, uint32_t* rows) {
+                 int64_t panel_stride, float* value_scales, uint32_t* rows,
+                 SpecialKeys* special = nullptr, int64_t chunk = 0) {
   using Element = typename Products::Element;
   const auto expand = expand_rows_of<Element>(v.format);
   const bool scaled = has_row_scales(v);
@@ -145,6 +178,9 @@ void pack_values(const AttentionRows& v, int64_t head, int64_t value_dim, int64_
       const RowToExpand<Element> to_expand{source.data, source.scales, row + j * columns};
       expand(&to_expand, 1, value_dim, columns);
       if (scaled) std::memcpy(&value_scales[i + j], source.scales, 4);
+      if (special != nullptr && remove_specials(row + j * columns, columns)) {
+        special->key[special->count++] = static_cast<int16_t>(key - chunk);
+      }
     }
     uint32_t* out = packed + i / Products::kPair * kPanel;
     for (int64_t c = 0; c < columns; c += kPanel, out += panel_stride) {

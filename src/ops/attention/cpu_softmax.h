@@ -12,8 +12,17 @@ inline constexpr float kMinusInfinity = -__builtin_inff();
 HALFTONE_INLINE f32v maximum_of(f32v a, f32v b) {
   return bits_as<f32v>(_mm512_max_ps(bits_as<__m512>(a), bits_as<__m512>(b)));
 }
+// The largest lane in every lane.
+HALFTONE_INLINE f32v broadcast_max(f32v a) {
+  __m512 x = bits_as<__m512>(a);
+  x = _mm512_max_ps(x, _mm512_shuffle_f32x4(x, x, 0x4e));
+  x = _mm512_max_ps(x, _mm512_shuffle_f32x4(x, x, 0xb1));
+  x = _mm512_max_ps(x, _mm512_permute_ps(x, 0x4e));
+  return bits_as<f32v>(_mm512_max_ps(x, _mm512_permute_ps(x, 0xb1)));
+}
 #else
 HALFTONE_INLINE f32v maximum_of(f32v a, f32v b) { return max(a, b); }
+HALFTONE_INLINE f32v broadcast_max(f32v a) { return broadcast(reduce_max(a)); }
 #endif
 
 // 2^x for x <= 0; exactly 0 below -127, NaN stays NaN. x = n + r with |r| <= 1/2. The short
@@ -43,18 +52,50 @@ HALFTONE_INLINE f32v exp2_negative(f32v x) {
   return p * bits_as<f32v>((bits_as<u32v>(shifted) + (127u - 0x4b400000u)) << 23);
 }
 
+// The exponent bits of x, or `least` if that is more.
+HALFTONE_INLINE u32v exponent_at_least(f32v x, uint32_t least) {
+  const u32v exponent = bits_as<u32v>(x) & 0x7f800000u, lowest = broadcast_u32(least);
+#if defined(__AVX512F__)
+  return bits_as<u32v>(_mm512_max_epu32(bits_as<__m512i>(exponent), bits_as<__m512i>(lowest)));
+#else
+  return select(bits_as<i32v>(exponent < lowest), lowest, exponent);
+#endif
+}
+
 // Nearest E4M3 value, ties to even, of 0 <= x <= 448: adding and subtracting 1.5 * 2^23 units in
 // the last place of x rounds it; below 2^-6 the unit stays that of the subnormals.
 HALFTONE_INLINE f32v round_e4m3(f32v x) {
-  u32v exponent = bits_as<u32v>(x) & 0x7f800000u;
-  const u32v least = broadcast_u32((127u - 6) << 23);
-#if defined(__AVX512F__)
-  exponent = bits_as<u32v>(_mm512_max_epu32(bits_as<__m512i>(exponent), bits_as<__m512i>(least)));
-#else
-  exponent = select(bits_as<i32v>(exponent < least), least, exponent);
-#endif
+  const u32v exponent = exponent_at_least(x, (127u - 6) << 23);
   const f32v magic = bits_as<f32v>((exponent + (20u << 23)) | 0x400000u);
   return (x + magic) - magic;
+}
+
+// Nearest E2M1 value, ties to even, of 0 <= x; at most 6. NaN stays NaN.
+HALFTONE_INLINE f32v round_e2m1(f32v x) {
+  x = min(broadcast(6.0f), x);
+  const u32v exponent = exponent_at_least(x, 127u << 23);
+  const f32v magic = bits_as<f32v>((exponent + (22u << 23)) | 0x400000u);
+  return (x + magic) - magic;
+}
+
+// P of keys [begin, end) in NVFP4, by the rule of attention.h: blocks of 16 keys from a multiple of
+// 16, scale * element. Keys of a block outside [begin, end) count as 0.
+static inline void round_nvfp4(float* p, int64_t begin, int64_t end) {
+  constexpr int kVectorsOfBlock = 16 / kLanes;
+  for (int64_t block = begin / 16 * 16; block < end; block += 16) {
+    f32v x[kVectorsOfBlock], largest = {};
+    for (int v = 0; v < kVectorsOfBlock; ++v) {
+      const int64_t i = block + v * kLanes;
+      x[v] = i >= begin && i < end ? load_raw<f32v>(p + i) : f32v{};
+      largest = maximum_of(x[v], largest);
+    }
+    const f32v scale = round_e4m3(broadcast_max(largest) * 448.0f);
+    const f32v inverse = select(scale == 0.0f, f32v{}, kNvfp4PScale / scale);
+    for (int v = 0; v < kVectorsOfBlock; ++v) {
+      const int64_t i = block + v * kLanes;
+      if (i >= begin && i < end) store_raw(p + i, round_e2m1(x[v] * inverse) * scale);
+    }
+  }
 }
 
 struct RowStatistics {
@@ -102,9 +143,16 @@ RowStatistics softmax_row(float* s, Element* p, int64_t begin, int64_t end, int6
   for (int64_t i = begin; i < end; i += kLanes) {
     f32v x = exp2_negative<kExact>(load_raw<f32v>(s + i) - shift);
     sum += x;
+    const f32v exact = x;
     if constexpr (kRounding == AttentionRounding::e4m3) x = round_e4m3(x * kE4m3PScale);
     if constexpr (kRounding == AttentionRounding::f16) x = widen_f16(narrow_f16(x));
-    if (value_scales != nullptr) x *= load_raw<f32v>(value_scales + i);
+    if constexpr (kRounding == AttentionRounding::nvfp4) {
+      store_raw(s + i, x);
+      continue;
+    }
+    if (value_scales != nullptr) {  // of hidden keys they need not be finite
+      x = select(exact == 0.0f, exact, x * load_raw<f32v>(value_scales + i));
+    }
     if constexpr (sizeof(Element) == 2) {
       store_raw(p + i, round_bf16(x));
     } else {
@@ -112,6 +160,17 @@ RowStatistics softmax_row(float* s, Element* p, int64_t begin, int64_t end, int6
         x = widen_bf16(narrow_bf16(x));
       }
       store_raw(p + i, x);
+    }
+  }
+  if constexpr (kRounding == AttentionRounding::nvfp4) {
+    round_nvfp4(s, begin, end);
+    for (int64_t i = begin; i < end; i += kLanes) {
+      const f32v x = load_raw<f32v>(s + i);  // exact in bf16: 6 significant bits
+      if constexpr (sizeof(Element) == 2) {
+        store_raw(p + i, round_bf16(x));
+      } else {
+        store_raw(p + i, x);
+      }
     }
   }
   return {m, reduce_add(sum)};
@@ -125,6 +184,7 @@ using SoftmaxRow = RowStatistics (*)(float* s, Element* p, int64_t begin, int64_
 template <class Element>
 SoftmaxRow<Element> softmax_row_of(AttentionRounding rounding) {
   if (rounding == AttentionRounding::e4m3) return softmax_row<Element, AttentionRounding::e4m3>;
+  if (rounding == AttentionRounding::nvfp4) return softmax_row<Element, AttentionRounding::nvfp4>;
   if constexpr (sizeof(Element) == 4) {
     if (rounding == AttentionRounding::none) return softmax_row<Element, AttentionRounding::none>;
     if (rounding == AttentionRounding::f16) return softmax_row<Element, AttentionRounding::f16>;

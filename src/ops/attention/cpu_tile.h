@@ -3,7 +3,7 @@
 #pragma once
 #include "ops/attention/cpu_multiply.h"
 #include "ops/attention/cpu_pack.h"
-#include "ops/attention/cpu_softmax.h"
+#include "ops/attention/cpu_rules.h"
 #include "ops/attention/cpu_values.h"
 
 namespace halftone::HALFTONE_LEVEL {
@@ -22,15 +22,17 @@ HALFTONE_INLINE constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ?
 // Scratch of a tile. Sized for f32 products, the larger ones.
 struct Scratch {
   Scratch(uint8_t* base, int64_t head_dim, int64_t value_dim, int64_t rows_per_head,
-          int64_t kv_heads) {
+          int64_t kv_heads, bool few) {
     const int64_t rows = rows_per_head * kv_heads;
-    const bool few = rows_per_head <= kAttentionFewRows;
     const int64_t at_once = few ? rows : kSubRows;
     const int64_t chunk = attention_chunk(larger(head_dim, value_dim));
     const int64_t columns = round_up(value_dim, kPanel);
     const int64_t depth = round_up(head_dim, kLanes) + kLanes;
     offset = 0;
     q = take<uint32_t>(base, rows * depth);
+    // For few rows, also in the order of expanded keys, in blocks of 4 rows.
+    packed_q = take<uint32_t>(
+        base, few ? round_up(rows_per_head, 4) * kv_heads * 4 * round_up(head_dim, 128) : 0);
     q_scales = take<float>(base, rows);
     keys = take<uint32_t>(base, (few ? kPanel : chunk) * depth);
     values = take<uint32_t>(base, few ? 0 : chunk * columns);
@@ -52,7 +54,7 @@ struct Scratch {
     offset = round_up(offset + count * static_cast<int64_t>(sizeof(T)), 64);
     return result;
   }
-  uint32_t *q, *keys, *values, *weights, *expanded;
+  uint32_t *q, *packed_q, *keys, *values, *weights, *expanded;
   float *q_scales, *key_scales, *value_scales, *scores, *o, *maxima, *sums;
   float *chunk_o, *chunk_maxima, *chunk_sums;
   int64_t offset;
@@ -71,9 +73,10 @@ class TileBase {
         chunk_(attention_chunk(larger(tile.head_dim, tile.value_dim))),
         columns_(round_up(tile.value_dim, kPanel)),
         steps_((tile.head_dim + kPair - 1) / kPair),
-        s_(tile.scratch, tile.head_dim, tile.value_dim, per_head_, tile.kv_heads),
+        s_(tile.scratch, tile.head_dim, tile.value_dim, per_head_, tile.kv_heads, tile.few),
         low_(low(0)),
-        high_(high(rows_ - 1)) {}
+        high_(high(rows_ - 1)),
+        softmax_(softmax_row_of<Element>(tile.rounding)) {}
 
   // process_chunk(base) adds the keys of a chunk.
   template <class ProcessChunk>
@@ -109,8 +112,34 @@ class TileBase {
   int64_t head_of(int64_t row) const {  // of all heads of the tile
     return row / per_head_ * t_.group + row % t_.group;
   }
-  int64_t low(int64_t row) const { return larger(0, t_.range_begin + query_of(row)); }
-  int64_t high(int64_t row) const { return smaller(t_.keys, t_.range_end + query_of(row)); }
+  int64_t low(int64_t row) const {
+    const int64_t begin = larger(0, t_.range_begin + query_of(row));
+    return t_.local_size == 0 ? begin : larger(begin, local_begin(row));
+  }
+  int64_t high(int64_t row) const {
+    const int64_t end = smaller(t_.keys, t_.range_end + query_of(row));
+    return t_.local_size == 0 ? end : smaller(end, local_begin(row) + t_.local_size);
+  }
+  // Of the chunk of Llama 4 in which the row's query stands; rounds down, also below 0.
+  int64_t local_begin(int64_t row) const {
+    const int64_t position = t_.position + query_of(row), size = t_.local_size;
+    return (position < 0 ? position - size + 1 : position) / size * size;
+  }
+
+  // Softmax of row r over the scores s of keys base + [begin, end); P goes to `weights`.
+  RowStatistics softmax(int64_t r, int64_t base, float* s, Element* weights, int64_t begin,
+                        int64_t end, const float* key_scales, const float* value_scales) const {
+    const int64_t low = this->low(r), high = this->high(r);
+    float scale = s_.q_scales[r];
+    if (t_.mask != nullptr || t_.softcap > 0) {
+      const MaskRow mask = mask_row(t_, query_of(r), head_of(r));
+      apply_rules(t_, t_.mask != nullptr ? &mask : nullptr, s, base, begin, end, low, high, scale,
+                  key_scales);
+      scale = 1, key_scales = nullptr;
+    }
+    return softmax_(s, weights, begin, end, low - base, high - base, scale, key_scales,
+                    value_scales);
+  }
 
   void clear() {
     __builtin_memset(o_, 0, static_cast<size_t>(rows_ * columns_) * 4);
@@ -182,17 +211,35 @@ class TileBase {
     }
   }
 
+  // The sink is a key whose value is 0; its logit may exceed every score.
+  static void add_sink(float logit, float* sum, float* maximum, float* value_scale) {
+    const float sink = logit * 1.44269504f, most = sink > *maximum ? sink : *maximum;
+    if (most == kMinusInfinity) return;
+    if (sink == -kMinusInfinity) {  // takes all
+      *sum = 1, *value_scale = 0, *maximum = sink;
+      return;
+    }
+    const float keep = exp2_negative<true>(broadcast(*maximum - most))[0];
+    *sum = *sum * keep + exp2_negative<true>(broadcast(sink - most))[0];
+    *value_scale *= keep;
+    *maximum = most;
+  }
+
   void finish() {
     constexpr float kLn2 = 0.693147181f;
     for (int64_t r = 0; r < rows_; ++r) {
       const int64_t query = query_of(r), head = head_of(r);
-      const float sum = sums_[r];
+      float sum = sums_[r], maximum = maxima_[r], value_scale = t_.value_scale;
+      if (t_.sinks != nullptr)
+        add_sink(t_.sinks[head * t_.sink_stride], &sum, &maximum, &value_scale);
       const bool empty = sum == 0;
       if (t_.lse != nullptr) {
+        const float norm = t_.lse_without_sink ? sums_[r] : sum;
+        const float most = t_.lse_without_sink ? maxima_[r] : maximum;
         t_.lse[query * t_.lse_query + head * t_.lse_head] =
-            empty ? kMinusInfinity : maxima_[r] * kLn2 + __builtin_logf(sum);
+            norm == 0 ? kMinusInfinity : most * kLn2 + __builtin_logf(norm);
       }
-      const float factor = empty ? 0.0f : t_.value_scale / sum;
+      const float factor = empty ? 0.0f : value_scale / sum;
       const float* o = o_ + r * columns_;
       uint8_t* out = t_.out + query * t_.out_query_bytes + head * t_.out_head_bytes;
       if (t_.out_format == Format::f32) {
@@ -209,6 +256,7 @@ class TileBase {
   const int64_t per_head_, rows_, chunk_, columns_, steps_;
   Scratch s_;
   const int64_t low_, high_;
+  const SoftmaxRow<Element> softmax_;
   float *o_ = nullptr, *maxima_ = nullptr, *sums_ = nullptr;
 };
 

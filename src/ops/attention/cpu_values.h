@@ -92,42 +92,6 @@ HALFTONE_INLINE void accumulate(int64_t rows, const uint32_t* a, int64_t a_strid
 
 #if defined(__AVX512F__)
 HALFTONE_INLINE void set_row(F16Row* row, const uint8_t* data, const uint8_t*) { *row = {data}; }
-#if defined(__AVX512BF16__)
-template <bool kInt8>
-HALFTONE_INLINE void set_row(ByteRow<kInt8>* row, const uint8_t* codes, const uint8_t*) {
-  *row = {codes};
-}
-template <Format F>
-HALFTONE_INLINE void set_row(Fp4Row<F>* row, const uint8_t* codes, const uint8_t* scales) {
-  *row = {codes, scales};
-}
-HALFTONE_INLINE void set_row(Mxfp8Row* row, const uint8_t* codes, const uint8_t* scales) {
-  *row = {codes, scales};
-}
-
-// Whether all rows of keys [first, first + count) can be multiplied as Mxfp8Row or Int8Row.
-template <class Check>
-bool can_look_up(const AttentionRows& v, int64_t head, int64_t value_dim, int64_t first,
-                 int64_t count, int64_t low, int64_t high) {
-  const int64_t begin = first < low ? low : first;
-  const int64_t end = first + count < high ? first + count : high;
-  RowCursor cursor(v, begin, head);
-  RowPointer row;
-  Check check;
-  if (begin < end && cursor.next_run(end - begin, &row)) {
-    const int64_t scale_bytes = row.scales == nullptr ? 0 : v.scale_row_bytes;
-    for (int64_t i = 0; i < end - begin; ++i) {
-      check.add(row.data + i * v.row_bytes, row.scales + i * scale_bytes, value_dim);
-    }
-    return check.passed();
-  }
-  for (int64_t key = begin; key < end; ++key) {
-    row = cursor.next();
-    check.add(row.data, row.scales, value_dim);
-  }
-  return check.passed();
-}
-#endif
 
 // As multiply_values, for V of whole panels whose codes the product reads itself.
 template <class Products, class Row>
@@ -184,23 +148,6 @@ void multiply_values(const AttentionRows& v, int64_t head, int64_t value_dim, in
       return codes(multiply_codes<Products, F16Row>);
     }
   }
-#if defined(__AVX512BF16__)
-  if constexpr (kPair == 2) {
-    if (value_dim == columns) {
-      if (v.format == Format::nvfp4) return codes(multiply_codes<Products, Fp4Row<Format::nvfp4>>);
-      if (v.format == Format::mxfp4) return codes(multiply_codes<Products, Fp4Row<Format::mxfp4>>);
-      if (v.format == Format::fp8_e4m3) return codes(multiply_codes<Products, Fp8Row>);
-      if (v.format == Format::mxfp8 && value_dim <= 512 &&
-          can_look_up<Mxfp8Check>(v, head, value_dim, first, count, low, high)) {
-        return codes(multiply_codes<Products, Mxfp8Row>);
-      }
-      if (v.format == Format::int8 &&
-          can_look_up<Int8Check>(v, head, value_dim, first, count, low, high)) {
-        return codes(multiply_codes<Products, Int8Row>);
-      }
-    }
-  }
-#endif
 #endif
   const auto expand = expand_rows_of<Element>(v.format);
   const bool in_place = reads_in_place<Products>(v, value_dim, kPanel);

@@ -8,10 +8,24 @@
 
 namespace halftone {
 
-struct AttentionKernel : KernelRow<AttentionProblem, const AttentionCpu*> {};
+// A kernel that a GPU runs, real or simulated.
+struct AttentionGpu {
+  std::shared_ptr<void> (*workspace)();  // of a plan
+  void (*run)(const AttentionPlan&, const AttentionTensors&, Stream&);
+  std::string (*describe)(const AttentionPlan&);
+};
+
+// One of the two.
+struct AttentionFunction {
+  const AttentionCpu* cpu = nullptr;
+  const AttentionGpu* gpu = nullptr;
+};
+struct AttentionKernel : KernelRow<AttentionProblem, AttentionFunction> {};
 
 // Best first.
 std::span<const AttentionKernel> attention_kernels();
+
+bool is_attention_mode(const AttentionMode&);
 
 // "" or the rule that the problem breaks.
 std::string attention_problem_error(const AttentionProblem&);
@@ -34,7 +48,13 @@ struct AttentionSequence {
 };
 AttentionSequence attention_sequence(const AttentionProblem&, const AttentionTensors&, int64_t b);
 
+// Keys [begin, end) that query i of a sequence may see before the mask tensor; end <= begin: none.
+struct AttentionKeys {
+  int64_t begin = 0, end = 0;
+};
+AttentionKeys attention_keys(const AttentionProblem&, const AttentionSequence&, int64_t i);
+
 // Checks every tensor against the problem; Error names the tensor.
-void check_attention_tensors(const AttentionProblem&, const AttentionTensors&);
+void check_attention_tensors(const AttentionProblem&, const AttentionTensors&, const Device&);
 
 }  // namespace halftone

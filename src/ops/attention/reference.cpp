@@ -59,7 +59,38 @@ void decode_row(const Tensor& t, int64_t a, int64_t b, int64_t head, std::vector
   }
 }
 
+// Element [b, head, i, j] of a mask whose extents of 1 stand for all: what is added to the score.
+double mask_value(const Tensor& mask, int64_t b, int64_t head, int64_t i, int64_t j) {
+  const int64_t index[] = {b, head, i, j};
+  int64_t at = 0;
+  for (int dim = 0; dim < 4; ++dim) at += mask.size(dim) == 1 ? 0 : index[dim] * mask.stride(dim);
+  switch (mask.format()) {
+    case Format::f32:
+      return mask.data<float>()[at];
+    case Format::f16:
+      return decode_f16(mask.data<uint16_t>()[at]);
+    case Format::bf16:
+      return decode_bf16(mask.data<uint16_t>()[at]);
+    default:
+      return mask.data<uint8_t>()[at] != 0 ? 0 : -std::numeric_limits<double>::infinity();
+  }
+}
+
 }  // namespace
+
+AttentionKeys attention_keys(const AttentionProblem& p, const AttentionSequence& s, int64_t i) {
+  const int64_t position = i + s.keys - s.queries;  // of the key the query stands at
+  const int64_t right = p.causal ? 0 : p.window_right;
+  AttentionKeys keys{0, s.keys};
+  if (p.window_left >= 0) keys.begin = std::max(keys.begin, position - p.window_left);
+  if (right >= 0) keys.end = std::min(keys.end, position + right + 1);
+  if (const int64_t size = p.attention_chunk_size; size > 0) {
+    const int64_t chunk = (position < 0 ? position - size + 1 : position) / size * size;
+    keys.begin = std::max(keys.begin, chunk);
+    keys.end = std::min(keys.end, chunk + size);
+  }
+  return keys;
+}
 
 Tensor attention_reference(const AttentionProblem& p, const AttentionTensors& t, Tensor* lse) {
   const std::string error = attention_problem_error(p);
@@ -92,26 +123,33 @@ Tensor attention_reference(const AttentionProblem& p, const AttentionTensors& t,
       }
       for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
         for (int64_t i = 0; i < s.queries; ++i) {
-          const int64_t position = i + s.keys - s.queries;
-          const int64_t right = p.causal ? 0 : p.window_right;
-          const int64_t low =
-              p.window_left < 0 ? 0 : std::max<int64_t>(0, position - p.window_left);
-          const int64_t high = right < 0 ? s.keys : std::min(s.keys, position + right + 1);
-          if (low >= high) continue;
+          const AttentionKeys seen = attention_keys(p, s, i);
           decode_row(t.q, b, s.query_begin + i, head, &q);
-          double largest = -std::numeric_limits<double>::infinity();
-          for (int64_t j = low; j < high; ++j) {
+          const double sink = p.sinks ? double{t.sinks.data<float>()[head * t.sinks.stride(0)]}
+                                      : -std::numeric_limits<double>::infinity();
+          double largest = sink;
+          bool hidden = std::isinf(sink);  // every key so far, and NaN is not hidden
+          for (int64_t j = seen.begin; j < seen.end; ++j) {
             double score = 0;
             const auto& key = keys[static_cast<size_t>(j)];
             for (size_t d = 0; d < q.size(); ++d) score += q[d] * key[d];
             score *= softmax_scale(p);
+            if (p.softcap > 0) score = p.softcap * std::tanh(score / p.softcap);
+            if (p.mask) {
+              const double mask = mask_value(t.mask, b, head, i, j);
+              score = mask == -std::numeric_limits<double>::infinity() ? mask : score + mask;
+            }
             scores[static_cast<size_t>(j)] = score;
             largest = std::max(largest, score);
+            hidden = hidden && score == -std::numeric_limits<double>::infinity();
           }
-          double norm = 0;
+          if (hidden) continue;
+          double norm = std::exp(sink - largest);
           sum.assign(static_cast<size_t>(dv), 0);
-          for (int64_t j = low; j < high; ++j) {
-            const double weight = std::exp(scores[static_cast<size_t>(j)] - largest);
+          for (int64_t j = seen.begin; j < seen.end; ++j) {
+            const double score = scores[static_cast<size_t>(j)];
+            if (score == -std::numeric_limits<double>::infinity()) continue;
+            const double weight = std::exp(score - largest);
             norm += weight;
             const auto& value = values[static_cast<size_t>(j)];
             for (size_t d = 0; d < sum.size(); ++d) sum[d] += weight * value[d];

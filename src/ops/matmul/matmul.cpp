@@ -4,8 +4,9 @@
 
 #include "base/kernel_table.h"
 #include "base/message.h"
+#include "halftone/activation.h"
+#include "ops/matmul/matmul_run.h"
 #include "ops/product/kernel_sets.h"
-#include "ops/product/run.h"
 #include "ops/product/weights.h"
 
 namespace halftone {
@@ -14,35 +15,63 @@ struct MatmulKernel : KernelRow<MatmulProblem, const product::Kernels*> {};
 
 namespace {
 
+product::XRows x_rows(const MatmulProblem& p) {
+  const bool octets = product::octet_order(product::code_of(p.weight, p.scaled, p.scaling));
+  return {products::x_spec(p), octets, p.k};
+}
+
 std::string accepts_any(const MatmulProblem&) { return ""; }
 
 [[maybe_unused]] std::string accepts_bf16(const MatmulProblem& p) {
-  return product::refuse_bf16(p.x, p.weight, p.scaled, p.scaling);
+  return product::refuse_bf16(x_rows(p).packed(), p.weight, p.scaled, p.scaling);
+}
+
+std::string accepts_int8(const MatmulProblem& p) {
+  if (!x_rows(p).can_use_integers()) return "x is not int8 codes with one scale a row";
+  return product::refuse_int8(p.weight, p.scaled, p.scaling, p.k);
 }
 
 constexpr MatmulKernel kTable[] = {
 #if defined(__x86_64__)
+    {{"matmul_avx512_bf16_int8", Device::Kind::cpu, CpuLevel::avx512_bf16, accepts_int8,
+      &cpu_avx512_bf16::int8_kernels}},
     {{"matmul_avx512_bf16_dot", Device::Kind::cpu, CpuLevel::avx512_bf16, accepts_bf16,
       &cpu_avx512_bf16::bf16_kernels}},
     {{"matmul_avx512_bf16_f32", Device::Kind::cpu, CpuLevel::avx512_bf16, accepts_any,
       &cpu_avx512_bf16::f32_kernels}},
+    {{"matmul_avx512_int8", Device::Kind::cpu, CpuLevel::avx512, accepts_int8,
+      &cpu_avx512::int8_kernels}},
     {{"matmul_avx512_f32", Device::Kind::cpu, CpuLevel::avx512, accepts_any,
       &cpu_avx512::f32_kernels}},
+    {{"matmul_avx2_int8", Device::Kind::cpu, CpuLevel::avx2, accepts_int8,
+      &cpu_avx2::int8_kernels}},
     {{"matmul_avx2_f32", Device::Kind::cpu, CpuLevel::avx2, accepts_any, &cpu_avx2::f32_kernels}},
 #endif
+    {{"matmul_baseline_int8", Device::Kind::cpu, CpuLevel::baseline, accepts_int8,
+      &cpu_baseline::int8_kernels}},
     {{"matmul_baseline_f32", Device::Kind::cpu, CpuLevel::baseline, accepts_any,
       &cpu_baseline::f32_kernels}},
 };
 
 std::string refuse(const MatmulProblem& p) {
   if (p.m < 0) return concat("m is ", p.m, "; it must not be negative");
-  if (!is_plain_float(p.x)) return concat("x is ", name(p.x), "; it must be f32, f16 or bf16");
-  if (!is_plain_float(p.out))
-    return concat("out is ", name(p.out), "; it must be f32, f16 or bf16");
-  return product::refuse_weight(p.weight, p.scaled, p.scaling, p.n, p.k);
+  std::string reason = products::refuse_output(p);
+  if (reason.empty()) {
+    reason = product::refuse_weight(p.weight, p.scaled, p.scaling, products::weight_rows(p), p.k);
+  }
+  if (reason.empty()) reason = product::refuse_x(products::x_spec(p), p.k);
+  if (reason.empty()) reason = products::refuse_gated(p);
+  if (reason.empty()) {  // the parameters of the functions
+    ActivationProblem function;
+    function.shape = {1};
+    function.function = p.activation;
+    reason = can_run(function, Device::cpu()).reason;
+    if (p.gated) reason = can_run(GatedProblem{1, 1, Format::f32, *p.gated}, Device::cpu()).reason;
+  }
+  return reason;
 }
 
-MatmulProblem problem_of(const Tensor& x, const Tensor& weight, Format out) {
+MatmulProblem problem_of(const Tensor& x, const Tensor& weight, const MatmulOptions& o) {
   require(x.defined() && x.rank() >= 1, "x is undefined or has no dimension; it must be [..., K]");
   require(weight.defined() && weight.rank() == 2, "weight ", shown(weight.shape()),
           " must have two dimensions, [N, K]");
@@ -52,11 +81,23 @@ MatmulProblem problem_of(const Tensor& x, const Tensor& weight, Format out) {
           " differ in their last dimension, K");
   p.m = p.k > 0 ? x.numel() / p.k : 0;
   p.n = weight.size(0);
+  if (o.gated) {
+    require(p.n % 2 == 0, "weight ", shown(weight.shape()), " has an odd number of rows; a gated ",
+            "product has as many of the gate as of the other half");
+    p.n /= 2;
+  }
   p.x = x.format();
+  p.x_scaled = x.has_scales();
+  if (p.x_scaled) p.x_scaling = x.scaling();
   p.weight = weight.format();
   p.scaled = weight.has_scales();
   if (p.scaled) p.scaling = weight.scaling();
-  p.out = out;
+  const Format plain = is_plain_float(p.x) ? p.x : Format::bf16;
+  p.out = o.quantize_out ? o.quantize_out->format : o.out.value_or(plain);
+  p.bias = o.bias.defined();
+  p.residual = o.residual.defined();
+  p.quantize_x = o.quantize_x, p.quantize_out = o.quantize_out;
+  p.activation = o.activation, p.gated = o.gated, p.interleaved = o.interleaved;
   return p;
 }
 
@@ -72,23 +113,41 @@ void check_matrix(const Tensor& t, const char* what, int64_t rows, int64_t colum
 
 void check(const MatmulProblem& p, const MatmulTensors& t) {
   check_matrix(t.x, "x", p.m, p.k, p.x);
-  check_matrix(t.weight, "weight", p.n, p.k, p.weight);
+  check_matrix(t.weight, "weight", products::weight_rows(p), p.k, p.weight);
   check_matrix(t.out, "out", p.m, p.n, p.out);
+  require(t.x.has_scales() == p.x_scaled && (!p.x_scaled || t.x.scaling() == p.x_scaling), "x is ",
+          shown(t.x), "; the plan was made for other scales");
+  require(bits(p.x) >= 8 || t.x.stride(0) % 2 == 0 || p.m <= 1, "x has strides ",
+          shown(t.x.strides()), "; 4-bit rows must start at whole bytes");
   require(t.weight.has_scales() == p.scaled && (!p.scaled || t.weight.scaling() == p.scaling),
           "weight is ", shown(t.weight), "; the plan was made for other scales");
   require(p.m == 0 || t.out.data() != t.x.data(), "out is x itself; give it storage of its own");
+  if (p.quantize_out) {
+    const QuantizeOptions& q = *p.quantize_out;
+    require(t.out.has_scales() && t.out.scaling() == q.scaling && t.out.contiguous() &&
+                t.out.scales().contiguous(),
+            "out is ", shown(t.out), "; the plan needs ", name(q.format), " with ",
+            to_string(q.scaling), " scales, row-major: see empty_quantized");
+    require(q.format != Format::nvfp4 || t.out.tensor_scale().defined(),
+            "out has no tensor scale; nvfp4 needs one, see empty_quantized");
+  }
   if (p.bias) {
-    require(t.bias.defined() && t.bias.numel() == p.n && t.bias.rank() == 1, "bias is ",
-            shown(t.bias.shape()), "; the plan needs [", p.n, "]");
-    require(t.bias.format() == Format::f32 || t.bias.format() == p.out, "bias is ",
-            name(t.bias.format()), "; it must be f32 or the format of out, ", name(p.out));
-    require(t.bias.stride(0) == 1 || p.n == 1, "bias has stride ", t.bias.stride(0),
+    const int64_t rows = products::weight_rows(p);
+    require(t.bias.defined() && t.bias.numel() == rows && t.bias.rank() == 1, "bias is ",
+            shown(t.bias.shape()), "; the plan needs [", rows, "]");
+    require(t.bias.format() == Format::f32 || t.bias.format() == p.out ||
+                (p.quantize_out && is_plain_float(t.bias.format())),
+            "bias is ", name(t.bias.format()), "; it must be f32 or the format of out, ",
+            name(p.out));
+    require(t.bias.stride(0) == 1 || rows == 1, "bias has stride ", t.bias.stride(0),
             "; it must be contiguous");
   } else {
     require(!t.bias.defined(), "bias is given; the plan was made without one");
   }
   if (p.residual) {
-    check_matrix(t.residual, "residual", p.m, p.n, p.out);
+    const Format format = t.residual.defined() ? t.residual.format() : p.out;
+    const bool any = p.quantize_out && is_plain_float(format);
+    check_matrix(t.residual, "residual", p.m, p.n, any ? format : p.out);
   } else {
     require(!t.residual.defined(), "residual is given; the plan was made without one");
   }
@@ -99,11 +158,19 @@ void check(const MatmulProblem& p, const MatmulTensors& t) {
 std::string describe(const MatmulPlan& plan) {
   const MatmulProblem& p = plan.problem;
   const product::Kernels& k = *plan.kernel->function;
-  return concat(plan.kernel->name, ": [", p.m, ", ", p.k, "] ", name(p.x), " x [", p.n, ", ", p.k,
-                "] ", name(p.weight), p.scaled ? " (" + to_string(p.scaling) + " scales)" : "",
-                " -> ", name(p.out), p.bias ? " + bias" : "", p.residual ? " + residual" : "",
-                p.m == 1 ? ", streams W" : concat(", tiles of 3x", k.tile_columns), ", blocks of ",
-                k.chunk * k.block_chunks, " of K, workspace ", plan.workspace_bytes, " bytes");
+  const auto scales = [](bool scaled, const Scaling& scaling) {
+    return scaled ? " (" + to_string(scaling) + " scales)" : "";
+  };
+  return concat(
+      plan.kernel->name, ": [", p.m, ", ", p.k, "] ", name(p.x), scales(p.x_scaled, p.x_scaling),
+      p.quantize_x ? " as " + to_string(*p.quantize_x) : "", " x [", products::weight_rows(p), ", ",
+      p.k, "] ", name(p.weight), scales(p.scaled, p.scaling), " -> ",
+      p.quantize_out ? to_string(*p.quantize_out) : name(p.out), p.bias ? " + bias" : "",
+      p.activation.kind != Activation::identity ? concat(", ", name(p.activation.kind)) : "",
+      p.gated ? concat(", gated by ", name(p.gated->function.kind)) : "",
+      p.residual ? " + residual" : "",
+      p.m == 1 ? ", streams W" : concat(", tiles of 3x", k.tile_columns), ", blocks of ",
+      k.chunk * k.block_chunks, " of K, workspace ", plan.workspace_bytes, " bytes");
 }
 
 Support can_run(const MatmulProblem& problem, const Device& device) {
@@ -122,12 +189,10 @@ MatmulPlan plan(const MatmulProblem& problem, const Device& device) {
   plan.device = device;
   plan.kernel = choose<MatmulKernel>(kTable, problem, device, &reason);
   if (plan.kernel == nullptr) throw Error(ErrorCode::unsupported, reason);
-  plan.workspace_bytes = product::panel_bytes(*plan.kernel->function,
-                                              std::min(problem.m, product::kPanelRows), problem.k);
-  if (plan.workspace_bytes > 0) {
-    const Tensor bytes = Tensor::empty({plan.workspace_bytes}, Format::u8);
-    plan.workspace = std::shared_ptr<void>(std::make_shared<Tensor>(bytes), bytes.data());
-  }
+  auto w = std::make_shared<products::Workspace>();
+  products::prepare(problem, *plan.kernel->function, w.get());
+  plan.workspace_bytes = products::bytes(*w);
+  plan.workspace = std::move(w);
   return plan;
 }
 
@@ -136,53 +201,54 @@ void run(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {
   const MatmulProblem& p = plan.problem;
   check(p, t);
   if (p.m == 0) return;
-  const product::Kernels& kernels = *plan.kernel->function;
-  const product::Weights weights = product::view_of(t.weight, "weight");
-  const bool octets = product::octet_order(weights.code);
-  const int64_t x_size = bits(p.x) / 8, out_size = bits(p.out) / 8;
-  const int64_t x_row = t.x.stride(0) * x_size;
-  for (int64_t m0 = 0; m0 < p.m; m0 += product::kPanelRows) {
-    product::Job job;
-    job.weights = &weights;
-    job.m = std::min(product::kPanelRows, p.m - m0);
-    job.x = plan.workspace.get();
-    const char* x = t.x.data<char>() + m0 * x_row;
-    product::parallel(stream.pool(), job.m, 4, job.m * p.k * 4, [&](int64_t begin, int64_t end) {
-      for (int64_t m = begin; m < end; ++m) {
-        product::pack_panel_row(kernels, x + m * x_row, p.x, octets, p.k, m, job.m,
-                                plan.workspace.get());
-      }
-    });
-    job.out_format = p.out;
-    job.out_row = t.out.stride(0) * out_size;
-    job.out = t.out.data<char>() + m0 * job.out_row;
-    if (p.residual) {
-      job.residual_row = t.residual.stride(0) * out_size;
-      job.residual = t.residual.data<char>() + m0 * job.residual_row;
-    }
-    if (p.bias) {
-      job.bias = t.bias.data();
-      job.bias_format = t.bias.format();
-    }
-    product::run_jobs(kernels, {&job, 1}, stream.pool());
-  }
+  products::run_panels(p, *plan.kernel->function, t,
+                       static_cast<products::Workspace*>(plan.workspace.get()), stream.pool());
 }
 
 Tensor matmul(const Tensor& x, const Tensor& weight, Stream& stream) {
-  return matmul(x, weight, x.format(), stream);
+  return matmul(x, weight, MatmulOptions{}, stream);
 }
 
 Tensor matmul(const Tensor& x, const Tensor& weight, Format out, Stream& stream) {
-  const MatmulProblem problem = problem_of(x, weight, out);
+  MatmulOptions options;
+  options.out = out;
+  return matmul(x, weight, options, stream);
+}
+
+Tensor matmul(const Tensor& x, const Tensor& weight, const MatmulOptions& options, Stream& stream) {
+  const MatmulProblem problem = problem_of(x, weight, options);
+  const MatmulPlan made = plan(problem, Device::cpu());
   Shape shape = x.shape();
   shape[x.rank() - 1] = problem.n;
-  const Tensor result = Tensor::empty(shape, out);
   MatmulTensors tensors;
-  tensors.x = x.rank() == 2 ? x : x.contiguous_copy().reshape({problem.m, problem.k});
-  if (tensors.x.stride(1) != 1) tensors.x = tensors.x.contiguous_copy();
+  if (x.rank() == 2 && x.stride(1) == 1) {
+    tensors.x = x;
+  } else if (x.has_scales()) {
+    require(x.rank() == 2, "x ", shown(x.shape()),
+            " is quantised; it must have two dimensions, [M, K]");
+    tensors.x = x;
+  } else {
+    tensors.x = x.contiguous_copy().reshape({problem.m, problem.k});
+  }
   tensors.weight = weight;
+  tensors.bias = options.bias;
+  if (options.residual.defined()) {
+    tensors.residual = options.residual.rank() == 2
+                           ? options.residual
+                           : options.residual.reshape({problem.m, problem.n});
+  }
+  if (problem.quantize_out) {
+    require(x.rank() == 2, "x ", shown(x.shape()),
+            " must have two dimensions, [M, K], when the output is quantised");
+    QuantizeOptions room = *problem.quantize_out;
+    if (room.format != Format::nvfp4) room.tensor_scale.reset();
+    tensors.out = empty_quantized({problem.m, problem.n}, room);
+    run(made, tensors, stream);
+    return tensors.out;
+  }
+  const Tensor result = Tensor::empty(shape, problem.out);
   tensors.out = result.reshape({problem.m, problem.n});
-  run(plan(problem, Device::cpu()), tensors, stream);
+  run(made, tensors, stream);
   return result;
 }
 

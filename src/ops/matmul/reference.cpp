@@ -2,41 +2,106 @@
 
 #include "base/message.h"
 #include "base/thread_pool.h"
+#include "formats/codec.h"
+#include "halftone/activation.h"
 #include "halftone/matmul.h"
-#include "halftone/quantize.h"
 #include "ops/product/weights.h"
 
 namespace halftone {
 
+namespace {
+
+// The elements of a matrix of any format, in double precision.
+std::vector<double> values_of(const Tensor& t, const char* name) {
+  const std::string reason = product::refuse_weight(
+      t.format(), t.has_scales(), t.has_scales() ? t.scaling() : Scaling{}, t.size(0), t.size(1));
+  if (!reason.empty()) throw Error(ErrorCode::unsupported, reason);
+  const Tensor linear = with_linear_scales(t);
+  const product::Weights w = product::view_of(linear, name);
+  std::vector<double> values(static_cast<size_t>(t.numel()));
+  for (int64_t i = 0; i < w.n; ++i) product::weight_row(w, i, values.data() + i * w.k);
+  return values;
+}
+
+// x as the product sees it: each row rounded by itself when it is to be.
+std::vector<double> rows_of(const Tensor& x, const MatmulOptions& o) {
+  if (!o.quantize_x) return values_of(x, "x");
+  std::vector<double> all;
+  for (int64_t i = 0; i < x.size(0); ++i) {
+    QuantizeOptions q = *o.quantize_x;
+    const Tensor row = x.slice(0, i, i + 1).contiguous_copy();
+    const bool given = q.scaling.block_rows == 0;
+    if (!given) {
+      const std::vector<double> one = values_of(quantize(row, q), "x");
+      all.insert(all.end(), one.begin(), one.end());
+      continue;
+    }
+    const float scale = *q.tensor_scale;
+    const Tensor f32 = convert(row, Format::f32), scaled = Tensor::empty(row.shape(), Format::f32);
+    for (int64_t k = 0; k < row.numel(); ++k) {
+      scaled.data<float>()[k] = f32.data<float>()[k] * (1.0f / scale);
+    }
+    // Scale 1 for a row whose largest element is the format's largest.
+    q.tensor_scale.reset();
+    const Tensor codes = Tensor::empty(row.shape(), q.format);
+    for (int64_t k = 0; k < row.numel(); ++k) {
+      codes.data<uint8_t>()[k] = encode_element(q.format, scaled.data<float>()[k], 0);
+    }
+    for (double v : values_of(codes, "x")) all.push_back(v * double{scale});
+  }
+  return all;
+}
+
+}  // namespace
+
 Tensor matmul_reference(const Tensor& x, const Tensor& weight) {
+  return matmul_reference(x, weight, MatmulOptions{});
+}
+
+Tensor matmul_reference(const Tensor& x, const Tensor& weight, const MatmulOptions& o) {
   require(weight.defined() && weight.rank() == 2, "weight must have two dimensions, [N, K]");
-  const int64_t n = weight.size(0), k = weight.size(1);
+  const int64_t rows = weight.size(0), k = weight.size(1);
   require(x.defined() && x.rank() >= 1 && x.size(-1) == k, "x ", to_string(x.shape()),
           " and weight ", to_string(weight.shape()), " differ in their last dimension, K");
-  const std::string reason =
-      product::refuse_weight(weight.format(), weight.has_scales(),
-                             weight.has_scales() ? weight.scaling() : Scaling{}, n, k);
-  if (!reason.empty()) throw Error(ErrorCode::unsupported, reason);
-  const product::Weights w = product::view_of(weight, "weight");
-  const Tensor values = x.format() == Format::f32 ? x.contiguous_copy() : convert(x, Format::f32);
-  const int64_t m = x.numel() / k;
-  Shape shape = x.shape();
-  shape[x.rank() - 1] = n;
-  Tensor out = Tensor::empty(shape, Format::f32);
-  const auto rows = [&](int64_t begin, int64_t end) {
-    std::vector<double> row(static_cast<size_t>(k));
+  const std::vector<double> w = values_of(weight, "weight");
+  const int64_t m = x.numel() / k, n = o.gated ? rows / 2 : rows;
+  const Tensor matrix = x.rank() == 2 ? x : x.contiguous_copy().reshape({m, k});
+  const std::vector<double> xs =
+      m > 0 ? rows_of(matrix.stride(1) == 1 ? matrix : matrix.contiguous_copy(), o)
+            : std::vector<double>();
+  const Tensor y = Tensor::empty({m, rows}, Format::f32);
+  const Tensor bias = o.bias.defined() ? convert(o.bias, Format::f32) : Tensor();
+  const auto columns = [&](int64_t begin, int64_t end) {
     for (int64_t j = begin; j < end; ++j) {
-      product::weight_row(w, j, row.data());
       for (int64_t i = 0; i < m; ++i) {
-        const float* xs = values.data<float>() + i * k;
-        double sum = 0;
-        for (int64_t e = 0; e < k; ++e) sum += row[static_cast<size_t>(e)] * xs[e];
-        out.data<float>()[i * n + j] = static_cast<float>(sum);
+        const double *a = xs.data() + i * k, *b = w.data() + j * k;
+        double sum = bias.defined() ? bias.data<float>()[j] : 0;
+        for (int64_t e = 0; e < k; ++e) sum += a[e] * b[e];
+        y.data<float>()[i * rows + j] = static_cast<float>(sum);
       }
     }
   };
-  Stream::default_stream().pool().parallel_for(n, 8, rows);
-  return out;
+  Stream::default_stream().pool().parallel_for(rows, 8, columns);
+  Tensor out = y;
+  if (o.gated) {
+    const Tensor gate = Tensor::empty({m, n}, Format::f32), up = Tensor::empty({m, n}, Format::f32);
+    for (int64_t i = 0; i < m * n; ++i) {
+      const float* row = y.data<float>() + i / n * rows;
+      const int64_t j = i % n;
+      gate.data<float>()[i] = row[o.interleaved ? 2 * j : j];
+      up.data<float>()[i] = row[o.interleaved ? 2 * j + 1 : n + j];
+    }
+    out = gated_reference(gate, up, *o.gated);
+  } else if (o.activation.kind != Activation::identity) {
+    out = activation_reference(y, o.activation);
+  }
+  if (o.residual.defined()) {
+    const Tensor residual = convert(o.residual, Format::f32);
+    for (int64_t i = 0; i < m * n; ++i) out.data<float>()[i] += residual.data<float>()[i];
+  }
+  Shape shape = x.shape();
+  shape[x.rank() - 1] = n;
+  return out.reshape(shape);
 }
 
 }  // namespace halftone

@@ -2,31 +2,24 @@
 #pragma once
 #include <cstdint>
 
+#include "base/levels.h"
 #include "base/rows.h"
 #include "halftone/dtype.h"
 
 namespace halftone {
 
 struct NormArgs {
-  Rows x, out, residual;  // residual.base null: none
-  const void* weight;     // [columns]
+  Rows x, out;
+  Rows residual, sum;         // residual.base null: none; sum receives x + residual
+  const void *weight, *bias;  // [columns]; null: 1 and 0
   int64_t columns;
   Format format, weight_format;
   float eps;
+  float weight_offset;
+  bool layer;     // subtract the mean
+  bool streamed;  // more than the caches hold: results are written past them
 };
 using NormFunction = void (*)(const NormArgs&, int64_t begin, int64_t end);
-
-namespace cpu_baseline {
-void norm_rows(const NormArgs&, int64_t begin, int64_t end);
-}
-namespace cpu_avx2 {
-void norm_rows(const NormArgs&, int64_t begin, int64_t end);
-}
-namespace cpu_avx512 {
-void norm_rows(const NormArgs&, int64_t begin, int64_t end);
-}
-namespace cpu_avx512_bf16 {
-void norm_rows(const NormArgs&, int64_t begin, int64_t end);
-}
+HALFTONE_DECLARE_LEVELS(void norm_rows(const NormArgs&, int64_t begin, int64_t end))
 
 }  // namespace halftone

@@ -4,6 +4,7 @@
 
 #include "base/arguments.h"
 #include "base/kernel_table.h"
+#include "formats/kernels.h"
 #include "ops/norm/kernels.h"
 
 namespace halftone {
@@ -12,52 +13,49 @@ struct NormKernel : KernelRow<NormProblem, NormFunction> {};
 
 namespace {
 
+const char* operation_of(const NormProblem& p) {
+  return p.kind == NormKind::layer ? "layer_norm" : "rms_norm";
+}
+
 std::string accepts(const NormProblem& p) {
-  if (p.rows < 0) return concat("rms_norm: rows is ", p.rows, "; it must not be negative");
-  if (p.columns < 1) return concat("rms_norm: columns is ", p.columns, "; it must be at least 1");
+  const char* operation = operation_of(p);
+  if (p.rows < 0) return concat(operation, ": rows is ", p.rows, "; it must not be negative");
+  if (p.columns < 1)
+    return concat(operation, ": columns is ", p.columns, "; it must be at least 1");
   if (!is_plain_float(p.x)) {
-    return concat("rms_norm: x is ", name(p.x), "; it must be f32, f16 or bf16");
+    return concat(operation, ": x is ", name(p.x), "; it must be f32, f16 or bf16");
   }
   if (!is_plain_float(p.weight)) {
-    return concat("rms_norm: weight is ", name(p.weight), "; it must be f32, f16 or bf16");
+    return concat(operation, ": weight is ", name(p.weight), "; it must be f32, f16 or bf16");
   }
   if (!(p.eps >= 0) || !std::isfinite(p.eps)) {
-    return concat("rms_norm: eps is ", p.eps, "; it must be finite and not negative");
+    return concat(operation, ": eps is ", p.eps, "; it must be finite and not negative");
+  }
+  if (!std::isfinite(p.weight_offset)) {
+    return concat(operation, ": weight_offset is ", p.weight_offset, "; it must be finite");
   }
   return "";
 }
 
-constexpr NormKernel kKernels[] = {
-#if defined(__x86_64__)
-    {{"rms_norm_avx512_bf16", Device::Kind::cpu, CpuLevel::avx512_bf16, accepts,
-      cpu_avx512_bf16::norm_rows}},
-    {{"rms_norm_avx512", Device::Kind::cpu, CpuLevel::avx512, accepts, cpu_avx512::norm_rows}},
-    {{"rms_norm_avx2", Device::Kind::cpu, CpuLevel::avx2, accepts, cpu_avx2::norm_rows}},
-#endif
-    {{"rms_norm_baseline", Device::Kind::cpu, CpuLevel::baseline, accepts,
-      cpu_baseline::norm_rows}},
-};
+constexpr NormKernel kKernels[] = {HALFTONE_LEVEL_ROWS("norm", accepts, norm_rows)};
 
-const NormKernel* choose_norm(const NormProblem& problem, const Device& device, Support* support) {
-  const NormKernel* kernel =
-      choose(std::span<const NormKernel>(kKernels), problem, device, &support->reason);
-  support->ok = kernel != nullptr;
-  if (support->ok) support->reason.clear();
-  return kernel;
-}
-
-Tensor one_line(const Tensor& x, Tensor* residual, const Tensor& weight, float eps,
-                Stream& stream) {
-  const char* operation = residual != nullptr ? "rms_norm_residual" : "rms_norm";
-  require(weight.defined() && weight.rank() == 1, operation, ": weight must be one-dimensional");
+Tensor one_line(NormProblem p, const Tensor& x, Tensor* residual, const Tensor& weight,
+                const Tensor& bias, Stream& stream) {
+  const char* operation = operation_of(p);
+  p.weighted = weight.defined();
+  p.bias = bias.defined();
+  require(!p.weighted || weight.rank() == 1, operation, ": weight must be one-dimensional");
   const Tensor rows = as_rows(operation, "x", x);
   const Tensor residual_rows =
       residual != nullptr ? as_rows(operation, "residual", *residual) : Tensor();
+  p.rows = row_count(x);
+  p.columns = x.size(-1);
+  p.x = x.format();
+  p.weight = p.weighted ? weight.format() : p.bias ? bias.format() : x.format();
+  p.residual = residual != nullptr;
+  const NormPlan made = plan(p, x.device());
   Tensor out = Tensor::empty(x.shape(), x.format(), x.device());
-  const NormProblem problem{row_count(x),    x.size(-1), x.format(),
-                            weight.format(), eps,        residual != nullptr};
-  run(plan(problem, x.device()),
-      {rows, weight, out.reshape({row_count(x), x.size(-1)}), residual_rows}, stream);
+  run(made, {rows, weight, out.reshape({p.rows, p.columns}), residual_rows, bias, {}}, stream);
   return out;
 }
 
@@ -65,65 +63,114 @@ Tensor one_line(const Tensor& x, Tensor* residual, const Tensor& weight, float e
 
 std::string describe(const NormPlan& plan) {
   const NormProblem& p = plan.problem;
-  return concat(plan.kernel->name, ": rms norm", p.residual ? " with residual" : "", " of ", p.rows,
-                " rows of ", p.columns, ", ", name(p.x), " with ", name(p.weight), " weight, on ",
+  return concat(plan.kernel->name, p.kind == NormKind::layer ? ": layer norm" : ": rms norm",
+                p.residual ? " with residual" : "", " of ", p.rows, " rows of ", p.columns, ", ",
+                name(p.x), p.weighted ? concat(" with ", name(p.weight), " weight") : "",
+                p.bias ? " and bias" : "",
+                p.weight_offset != 0 ? concat(", weight + ", p.weight_offset) : "", ", on ",
                 plan.device.name());
 }
 
 Support can_run(const NormProblem& problem, const Device& device) {
-  Support support;
-  choose_norm(problem, device, &support);
-  return support;
+  return support_of(kKernels, problem, device);
 }
-
 NormPlan plan(const NormProblem& problem, const Device& device) {
-  Support support;
-  const NormKernel* kernel = choose_norm(problem, device, &support);
-  require_support(support);
-  return {problem, device, kernel};
+  return {problem, device, kernel_for(kKernels, problem, device)};
 }
 
 void run(const NormPlan& plan, const NormTensors& t, Stream& stream) {
   const NormProblem& p = plan.problem;
+  const char* operation = operation_of(p);
+  require(plan.kernel != nullptr, operation, ": the plan is empty; make it with plan()");
   const auto rows = [&](const char* argument, const Tensor& x) {
-    return check_rows("rms_norm", argument, x, p.rows, p.columns, p.x, plan.device);
+    return check_rows(operation, argument, x, p.rows, p.columns, p.x, plan.device);
   };
-  require(plan.kernel != nullptr, "rms_norm: the plan is empty; make it with plan()");
-  check_tensor("rms_norm", "weight", t.weight, {p.columns}, p.weight, plan.device);
-  require(p.residual == t.residual.defined(), "rms_norm: residual is ",
-          t.residual.defined() ? "given" : "missing", ", the plan was made ",
-          p.residual ? "with" : "without", " one");
-  NormArgs args{rows("x", t.x), rows("out", t.out), {}, t.weight.data(), p.columns, p.x, p.weight,
-                p.eps};
-  check_overlap("rms_norm", "out", t.out, "x", t.x);
-  check_overlap("rms_norm", "out", t.out, "weight", t.weight);
-  if (p.residual) {
+  const auto given = [&](const char* argument, const Tensor& x, bool wanted) {
+    require(x.defined() == wanted, operation, ": ", argument, " is ", wanted ? "missing" : "given",
+            ", the plan was made ", wanted ? "with" : "without", " one");
+    return wanted;
+  };
+  NormArgs args{};
+  args.x = rows("x", t.x);
+  args.out = rows("out", t.out);
+  args.columns = p.columns;
+  args.format = p.x;
+  args.weight_format = p.weight;
+  args.eps = p.eps;
+  args.weight_offset = p.weight_offset;
+  args.layer = p.kind == NormKind::layer;
+  check_overlap(operation, "out", t.out, "x", t.x);
+  const auto vector = [&](const char* argument, const Tensor& x, bool wanted) -> const void* {
+    if (!given(argument, x, wanted)) return nullptr;
+    check_tensor(operation, argument, x, {p.columns}, p.weight, plan.device);
+    check_overlap(operation, "out", t.out, argument, x);
+    return x.data();
+  };
+  args.weight = vector("weight", t.weight, p.weighted);
+  args.bias = vector("bias", t.bias, p.bias);
+  if (given("residual", t.residual, p.residual)) {
+    const bool apart = t.residual_out.defined();
+    const Tensor& sum = apart ? t.residual_out : t.residual;
+    const char* argument = apart ? "residual_out" : "residual";
     args.residual = rows("residual", t.residual);
-    check_overlap("rms_norm", "residual", t.residual, "x", t.x);
-    check_overlap("rms_norm", "residual", t.residual, "weight", t.weight);
-    require(
-        t.out.data() != t.residual.data() || t.out.numel() == 0,
-        "rms_norm: out is residual; the sum must outlive the norm, so they need separate memory");
-    check_overlap("rms_norm", "out", t.out, "residual", t.residual);
+    args.sum = rows(argument, sum);
+    check_overlap(operation, argument, sum, "x", t.x);
+    check_overlap(operation, argument, sum, "residual", t.residual);
+    for (const auto& [name, x] : {std::pair{"weight", &t.weight}, {"bias", &t.bias}}) {
+      if (x->defined()) check_overlap(operation, argument, sum, name, *x);
+    }
+    require(t.out.data() != sum.data() || t.out.numel() == 0, operation, ": out is ", argument,
+            "; the sum must outlive the norm, so they need separate memory");
+    check_overlap(operation, "out", t.out, argument, sum);
+    if (apart) check_overlap(operation, "out", t.out, "residual", t.residual);
+  } else {
+    given("residual_out", t.residual_out, false);
   }
+  args.streamed = t.out.data() != t.x.data() && t.out.data() != t.residual.data() &&
+                  t.x.bytes() + t.out.bytes() >= kStreamFrom;
   for_rows(stream, p.rows, p.columns,
            [&](int64_t begin, int64_t end) { plan.kernel->function(args, begin, end); });
 }
 
+namespace {
+NormProblem problem_of(NormKind kind, float eps) {
+  NormProblem p;
+  p.kind = kind;
+  p.eps = eps;
+  return p;
+}
+// RMS norm without a weight is asked for through a plan; here its absence is a mistake.
+void require_weight(const char* operation, const Tensor& weight) {
+  require(weight.defined() && weight.rank() == 1, operation, ": weight must be one-dimensional");
+}
+}  // namespace
+
 Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps, Stream& stream) {
-  return one_line(x, nullptr, weight, eps, stream);
+  require_weight("rms_norm", weight);
+  return one_line(problem_of(NormKind::rms, eps), x, nullptr, weight, {}, stream);
 }
 
 Tensor rms_norm_residual(const Tensor& x, Tensor& residual, const Tensor& weight, float eps,
                          Stream& stream) {
-  return one_line(x, &residual, weight, eps, stream);
+  require_weight("rms_norm_residual", weight);
+  return one_line(problem_of(NormKind::rms, eps), x, &residual, weight, {}, stream);
+}
+
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
+                  Stream& stream) {
+  return one_line(problem_of(NormKind::layer, eps), x, nullptr, weight, bias, stream);
+}
+
+Tensor layer_norm_residual(const Tensor& x, Tensor& residual, const Tensor& weight,
+                           const Tensor& bias, float eps, Stream& stream) {
+  return one_line(problem_of(NormKind::layer, eps), x, &residual, weight, bias, stream);
 }
 
 void qk_norm(Tensor& x, const Tensor& weight, float eps, Stream& stream) {
-  require(weight.defined() && weight.rank() == 1, "qk_norm: weight must be one-dimensional");
+  require_weight("qk_norm", weight);
   const Tensor rows = as_rows("qk_norm", "x", x);
   const NormProblem problem{row_count(x), x.size(-1), x.format(), weight.format(), eps, false};
-  run(plan(problem, x.device()), {rows, weight, rows, {}}, stream);
+  run(plan(problem, x.device()), {rows, weight, rows, {}, {}, {}}, stream);
 }
 
 }  // namespace halftone

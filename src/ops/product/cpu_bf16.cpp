@@ -27,7 +27,7 @@ struct Bf16 {
   // 16 elements a lane, so that the multiplication by scales costs one slot in nine.
   static constexpr int kPerLane = 16;
   static constexpr int kSteps = 8;
-  static constexpr int kBlockChunks = 4;  // a strip takes 16 KiB
+  static constexpr int kBlockChunks = 8;  // a strip takes 32 KiB
 
   HALFTONE_INLINE static f32v multiply_add(words w, words x, f32v acc) {
     return bits_as<f32v>(
@@ -59,8 +59,7 @@ struct Bf16 {
     }
   }
 };
-static_assert(Bf16::kBlockChunks * Bf16::kSteps * kTileColumns * sizeof(words) <=
-              product::kStripBytes);
+static_assert(Bf16::kBlockChunks * Bf16::kSteps * sizeof(words) <= product::kBlockBytes);
 
 // As Bf16::expand orders the elements of W.
 constexpr StepOrder<uint16_t> kOrder([](int i, int j) {
@@ -88,62 +87,60 @@ void pack(const void* x, Format, bool octets, int64_t k, void* out, int64_t stri
 }
 
 template <Code C>
-void gemv_code(const Weights& w, int64_t n0, int64_t n1, const void* x, float* sums) {
+void gemv_code(const Weights& w, int64_t n0, int64_t n1, const void* x, int64_t x_block,
+               float* sums) {
   if (scaled_in_row(w)) {
-    gemv_rows<Bf16, C, true>(w, n0, n1, x, sums);
+    gemv_rows<Bf16, C, true>(w, n0, n1, x, x_block, sums);
   } else {
-    gemv_rows<Bf16, C, false>(w, n0, n1, x, sums);
+    gemv_rows<Bf16, C, false>(w, n0, n1, x, x_block, sums);
   }
 }
 
-void gemv(const Weights& w, int64_t n0, int64_t n1, const void* x, float* sums) {
+void gemv(const Weights& w, int64_t n0, int64_t n1, const void* x, int64_t x_block, float* sums) {
   switch (w.code) {
     case Code::e4m3:
-      return gemv_code<Code::e4m3>(w, n0, n1, x, sums);
+      return gemv_code<Code::e4m3>(w, n0, n1, x, x_block, sums);
     case Code::e5m2:
-      return gemv_code<Code::e5m2>(w, n0, n1, x, sums);
+      return gemv_code<Code::e5m2>(w, n0, n1, x, x_block, sums);
     case Code::int8:
-      return gemv_code<Code::int8>(w, n0, n1, x, sums);
+      return gemv_code<Code::int8>(w, n0, n1, x, x_block, sums);
     case Code::e2m1:
-      return gemv_code<Code::e2m1>(w, n0, n1, x, sums);
+      return gemv_code<Code::e2m1>(w, n0, n1, x, x_block, sums);
     case Code::int4:
-      return gemv_code<Code::int4>(w, n0, n1, x, sums);
+      return gemv_code<Code::int4>(w, n0, n1, x, x_block, sums);
     case Code::int4_asymmetric:
-      return gemv_rows<Bf16, Code::int4_asymmetric, true>(w, n0, n1, x, sums);
+      return gemv_rows<Bf16, Code::int4_asymmetric, true>(w, n0, n1, x, x_block, sums);
     default:
-      return gemv_rows<Bf16, Code::bf16, false>(w, n0, n1, x, sums);
+      return gemv_rows<Bf16, Code::bf16, false>(w, n0, n1, x, x_block, sums);
   }
 }
 
-void expand(const Weights& w, int64_t n0, int64_t rows, int64_t block, void* strip, float* scales) {
+void expand(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int64_t count, void* strip,
+            float* scales) {
   switch (w.code) {
     case Code::e4m3:
-      return expand_rows<Bf16, Code::e4m3>(w, n0, rows, block, strip, scales);
+      return expand_rows<Bf16, Code::e4m3>(w, n0, rows, chunk0, count, strip, scales);
     case Code::e5m2:
-      return expand_rows<Bf16, Code::e5m2>(w, n0, rows, block, strip, scales);
+      return expand_rows<Bf16, Code::e5m2>(w, n0, rows, chunk0, count, strip, scales);
     case Code::int8:
-      return expand_rows<Bf16, Code::int8>(w, n0, rows, block, strip, scales);
+      return expand_rows<Bf16, Code::int8>(w, n0, rows, chunk0, count, strip, scales);
     case Code::e2m1:
-      return expand_rows<Bf16, Code::e2m1>(w, n0, rows, block, strip, scales);
+      return expand_rows<Bf16, Code::e2m1>(w, n0, rows, chunk0, count, strip, scales);
     case Code::int4:
-      return expand_rows<Bf16, Code::int4>(w, n0, rows, block, strip, scales);
+      return expand_rows<Bf16, Code::int4>(w, n0, rows, chunk0, count, strip, scales);
     case Code::int4_asymmetric:
-      return expand_rows<Bf16, Code::int4_asymmetric>(w, n0, rows, block, strip, scales);
+      return expand_rows<Bf16, Code::int4_asymmetric>(w, n0, rows, chunk0, count, strip, scales);
     default:
-      return expand_rows<Bf16, Code::bf16>(w, n0, rows, block, strip, scales);
+      return expand_rows<Bf16, Code::bf16>(w, n0, rows, chunk0, count, strip, scales);
   }
-}
-
-void finish(const product::Finish& f) { finish_row(f); }
-void swiglu(const float* gate, const float* up, int64_t count, void* out, Format out_format) {
-  swiglu_row(gate, up, count, out, out_format);
 }
 
 }  // namespace
 
 extern const Kernels bf16_kernels;
-const Kernels bf16_kernels = {kLanes, kChunk, Bf16::kBlockChunks, 2,      kTileColumns, pack,
-                              gemv,   expand, multiply<Bf16>,     finish, swiglu};
+const Kernels bf16_kernels = {
+    kLanes, kChunk, Bf16::kBlockChunks, 2,         kTileColumns, Format::bf16, pack,
+    gemv,   expand, multiply<Bf16>,     finish_row};
 
 }  // namespace halftone::HALFTONE_LEVEL
 

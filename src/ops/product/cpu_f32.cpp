@@ -22,9 +22,9 @@ struct F32 {
   typedef f32v Vector;
   static constexpr int kPerLane = 8;
   static constexpr int kSteps = 8;
-  // A strip of W takes 16 KiB, a third of the first-level cache of the processors this was tuned
-  // for; 4 KiB on the narrower levels. The x rows of a tile pass beside it.
-  static constexpr int kBlockChunks = 4;
+  // A strip of W takes 32 KiB, two thirds of the first-level cache of the processors this was tuned
+  // for; 8 KiB on the narrower levels. The x rows of a tile pass beside it.
+  static constexpr int kBlockChunks = 8;
 
   HALFTONE_INLINE static f32v multiply_add(f32v w, f32v x, f32v acc) { return fma(w, x, acc); }
   template <Code C>
@@ -33,8 +33,7 @@ struct F32 {
     expand_half<C>(p, zeros, half, out);
   }
 };
-static_assert(F32::kBlockChunks * F32::kSteps * kTileColumns * sizeof(f32v) <=
-              product::kStripBytes);
+static_assert(F32::kBlockChunks * F32::kSteps * sizeof(f32v) <= product::kBlockBytes);
 
 // As expand_half orders the elements of W.
 #if defined(__AVX512BW__)
@@ -76,16 +75,18 @@ void pack(const void* x, Format format, bool octets, int64_t k, void* out, int64
 }
 
 template <Code C>
-void gemv_code(const Weights& w, int64_t n0, int64_t n1, const void* x, float* sums) {
+void gemv_code(const Weights& w, int64_t n0, int64_t n1, const void* x, int64_t x_block,
+               float* sums) {
   if (scaled_in_row(w)) {
-    gemv_rows<F32, C, true>(w, n0, n1, x, sums);
+    gemv_rows<F32, C, true>(w, n0, n1, x, x_block, sums);
   } else {
-    gemv_rows<F32, C, false>(w, n0, n1, x, sums);
+    gemv_rows<F32, C, false>(w, n0, n1, x, x_block, sums);
   }
 }
 
 // Rows without a kernel of their own go through a buffer of f32, block by block.
-void gemv_dequantised(const Weights& w, int64_t n0, int64_t n1, const void* x, float* sums) {
+void gemv_dequantised(const Weights& w, int64_t n0, int64_t n1, const void* x, int64_t x_block,
+                      float* sums) {
   constexpr int64_t kBlock = int64_t{F32::kBlockChunks} * kChunk;
   alignas(64) float row[kBlock];
   Weights view = w;
@@ -97,14 +98,15 @@ void gemv_dequantised(const Weights& w, int64_t n0, int64_t n1, const void* x, f
       view.k = w.k - k0 < kBlock ? w.k - k0 : kBlock;
       w.dequantise(w, n, k0, view.k, row);
       float sum;
-      gemv_rows<F32, Code::f32, false>(view, 0, 1, static_cast<const float*>(x) + k0, &sum);
+      gemv_rows<F32, Code::f32, false>(
+          view, 0, 1, static_cast<const char*>(x) + k0 / kBlock * x_block, 0, &sum);
       sums[n - n0] = k0 == 0 ? sum : sums[n - n0] + sum;
     }
   }
 }
 
-void expand_dequantised(const Weights& w, int64_t n0, int64_t rows, int64_t block, void* strip,
-                        float* scales) {
+void expand_dequantised(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int64_t count,
+                        void* strip, float* scales) {
   constexpr int64_t kBlock = int64_t{F32::kBlockChunks} * kChunk;
   alignas(64) float values[kTileColumns * kBlock];
   Weights view = w;
@@ -112,72 +114,70 @@ void expand_dequantised(const Weights& w, int64_t n0, int64_t rows, int64_t bloc
   view.scales = nullptr;
   view.data = reinterpret_cast<const uint8_t*>(values);
   view.row_bytes = kBlock * 4;
-  view.k = w.k - block * kBlock < kBlock ? w.k - block * kBlock : kBlock;
+  const int64_t k0 = chunk0 * kChunk;
+  view.k = w.k - k0 < count * kChunk ? w.k - k0 : count * kChunk;
   for (int64_t r = 0; r < rows; ++r) {
-    w.dequantise(w, n0 + r, block * kBlock, view.k, values + r * kBlock);
+    w.dequantise(w, n0 + r, k0, view.k, values + r * kBlock);
   }
-  expand_rows<F32, Code::f32>(view, 0, rows, 0, strip, scales);
+  expand_rows<F32, Code::f32>(view, 0, rows, 0, count, strip, scales);
 }
 
-void gemv(const Weights& w, int64_t n0, int64_t n1, const void* x, float* sums) {
+void gemv(const Weights& w, int64_t n0, int64_t n1, const void* x, int64_t x_block, float* sums) {
   switch (w.code) {
     case Code::f32:
-      return gemv_rows<F32, Code::f32, false>(w, n0, n1, x, sums);
+      return gemv_rows<F32, Code::f32, false>(w, n0, n1, x, x_block, sums);
     case Code::f16:
-      return gemv_rows<F32, Code::f16, false>(w, n0, n1, x, sums);
+      return gemv_rows<F32, Code::f16, false>(w, n0, n1, x, x_block, sums);
     case Code::bf16:
-      return gemv_rows<F32, Code::bf16, false>(w, n0, n1, x, sums);
+      return gemv_rows<F32, Code::bf16, false>(w, n0, n1, x, x_block, sums);
     case Code::e4m3:
-      return gemv_code<Code::e4m3>(w, n0, n1, x, sums);
+      return gemv_code<Code::e4m3>(w, n0, n1, x, x_block, sums);
     case Code::e5m2:
-      return gemv_code<Code::e5m2>(w, n0, n1, x, sums);
+      return gemv_code<Code::e5m2>(w, n0, n1, x, x_block, sums);
     case Code::int8:
-      return gemv_code<Code::int8>(w, n0, n1, x, sums);
+      return gemv_code<Code::int8>(w, n0, n1, x, x_block, sums);
     case Code::e2m1:
-      return gemv_code<Code::e2m1>(w, n0, n1, x, sums);
+      return gemv_code<Code::e2m1>(w, n0, n1, x, x_block, sums);
     case Code::int4:
-      return gemv_code<Code::int4>(w, n0, n1, x, sums);
+      return gemv_code<Code::int4>(w, n0, n1, x, x_block, sums);
     case Code::int4_asymmetric:
-      return gemv_rows<F32, Code::int4_asymmetric, true>(w, n0, n1, x, sums);
+      return gemv_rows<F32, Code::int4_asymmetric, true>(w, n0, n1, x, x_block, sums);
     case Code::dequantised:
-      return gemv_dequantised(w, n0, n1, x, sums);
+      return gemv_dequantised(w, n0, n1, x, x_block, sums);
   }
 }
 
-void expand(const Weights& w, int64_t n0, int64_t rows, int64_t block, void* strip, float* scales) {
+void expand(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int64_t count, void* strip,
+            float* scales) {
   switch (w.code) {
     case Code::f32:
-      return expand_rows<F32, Code::f32>(w, n0, rows, block, strip, scales);
+      return expand_rows<F32, Code::f32>(w, n0, rows, chunk0, count, strip, scales);
     case Code::f16:
-      return expand_rows<F32, Code::f16>(w, n0, rows, block, strip, scales);
+      return expand_rows<F32, Code::f16>(w, n0, rows, chunk0, count, strip, scales);
     case Code::bf16:
-      return expand_rows<F32, Code::bf16>(w, n0, rows, block, strip, scales);
+      return expand_rows<F32, Code::bf16>(w, n0, rows, chunk0, count, strip, scales);
     case Code::e4m3:
-      return expand_rows<F32, Code::e4m3>(w, n0, rows, block, strip, scales);
+      return expand_rows<F32, Code::e4m3>(w, n0, rows, chunk0, count, strip, scales);
     case Code::e5m2:
-      return expand_rows<F32, Code::e5m2>(w, n0, rows, block, strip, scales);
+      return expand_rows<F32, Code::e5m2>(w, n0, rows, chunk0, count, strip, scales);
     case Code::int8:
-      return expand_rows<F32, Code::int8>(w, n0, rows, block, strip, scales);
+      return expand_rows<F32, Code::int8>(w, n0, rows, chunk0, count, strip, scales);
     case Code::e2m1:
-      return expand_rows<F32, Code::e2m1>(w, n0, rows, block, strip, scales);
+      return expand_rows<F32, Code::e2m1>(w, n0, rows, chunk0, count, strip, scales);
     case Code::int4:
-      return expand_rows<F32, Code::int4>(w, n0, rows, block, strip, scales);
+      return expand_rows<F32, Code::int4>(w, n0, rows, chunk0, count, strip, scales);
     case Code::int4_asymmetric:
-      return expand_rows<F32, Code::int4_asymmetric>(w, n0, rows, block, strip, scales);
+      return expand_rows<F32, Code::int4_asymmetric>(w, n0, rows, chunk0, count, strip, scales);
     case Code::dequantised:
-      return expand_dequantised(w, n0, rows, block, strip, scales);
+      return expand_dequantised(w, n0, rows, chunk0, count, strip, scales);
   }
-}
-
-void finish(const product::Finish& f) { finish_row(f); }
-void swiglu(const float* gate, const float* up, int64_t count, void* out, Format out_format) {
-  swiglu_row(gate, up, count, out, out_format);
 }
 
 }  // namespace
 
 extern const Kernels f32_kernels;
-const Kernels f32_kernels = {kLanes, kChunk, F32::kBlockChunks, 4,      kTileColumns, pack,
-                             gemv,   expand, multiply<F32>,     finish, swiglu};
+const Kernels f32_kernels = {
+    kLanes, kChunk, F32::kBlockChunks, 4,         kTileColumns, Format::f32, pack,
+    gemv,   expand, multiply<F32>,     finish_row};
 
 }  // namespace halftone::HALFTONE_LEVEL

@@ -11,6 +11,7 @@
 #pragma once
 #include <cstdint>
 
+#include "halftone/activation_function.h"
 #include "halftone/dtype.h"
 
 namespace halftone::product {
@@ -59,47 +60,84 @@ constexpr bool octet_order(Code code) { return code >= Code::e4m3 && code != Cod
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// One row of results: out = sums * scale[i] + bias[i] + residual[i], each step in f32.
+// One row of results: y = sums (if integers: less `offset`, and then converted) * scale[i] *
+// row_scale + bias[i], then the activation, or gated with the row `up` made in the same way, then +
+// residual[i]; each step in f32.
 struct Finish {
   const float* sums = nullptr;
   int64_t count = 0;
+  bool integer = false;
+  uint32_t offset = 0;
+  float row_scale = 1;
   const float* scale = nullptr;
   const void* bias = nullptr;
   const void* residual = nullptr;
   void* out = nullptr;
-  Format bias_format = Format::f32, out_format = Format::f32;
+  Format bias_format = Format::f32, residual_format = Format::f32, out_format = Format::f32;
+  ActivationFunction activation{Activation::identity};
+  const float* up = nullptr;  // null: not gated
+  const float* up_scale = nullptr;
+  const void* up_bias = nullptr;
+  GatedActivation gated;
 };
 
 // Largest vector tile of any level, for buffers on the stack.
 inline constexpr int kMaxLanes = 16;
 inline constexpr int kMaxTileColumns = 8;
-inline constexpr int64_t kStripBytes = 16384;  // of one block of tile_columns weight rows
+inline constexpr int64_t kBlockBytes = 4096;  // of one row of a block of K, expanded
 inline constexpr int kMaxBlockChunks = 16;
+
+// Codes that will be wanted next, asked for a few lines at a time: memory is slow to start, and a
+// burst of requests would block the loads of the product.
+struct Ahead {
+  const uint8_t* row = nullptr;
+  int64_t row_bytes = 0, bytes = 0, rows = 0;  // `bytes` of each row
+  int64_t at = 0;                              // of the current row
+  int64_t lines_per_tile = 0;
+};
+
+// sums[m][0..tile_columns) = (first ? 0 : itself) + a block of K of m rows of x times a strip.
+struct Pass {
+  const void* x = nullptr;
+  int64_t x_row = 0, m = 0;  // bytes from row to row
+  const void* strip = nullptr;
+  const float* scales = nullptr;    // null for weights without scales in the row
+  const float* x_scales = nullptr;  // null, or vectors [m][block_chunks]; then `scales` is not null
+  int64_t chunks = 0;
+  float* sums = nullptr;
+  int64_t sums_stride = 0;
+  bool first = false;
+  Ahead* ahead = nullptr;
+};
 
 // The functions of one instruction level and one arithmetic. A packed row of x is a run of blocks
 // of `chunk * block_chunks` elements of `element_bytes`, the last one padded with zeros.
 struct Kernels {
   int32_t lanes = 0;
-  int32_t chunk = 0;         // elements of K: 8 or 16 per lane
-  int32_t block_chunks = 0;  // chunks whose lanes are added up together
+  int32_t chunk = 0;  // elements of K: 8 or 16 per lane
+  // Chunks whose lanes are added up together; with scales in the row, which take room beside the
+  // strip in the first-level cache, half as many.
+  int32_t block_chunks = 0;
   int32_t element_bytes = 0;
   int32_t tile_columns = 0;
+  Format element = Format::f32;  // rows of x in this format and natural order need no packing
 
   // Packs one row of x; `stride` bytes from block to block.
   void (*pack)(const void* x, Format format, bool octets, int64_t k, void* out, int64_t stride);
   // sums[n - n0] for rows n0 <= n < n1 and one packed row of x.
-  void (*gemv)(const Weights&, int64_t n0, int64_t n1, const void* x, float* sums);
-  // Expands `rows` <= tile_columns rows of a block of K to vectors [chunk][step][tile_columns] and
-  // their scales to vectors [chunk][tile_columns]; absent rows become 0.
-  void (*expand)(const Weights&, int64_t n0, int64_t rows, int64_t block, void* strip,
-                 float* scales);
-  // sums[m][0..tile_columns) = (first ? 0 : itself) + a block of m packed rows times a strip.
-  // `scales` is null for weights without scales in the row.
-  void (*multiply)(const void* x, int64_t m, const void* strip, const float* scales, int64_t chunks,
-                   float* sums, int64_t sums_stride, bool first);
+  // `x_block` bytes lie from one block of x to the next.
+  void (*gemv)(const Weights&, int64_t n0, int64_t n1, const void* x, int64_t x_block, float* sums);
+  // Expands `count` chunks, at most a block, of `rows` <= tile_columns rows to vectors
+  // [chunk][step][tile_columns], a strip, and their scales to vectors [chunk][tile_columns]; absent
+  // rows become 0.
+  void (*expand)(const Weights&, int64_t n0, int64_t rows, int64_t chunk0, int64_t count,
+                 void* strip, float* scales);
+  void (*multiply)(const Pass&);
   void (*finish)(const Finish&);
-  // out[i] = silu(gate[i]) * up[i], in f32 or bf16; out may start where gate does.
-  void (*swiglu)(const float* gate, const float* up, int64_t count, void* out, Format out_format);
+  // Sums of products of int8 codes, exact in 32-bit integers until `finish`, each too large by
+  // `weight_bias` times the sum of the row of x.
+  bool integer = false;
+  int32_t weight_bias = 0;
 };
 
 }  // namespace halftone::product

@@ -45,6 +45,44 @@ HALFTONE_INLINE constexpr int64_t scale_bytes(Format format) {
   return format == Format::f32 ? 4 : format == Format::f16 || format == Format::bf16 ? 2 : 1;
 }
 
+#if defined(__AVX512VBMI__)
+// Each code is put in the upper two bytes of its lane, where the tables turn it into those of an
+// f32: code 0, in the lower bytes, becomes 0.
+HALFTONE_INLINE f32v e4m3_scales(__m128i codes) {
+  const ByteTables& tables = kByteTables<Code::e4m3>;
+  const __m512i place =
+      _mm512_setr_epi32(0x0000ffff, 0x0101ffff, 0x0202ffff, 0x0303ffff, 0x0404ffff, 0x0505ffff,
+                        0x0606ffff, 0x0707ffff, 0x0808ffff, 0x0909ffff, 0x0a0affff, 0x0b0bffff,
+                        0x0c0cffff, 0x0d0dffff, 0x0e0effff, 0x0f0fffff);
+  const __m512i index = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(codes), place);
+  const __m512i low = _mm512_permutex2var_epi8(load_raw<__m512i>(tables.low), index,
+                                               load_raw<__m512i>(tables.low + 64));
+  const __m512i high = _mm512_permutex2var_epi8(load_raw<__m512i>(tables.high), index,
+                                                load_raw<__m512i>(tables.high + 64));
+  const __m512i magnitude = _mm512_mask_blend_epi8(0x8888888888888888u, low, high);
+  return bits_as<f32v>(_mm512_ternarylogic_epi32(
+      magnitude, index, _mm512_set1_epi32(static_cast<int>(0x80000000u)), 0xf8));
+}
+// 64 codes to 64 f32, in order. Dwords are dealt to the 128-bit lanes so that unpacking bytes and
+// then words puts them back.
+HALFTONE_INLINE void e4m3_scales_64(const uint8_t* p, float* out) {
+  const ByteTables& tables = kByteTables<Code::e4m3>;
+  const __m512i deal = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  const __m512i codes = _mm512_permutexvar_epi32(deal, load_raw<__m512i>(p));
+  const __m512i low = _mm512_permutex2var_epi8(load_raw<__m512i>(tables.low), codes,
+                                               load_raw<__m512i>(tables.low + 64));
+  __m512i high = _mm512_permutex2var_epi8(load_raw<__m512i>(tables.high), codes,
+                                          load_raw<__m512i>(tables.high + 64));
+  high = _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8(-128), 0xf8);
+  const __m512i zero = _mm512_setzero_si512();
+  const __m512i first = _mm512_unpacklo_epi8(low, high), last = _mm512_unpackhi_epi8(low, high);
+  store_raw(out, _mm512_unpacklo_epi16(zero, first));
+  store_raw(out + 16, _mm512_unpackhi_epi16(zero, first));
+  store_raw(out + 32, _mm512_unpacklo_epi16(zero, last));
+  store_raw(out + 48, _mm512_unpackhi_epi16(zero, last));
+}
+#endif
+
 // A vector of up to kLanes scales, one after the other in memory; the other lanes are 0.
 #if defined(__AVX512F__)
 HALFTONE_INLINE f32v decode_vector(Format format, const uint8_t* p, int64_t count) {
@@ -57,6 +95,9 @@ HALFTONE_INLINE f32v decode_vector(Format format, const uint8_t* p, int64_t coun
     case Format::bf16:
       return widen_bf16(bits_as<u16v>(_mm256_maskz_loadu_epi16(mask, p)));
     default: {
+#if defined(__AVX512VBMI__)
+      if (format == Format::fp8_e4m3) return e4m3_scales(_mm_maskz_loadu_epi8(mask, p));
+#endif
       const __m512i code = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, p));
       if (format == Format::fp8_e4m3) return e4m3_top(bits_as<u32v>(code) << 24);
       // Code 0 is not the number 0.
@@ -178,11 +219,22 @@ HALFTONE_INLINE void spread_lanes(const Groups& groups, int64_t chunk0, int64_t 
 }
 #endif
 
+// Out of line: its constants would take the registers of the loops that call it.
 template <int kPerLane>
-HALFTONE_INLINE void scale_lanes(const Weights& w, const Groups& groups, const uint8_t* base,
-                                 int64_t chunk0, int64_t chunks, float* lanes) {
+__attribute__((noinline)) void scale_lanes(const Weights& w, const Groups& groups,
+                                           const uint8_t* base, int64_t chunk0, int64_t chunks,
+                                           float* lanes) {
 #if defined(__AVX2__)
   const int64_t size = scale_bytes(w.scale_format);
+#if defined(__AVX512VBMI__)
+  if (groups.per_chunk == kLanes && w.scale_step == 1 && w.scale_format == Format::fp8_e4m3 &&
+      chunks % 4 == 0 && (chunk0 + chunks) * kLanes <= groups.count) {
+    for (int64_t c = 0; c < chunks; c += 4) {
+      e4m3_scales_64(base + (chunk0 + c) * kLanes, lanes + c * kLanes);
+    }
+    return;
+  }
+#endif
   if (groups.per_chunk > 0 && w.scale_step == size) {
     spread_lanes(groups, chunk0, chunks, lanes, [&](int64_t g, int64_t count) {
       return bits_as<u32v>(decode_vector(w.scale_format, base + g * size, count));
@@ -197,8 +249,9 @@ HALFTONE_INLINE void scale_lanes(const Weights& w, const Groups& groups, const u
 
 // Zero points likewise, as integers.
 template <int kPerLane>
-HALFTONE_INLINE void zero_lanes(const Weights& w, const Groups& groups, const uint8_t* base,
-                                int64_t chunk0, int64_t chunks, int32_t* lanes) {
+__attribute__((noinline)) void zero_lanes(const Weights& w, const Groups& groups,
+                                          const uint8_t* base, int64_t chunk0, int64_t chunks,
+                                          int32_t* lanes) {
 #if defined(__AVX2__)
   if (groups.per_chunk > 0 && w.zero_step == 1) {
     spread_lanes(groups, chunk0, chunks, lanes,

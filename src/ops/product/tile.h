@@ -1,6 +1,7 @@
 // The two loop nests of a product, for one instruction level. `A` is the arithmetic: its vector
 // type, the steps of a chunk and the multiply-add (see cpu_f32.cpp, cpu_bf16.cpp).
 #pragma once
+#include "ops/product/ahead.h"
 #include "ops/product/scales.h"
 
 namespace halftone::HALFTONE_LEVEL {
@@ -90,15 +91,23 @@ HALFTONE_INLINE void add_four(const f32v v[4], float* sums, bool first) {
 #endif
 }
 
-// One tile: kRows packed rows of x (`row` bytes apart) times a strip.
-template <class A, bool kScaled, int kRows>
-HALFTONE_INLINE void multiply_tile(const unsigned char* x, int64_t row, const unsigned char* strip,
-                                   const float* scales, int64_t chunks, float* sums,
-                                   int64_t sums_stride, bool first) {
+// Which operands have scales within the row.
+enum class Scaled { none, weight, both };
+
+// Lanes of kColumns columns, from `column` on, of kRows rows of x (`row` bytes apart) times a
+// strip. With scales an accumulator holds one chunk and joins the total with them.
+template <class A, Scaled kWhich, int kRows, int kColumns>
+HALFTONE_INLINE void multiply_columns(const unsigned char* x, int64_t row,
+                                      const unsigned char* strip, const float* scales,
+                                      [[maybe_unused]] const float* x_scales, int64_t chunks,
+                                      int column, f32v total[kRows][kTileColumns]) {
+  constexpr bool kScaled = kWhich != Scaled::none;
+  [[maybe_unused]] constexpr int64_t kScaleRow = int64_t{A::kBlockChunks} * kLanes;
   typedef typename A::Vector Vector;
   constexpr int kSize = sizeof(Vector);
-  f32v acc[kRows][kTileColumns] = {};    // in registers
-  f32v total[kRows][kTileColumns] = {};  // in memory, when scaled
+  strip += column * kSize;
+  scales += column * kLanes;
+  f32v acc[kRows][kColumns] = {}, sum[kRows][kColumns] = {};
   for (int64_t c = 0; c < chunks; ++c) {
 #pragma GCC unroll 2
     for (int j = 0; j < A::kSteps; ++j) {
@@ -107,7 +116,7 @@ HALFTONE_INLINE void multiply_tile(const unsigned char* x, int64_t row, const un
       for (int m = 0; m < kRows; ++m) xs[m] = load_raw<Vector>(x + m * row);
       x += kSize;
 #pragma GCC unroll 8
-      for (int n = 0; n < kTileColumns; ++n) {
+      for (int n = 0; n < kColumns; ++n) {
         const Vector ws = load_raw<Vector>(strip + n * kSize);
 #pragma GCC unroll 3
         for (int m = 0; m < kRows; ++m) acc[m][n] = A::multiply_add(ws, xs[m], acc[m][n]);
@@ -116,48 +125,84 @@ HALFTONE_INLINE void multiply_tile(const unsigned char* x, int64_t row, const un
     }
     if constexpr (kScaled) {
 #pragma GCC unroll 8
-      for (int n = 0; n < kTileColumns; ++n) {
+      for (int n = 0; n < kColumns; ++n) {
         const f32v s = load_raw<f32v>(scales + n * kLanes);
 #pragma GCC unroll 3
         for (int m = 0; m < kRows; ++m) {
-          total[m][n] = fma(acc[m][n], s, total[m][n]);
+          if constexpr (kWhich == Scaled::both) {
+            const f32v both = s * load_raw<f32v>(x_scales + m * kScaleRow);
+            sum[m][n] = fma(acc[m][n], both, sum[m][n]);
+          } else {
+            sum[m][n] = fma(acc[m][n], s, sum[m][n]);
+          }
           acc[m][n] = f32v{};
         }
       }
       scales += kTileColumns * kLanes;
+      if constexpr (kWhich == Scaled::both) x_scales += kLanes;
     }
   }
 #pragma GCC unroll 3
   for (int m = 0; m < kRows; ++m) {
-    add_lanes(kScaled ? total[m] : acc[m], sums + m * sums_stride, first);
+#pragma GCC unroll 8
+    for (int n = 0; n < kColumns; ++n) total[m][column + n] = kScaled ? sum[m][n] : acc[m][n];
   }
 }
 
-template <class A, bool kScaled>
-void multiply_rows(const void* x, int64_t m, const void* strip, const float* scales, int64_t chunks,
-                   float* sums, int64_t sums_stride, bool first) {
-  const auto* xs = static_cast<const unsigned char*>(x);
-  const auto* ws = static_cast<const unsigned char*>(strip);
-  constexpr int64_t kRowBytes = A::kBlockChunks * A::kSteps * sizeof(typename A::Vector);
-  for (; m >= kTileRows; m -= kTileRows) {
-    multiply_tile<A, kScaled, kTileRows>(xs, kRowBytes, ws, scales, chunks, sums, sums_stride,
-                                         first);
-    xs += kTileRows * kRowBytes;
-    sums += kTileRows * sums_stride;
+// One tile. With scales it is done in two halves, so that accumulators and totals fit the
+// registers: a chunk's accumulators start from 0, so that half as many chains are enough.
+template <class A, Scaled kWhich, int kRows>
+HALFTONE_INLINE void multiply_tile(const unsigned char* x, int64_t row, const unsigned char* strip,
+                                   const float* scales, const float* x_scales, int64_t chunks,
+                                   float* sums, int64_t sums_stride, bool first) {
+  f32v total[kRows][kTileColumns];
+  if constexpr (kWhich != Scaled::none) {
+    constexpr int kHalf = kTileColumns / 2;
+    multiply_columns<A, kWhich, kRows, kHalf>(x, row, strip, scales, x_scales, chunks, 0, total);
+    multiply_columns<A, kWhich, kRows, kHalf>(x, row, strip, scales, x_scales, chunks, kHalf,
+                                              total);
+  } else {
+    multiply_columns<A, kWhich, kRows, kTileColumns>(x, row, strip, nullptr, nullptr, chunks, 0,
+                                                     total);
   }
-  if (m == 2)
-    multiply_tile<A, kScaled, 2>(xs, kRowBytes, ws, scales, chunks, sums, sums_stride, first);
-  if (m == 1)
-    multiply_tile<A, kScaled, 1>(xs, kRowBytes, ws, scales, chunks, sums, sums_stride, first);
+#pragma GCC unroll 3
+  for (int m = 0; m < kRows; ++m) add_lanes(total[m], sums + m * sums_stride, first);
+}
+
+template <class A, Scaled kWhich>
+void multiply_rows(const product::Pass& p) {
+  const auto* x = static_cast<const unsigned char*>(p.x);
+  const auto* strip = static_cast<const unsigned char*>(p.strip);
+  const float* x_scales = p.x_scales;
+  float* sums = p.sums;
+  int64_t m = p.m;
+  for (; m >= kTileRows; m -= kTileRows) {
+    ask(*p.ahead);
+    multiply_tile<A, kWhich, kTileRows>(x, p.x_row, strip, p.scales, x_scales, p.chunks, sums,
+                                        p.sums_stride, p.first);
+    x += kTileRows * p.x_row;
+    if constexpr (kWhich == Scaled::both) x_scales += kTileRows * A::kBlockChunks * kLanes;
+    sums += kTileRows * p.sums_stride;
+  }
+  if (m > 0) ask(*p.ahead);
+  if (m == 2) {
+    multiply_tile<A, kWhich, 2>(x, p.x_row, strip, p.scales, x_scales, p.chunks, sums,
+                                p.sums_stride, p.first);
+  }
+  if (m == 1) {
+    multiply_tile<A, kWhich, 1>(x, p.x_row, strip, p.scales, x_scales, p.chunks, sums,
+                                p.sums_stride, p.first);
+  }
 }
 
 template <class A>
-void multiply(const void* x, int64_t m, const void* strip, const float* scales, int64_t chunks,
-              float* sums, int64_t sums_stride, bool first) {
-  if (scales != nullptr) {
-    multiply_rows<A, true>(x, m, strip, scales, chunks, sums, sums_stride, first);
+void multiply(const product::Pass& p) {
+  if (p.x_scales != nullptr) {
+    multiply_rows<A, Scaled::both>(p);
+  } else if (p.scales != nullptr) {
+    multiply_rows<A, Scaled::weight>(p);
   } else {
-    multiply_rows<A, false>(x, m, strip, scales, chunks, sums, sums_stride, first);
+    multiply_rows<A, Scaled::none>(p);
   }
 }
 
@@ -173,39 +218,57 @@ HALFTONE_INLINE const uint8_t* partial_codes(const uint8_t* p, int64_t elements,
 // Rows read side by side: as many accumulator chains, and as many streams for the prefetcher.
 inline constexpr int kGemvRows = 4;  // as add_four takes
 
-// One chunk of kRows rows into their accumulators. The rows' chains of multiply-adds are
-// interleaved: one after the other they would fill the scheduler before the next chain starts.
-template <class A, Code C, bool kScaled, int kRows>
-HALFTONE_INLINE void add_chunk(const uint8_t* const codes[kRows], const int32_t* zeros,
-                               const float* scales, int64_t row_lanes, const unsigned char* x,
-                               f32v acc[kRows]) {
+// kChunks chunks of kRows rows into their accumulators. The chains of multiply-adds of the rows,
+// and with scales those of the chunks, are interleaved: one after the other they would fill the
+// scheduler before the next chain starts.
+template <class A, Code C, bool kScaled, int kRows, int kChunks>
+HALFTONE_INLINE void add_chunks(const uint8_t* const codes[kRows], const int32_t* zeros,
+                                const float* scales, int64_t row_lanes, const unsigned char* x,
+                                f32v acc[kRows]) {
   typedef typename A::Vector Vector;
-  f32v part[kRows];
+  constexpr int64_t kCodeBytes = A::kPerLane * kLanes * kBits<C> / 8;
+  constexpr int64_t kXBytes = A::kSteps * static_cast<int64_t>(sizeof(Vector));
+  static_assert(kScaled || kChunks == 1);
+  f32v part[kChunks][kRows];
+#pragma GCC unroll 2
+  for (int c = 0; c < kChunks; ++c) {
 #pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) part[r] = kScaled ? f32v{} : acc[r];
+    for (int r = 0; r < kRows; ++r) part[c][r] = kScaled ? f32v{} : acc[r];
+  }
 #pragma GCC unroll 2
   for (int half = 0; half < 2; ++half) {
-    Vector ws[kRows][4];
+#pragma GCC unroll 2
+    for (int c = 0; c < kChunks; ++c) {
+      Vector ws[kRows][4];
 #pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      A::template expand<C>(codes[r], zeros + r * row_lanes, half, ws[r]);
-    }
+      for (int r = 0; r < kRows; ++r) {
+        A::template expand<C>(codes[r] + c * kCodeBytes, zeros + r * row_lanes + c * kLanes, half,
+                              ws[r]);
+      }
 #pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {
-      const Vector xs = load_raw<Vector>(x + (4 * half + j) * sizeof(Vector));
+      for (int j = 0; j < 4; ++j) {
+        const Vector xs = load_raw<Vector>(x + c * kXBytes + (4 * half + j) * sizeof(Vector));
 #pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) part[r] = A::multiply_add(ws[r][j], xs, part[r]);
+        for (int r = 0; r < kRows; ++r) part[c][r] = A::multiply_add(ws[r][j], xs, part[c][r]);
+      }
     }
   }
+#pragma GCC unroll 2
+  for (int c = 0; c < kChunks; ++c) {
 #pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) {
-    acc[r] = kScaled ? fma(part[r], load_raw<f32v>(scales + r * row_lanes), acc[r]) : part[r];
+    for (int r = 0; r < kRows; ++r) {
+      acc[r] = kScaled
+                   ? fma(part[c][r], load_raw<f32v>(scales + r * row_lanes + c * kLanes), acc[r])
+                   : part[c][r];
+    }
   }
 }
 
 template <class A, Code C, bool kScaled>
-void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const void* x, float* sums) {
-  constexpr int kBlock = A::kBlockChunks, kChunk = A::kPerLane * kLanes;
+void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const void* x, int64_t x_block,
+               float* sums) {
+  constexpr int kBlock = kScaled ? A::kBlockChunks / 2 : A::kBlockChunks;
+  constexpr int kChunk = A::kPerLane * kLanes;
   constexpr int64_t kCodeBytes = kChunk * kBits<C> / 8;
   constexpr int64_t kXBytes = A::kSteps * static_cast<int64_t>(sizeof(typename A::Vector));
   const int64_t chunks = product::ceil_div(w.k, kChunk);
@@ -216,30 +279,27 @@ void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const void* x, float* s
   alignas(64) float scales[kGemvRows][kSpan * kLanes];
   alignas(64) int32_t zeros[kGemvRows][kSpan * kLanes];
   alignas(64) uint8_t copy[kCodeBytes];
-  // Rows are too short for the processor to run ahead in: the next ones are asked for, into the
-  // second level; short rows of 4 bits into the first.
-  const int64_t ahead = kGemvRows * w.row_bytes;
-  for (int64_t n = n0; n < n1; n += kGemvRows) {
+  constexpr int64_t kAhead = 2048;  // bytes: the latency of memory at a core's share of its rate
+  // Each of the rows read side by side goes on with the row that follows it in memory, so that the
+  // processor's prefetchers see a few long streams.
+  const int64_t each = product::ceil_div(n1 - n0, kGemvRows);
+  for (int64_t n = 0; n < each; ++n) {
     const uint8_t* rows[kGemvRows];
     const uint8_t* scale_rows[kGemvRows];
     const uint8_t* zero_rows[kGemvRows];
+    int64_t row[kGemvRows];
     float total[kGemvRows] = {};
     for (int r = 0; r < kGemvRows; ++r) {
-      const int64_t row = n + r < n1 ? n + r : n1 - 1;  // spare rows repeat the last one
-      rows[r] = w.data + row * w.row_bytes;
-      if constexpr (kScaled) {
-        scale_rows[r] = w.scales + block_row(w, row) * w.scale_row;
-        const uint8_t* next = scale_rows[r] + kGemvRows * w.scale_row;
-        for (int64_t i = 0; w.block_rows == 1 && i < w.scale_row; i += 64) {
-          __builtin_prefetch(next + i, 0, 2);
-        }
-      }
+      row[r] = n0 + r * each + n < n1 ? n0 + r * each + n : n1 - 1;  // spare ones repeat the last
+      rows[r] = w.data + row[r] * w.row_bytes;
+      if constexpr (kScaled) scale_rows[r] = w.scales + block_row(w, row[r]) * w.scale_row;
       if constexpr (C == Code::int4_asymmetric) {
-        zero_rows[r] = w.zeros + block_row(w, row) * w.zero_row;
+        zero_rows[r] = w.zeros + block_row(w, row[r]) * w.zero_row;
       }
     }
-    const auto* xs = static_cast<const unsigned char*>(x);
     for (int64_t chunk0 = 0, c = kSpan; chunk0 < chunks; chunk0 += kBlock) {
+      const auto* xs = static_cast<const unsigned char*>(x) + chunk0 / A::kBlockChunks * x_block +
+                       chunk0 % A::kBlockChunks * kXBytes;
       if (c == kSpan) {
         c = 0;
         const int64_t span = chunks - chunk0 < kSpan ? chunks - chunk0 : kSpan;
@@ -254,38 +314,44 @@ void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const void* x, float* s
       const int64_t count = chunks - chunk0 < kBlock ? chunks - chunk0 : kBlock;
       const int64_t whole = (chunk0 + count) * kChunk <= w.k ? count : count - 1;
       f32v acc[kGemvRows] = {};
-      for (const int64_t end = c + whole; c < end; ++c, xs += kXBytes) {
+      // Two chunks at a time where their chains are apart.
+      constexpr int kPair = kScaled && kLanes == 16 ? 2 : 1;
+      const auto add = [&](auto chunks_at_once) {
+        constexpr int kAtOnce = decltype(chunks_at_once)::value;
 #pragma GCC unroll 4
         for (int r = 0; r < kGemvRows; ++r) {
-          for (int64_t i = 0; i < kCodeBytes; i += 64)
-            __builtin_prefetch(rows[r] + ahead + i, 0, kBits<C> == 4 ? 3 : 2);
+          for (int64_t i = 0; i < kAtOnce * kCodeBytes; i += 64) {
+            __builtin_prefetch(rows[r] + kAhead + i, 0, 3);
+          }
         }
-        add_chunk<A, C, kScaled, kGemvRows>(rows, zeros[0] + c * kLanes, scales[0] + c * kLanes,
-                                            kSpan * kLanes, xs, acc);
-        for (int r = 0; r < kGemvRows; ++r) rows[r] += kCodeBytes;
-      }
+        add_chunks<A, C, kScaled, kGemvRows, kAtOnce>(
+            rows, zeros[0] + c * kLanes, scales[0] + c * kLanes, kSpan * kLanes, xs, acc);
+        for (int r = 0; r < kGemvRows; ++r) rows[r] += kAtOnce * kCodeBytes;
+        c += kAtOnce;
+        xs += kAtOnce * kXBytes;
+      };
+      const int64_t end = c + whole;
+      while (c + kPair <= end) add(std::integral_constant<int, kPair>());
+      if (c < end) add(std::integral_constant<int, 1>());
       for (int r = 0; r < kGemvRows && whole < count; ++r) {
         const uint8_t* codes[1] = {partial_codes<C, kChunk>(rows[r], w.k % kChunk, copy)};
-        add_chunk<A, C, kScaled, 1>(codes, zeros[r] + c * kLanes, scales[r] + c * kLanes, 0, xs,
-                                    acc + r);
+        add_chunks<A, C, kScaled, 1, 1>(codes, zeros[r] + c * kLanes, scales[r] + c * kLanes, 0, xs,
+                                        acc + r);
       }
       add_four(acc, total, chunk0 == 0);
     }
-    for (int r = 0; r < kGemvRows && n + r < n1; ++r) sums[n + r - n0] = total[r];
+    for (int r = 0; r < kGemvRows; ++r) sums[row[r] - n0] = total[r];
   }
 }
 
-// Expands a block of up to kTileColumns rows.
+// Expands `count` chunks, at most a block, of up to kTileColumns rows.
 template <class A, Code C>
-void expand_rows(const Weights& w, int64_t n0, int64_t rows, int64_t block, void* strip,
-                 float* scales) {
+void expand_rows(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int64_t count,
+                 void* strip, float* scales) {
   typedef typename A::Vector Vector;
   constexpr int kBlock = A::kBlockChunks, kChunk = A::kPerLane * kLanes;
   constexpr int64_t kCodeBytes = kChunk * kBits<C> / 8;
   constexpr int64_t kStep = kTileColumns * sizeof(Vector);
-  const int64_t chunk0 = block * kBlock;
-  const int64_t left = product::ceil_div(w.k, kChunk) - chunk0;
-  const int64_t count = left < kBlock ? left : kBlock;
   const int64_t whole = (chunk0 + count) * kChunk <= w.k ? count : count - 1;
   const bool scaled = scaled_in_row(w);
   const Groups groups = groups_of<A::kPerLane>(w);
@@ -315,10 +381,6 @@ void expand_rows(const Weights& w, int64_t n0, int64_t rows, int64_t block, void
     for (int64_t c = 0; c < count; ++c) {
       Vector ws[A::kSteps];
       const uint8_t* p = codes + c * kCodeBytes;
-      // The next block of this row is wanted after the products of this one.
-      for (int64_t i = 0; i < kCodeBytes; i += 64) {
-        __builtin_prefetch(p + kBlock * kCodeBytes + i, 0, 2);
-      }
       const uint8_t* from = c < whole ? p : partial_codes<C, kChunk>(p, w.k % kChunk, copy);
       for (int half = 0; half < 2; ++half) {
         A::template expand<C>(from, zeros + c * kLanes, half, ws + 4 * half);

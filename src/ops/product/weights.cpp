@@ -124,9 +124,10 @@ std::string refuse_weight(Format format, bool scaled, const Scaling& scaling, in
     return concat("weight scales are ", halftone::name(scaling.format),
                   "; they must be f32, f16, bf16, fp8_e4m3 or ue8m0");
   }
-  if (scaling.layout != ScaleLayout::linear) {
+  if (scaling.layout != ScaleLayout::linear &&
+      (bits(scaling.format) != 8 || scaling.block_rows != 1 || scaling.block_cols < 1)) {
     return concat("weight scales are in layout ", halftone::name(scaling.layout),
-                  "; the CPU reads linear ones, see convert_scale_layout");
+                  ", which arranges one-byte scales of single rows, not ", to_string(scaling));
   }
   if (scaling.block_rows < 0 || scaling.block_cols < 0) {
     return concat("weight scale block is ", scaling.block_rows, "x", scaling.block_cols,
@@ -156,18 +157,29 @@ std::string refuse_bf16(Format x, Format weight, bool scaled, const Scaling& sca
   return "";
 }
 
-Weights view_of(const Tensor& weight, const char* name) {
+std::string refuse_int8(Format weight, bool scaled, const Scaling& scaling, int64_t k) {
+  if (weight != Format::int8) return concat("weight format is ", name(weight), ", not int8");
+  if (scaled && scaling.block_cols > 0) {
+    return concat("weight scales have groups of ", scaling.block_cols,
+                  "; integer sums take one scale a row");
+  }
+  if (k >= int64_t{1} << 17) return concat("K is ", k, "; integer sums take less than 131072");
+  return "";
+}
+
+Weights view_of(const Tensor& weight, const char* name, int64_t matrix, const uint8_t* tiled) {
   Weights w;
-  w.data = weight.data<uint8_t>();
-  w.n = weight.size(0);
-  w.k = weight.size(1);
+  w.n = weight.size(-2);
+  w.k = weight.size(-1);
   w.format = weight.format();
-  require(weight.stride(1) == 1 || w.k == 1, name, " has strides ", shown(weight.strides()),
+  require(weight.stride(-1) == 1 || w.k == 1, name, " has strides ", shown(weight.strides()),
           "; its last dimension must be contiguous");
-  const int64_t row_bits = weight.stride(0) * bits(w.format);
+  const int64_t row_bits = weight.stride(-2) * bits(w.format);
   require(row_bits % 8 == 0 || w.n == 1, name, " has strides ", shown(weight.strides()),
           "; 4-bit rows must start at whole bytes");
   w.row_bytes = row_bits / 8;
+  w.data = weight.data<uint8_t>();
+  if (matrix > 0) w.data += matrix * weight.stride(0) * bits(w.format) / 8;
   if (!weight.has_scales()) {
     w.code = code_of(w.format, false, {});
     return w;
@@ -178,21 +190,53 @@ Weights view_of(const Tensor& weight, const char* name) {
   w.scale_format = scaling.format;
   w.block_rows = scaling.block_rows;
   w.group = scaling.block_cols;
+  w.dequantise = dequantise_row;
+  if (scaling.layout != ScaleLayout::linear) {
+    w.scales = tiled;
+    w.scale_row = ceil_div(w.k, w.group);
+    w.scale_step = 1;
+    return w;
+  }
+  const auto matrix_of = [&](const Tensor& t) {
+    return matrix > 0 && t.size(0) > 1 ? matrix * t.stride(0) : 0;
+  };
   const Tensor& scales = weight.scales();
-  w.scales = scales.data<uint8_t>();
   const int64_t size = bits(scaling.format) / 8;
-  w.scale_row = scales.stride(0) * size;
-  w.scale_step = scales.stride(1) * size;
+  w.scales = scales.data<uint8_t>() + matrix_of(scales) * size;
+  w.scale_row = scales.stride(-2) * size;
+  w.scale_step = scales.stride(-1) * size;
   if (scaling.asymmetric) {
     const Tensor& zeros = weight.zero_points();
     require(zeros.format() == Format::u8, name, " has ", halftone::name(zeros.format()),
             " zero points; they must be u8");
-    w.zeros = zeros.data<uint8_t>();
-    w.zero_row = zeros.stride(0);
-    w.zero_step = zeros.stride(1);
+    w.zeros = zeros.data<uint8_t>() + matrix_of(zeros);
+    w.zero_row = zeros.stride(-2);
+    w.zero_step = zeros.stride(-1);
     if (w.group == 0) w.group = kWholeRow;
   }
-  w.dequantise = dequantise_row;
+  return w;
+}
+
+bool can_take_rows(const Weights& w, int64_t first, int64_t step) {
+  if (w.scales == nullptr || w.block_rows <= 1) return true;
+  return step == 1 ? first % w.block_rows == 0 : w.block_rows % 2 == 0 && first < 2;
+}
+
+Weights take_rows(Weights w, int64_t first, int64_t step, int64_t n) {
+  w.data += first * w.row_bytes;
+  w.row_bytes *= step;
+  w.n = n;
+  if (w.scales == nullptr || w.block_rows == 0) return w;
+  const int64_t block_row = first / w.block_rows;
+  w.scales += block_row * w.scale_row;
+  if (w.zeros != nullptr) w.zeros += block_row * w.zero_row;
+  if (step == 1) return w;
+  if (w.block_rows == 1) {
+    w.scale_row *= step;
+    w.zero_row *= step;
+  } else {
+    w.block_rows /= step;
+  }
   return w;
 }
 

@@ -104,6 +104,10 @@ void tokens(const RopeArgs& args, int64_t begin, int64_t end) {
           angle[k] = i + k < pairs ? position * args.frequencies[first + i + k] : 0.0;
         }
         sine_cosine(angle, cosine + i, sine + i);
+        if (args.magnitude != 1) {
+          store_raw(cosine + i, load_raw<f32v>(cosine + i) * args.magnitude);
+          store_raw(sine + i, load_raw<f32v>(sine + i) * args.magnitude);
+        }
       }
       if (args.interleaved) {
         for (int64_t i = pairs - 1; i >= 0; --i) {

@@ -17,6 +17,7 @@ struct RopeArgs {
   bool wide_positions;  // i64, else i32
   bool interleaved;
   Format format;
+  float magnitude;  // multiplies cosine and sine
 };
 // Rotates tokens [begin, end).
 using RopeFunction = void (*)(const RopeArgs&, int64_t begin, int64_t end);

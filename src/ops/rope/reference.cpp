@@ -4,6 +4,7 @@
 #include "base/message.h"
 #include "halftone/quantize.h"
 #include "halftone/rope.h"
+#include "ops/rope/frequencies.h"
 
 namespace halftone {
 
@@ -11,7 +12,9 @@ Tensor rope_reference(const Tensor& x, const Tensor& positions, const RopeOption
   require(x.rank() == 3 && positions.rank() == 1 && positions.size(0) == x.size(0),
           "rope_reference: positions ", to_string(positions.shape()), " do not fit x ",
           to_string(x.shape()));
-  const std::vector<double> frequencies = rope_frequencies(options, x.size(2));
+  const std::vector<double> frequencies =
+      rope_frequencies(options, x.size(2), sequence_length(options, positions));
+  const double magnitude = rope_magnitude(options);
   const auto pairs = static_cast<int64_t>(frequencies.size());
   const bool half = options.style == RopeStyle::half_split;
   const Tensor values = convert(x, Format::f32);
@@ -27,8 +30,9 @@ Tensor rope_reference(const Tensor& x, const Tensor& positions, const RopeOption
         const double angle = position * frequencies[static_cast<size_t>(i)];
         const int64_t a = first + (half ? i : 2 * i), b = first + (half ? i + pairs : 2 * i + 1);
         const double va = values.data<float>()[a], vb = values.data<float>()[b];
-        out.data<float>()[a] = static_cast<float>(va * std::cos(angle) - vb * std::sin(angle));
-        out.data<float>()[b] = static_cast<float>(vb * std::cos(angle) + va * std::sin(angle));
+        const double c = magnitude * std::cos(angle), s = magnitude * std::sin(angle);
+        out.data<float>()[a] = static_cast<float>(va * c - vb * s);
+        out.data<float>()[b] = static_cast<float>(vb * c + va * s);
       }
     }
   }

@@ -1,10 +1,8 @@
 #include "halftone/rope.h"
 
-#include <cmath>
-#include <numbers>
-
 #include "base/arguments.h"
 #include "base/kernel_table.h"
+#include "ops/rope/frequencies.h"
 #include "ops/rope/kernels.h"
 
 namespace halftone {
@@ -13,37 +11,14 @@ struct RopeKernel : KernelRow<RopeProblem, RopeFunction> {};
 
 namespace {
 
-// Why the options do not fit; empty when they do.
-std::string refuse(const RopeOptions& o, int64_t head_dim) {
-  const int64_t rotary = o.rotary_dim == 0 ? head_dim : o.rotary_dim;
-  if (head_dim < 1) return concat("rope: head_dim is ", head_dim, "; it must be at least 1");
-  if (rotary < 0 || rotary > head_dim || rotary % 2 != 0) {
-    return concat("rope: rotary_dim is ", rotary, "; it must be even and from 2 to head_dim ",
-                  head_dim);
-  }
-  if (!(o.theta >= 1) || !std::isfinite(o.theta)) {
-    return concat("rope: theta is ", o.theta, "; it must be finite and at least 1");
-  }
-  if (o.llama3) {
-    const Llama3Scaling& s = *o.llama3;
-    if (!(s.factor >= 1) || !(s.low_freq_factor > 0) || !(s.high_freq_factor > s.low_freq_factor) ||
-        s.original_max_position < 1) {
-      return concat("rope: llama3 scaling has factor ", s.factor, ", low_freq_factor ",
-                    s.low_freq_factor, ", high_freq_factor ", s.high_freq_factor,
-                    ", original_max_position ", s.original_max_position,
-                    "; factor must be at least 1, the others positive and high above low");
-    }
-  }
-  return "";
-}
-
 std::string accepts(const RopeProblem& p) {
   if (p.tokens < 0) return concat("rope: tokens is ", p.tokens, "; it must not be negative");
   if (p.heads < 0) return concat("rope: heads is ", p.heads, "; it must not be negative");
   if (!is_plain_float(p.format)) {
     return concat("rope: x is ", name(p.format), "; it must be f32, f16 or bf16");
   }
-  return refuse(p.options, p.head_dim);
+  if (p.length < 0) return concat("rope: length is ", p.length, "; it must not be negative");
+  return refuse_rope(p.options, p.head_dim);
 }
 
 constexpr RopeKernel kKernels[] = {
@@ -65,6 +40,15 @@ const RopeKernel* choose_kernel(const RopeProblem& problem, const Device& device
   return kernel;
 }
 
+const char* scaling_name(const RopeOptions& o) {
+  return o.llama3     ? "llama3 scaling, "
+         : o.linear   ? "linear scaling, "
+         : o.dynamic  ? "dynamic scaling, "
+         : o.yarn     ? "yarn scaling, "
+         : o.longrope ? "longrope scaling, "
+                      : "";
+}
+
 int64_t position_at(const Tensor& positions, int64_t i) {
   const int64_t where = i * positions.stride(0);
   return positions.format() == Format::i64 ? positions.data<int64_t>()[where]
@@ -73,34 +57,14 @@ int64_t position_at(const Tensor& positions, int64_t i) {
 
 }  // namespace
 
-std::vector<double> rope_frequencies(const RopeOptions& options, int64_t head_dim) {
-  const std::string reason = refuse(options, head_dim);
-  require(reason.empty(), reason);
-  const int64_t rotary = options.rotary_dim == 0 ? head_dim : options.rotary_dim;
-  std::vector<double> frequencies(static_cast<size_t>(rotary / 2));
-  for (size_t i = 0; i < frequencies.size(); ++i) {
-    double& f = frequencies[i];
-    f = std::pow(options.theta, -2.0 * static_cast<double>(i) / static_cast<double>(rotary));
-    if (!options.llama3) continue;
-    // Long waves turn `factor` times slower, short ones stay, those between are blended linearly
-    // in the number of turns within the original context.
-    const Llama3Scaling& s = *options.llama3;
-    const double turns = static_cast<double>(s.original_max_position) * f / (2 * std::numbers::pi);
-    const double smooth = (turns - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
-    const double kept = std::clamp(smooth, 0.0, 1.0);
-    f = (1 - kept) * f / s.factor + kept * f;
-  }
-  return frequencies;
-}
-
 std::string describe(const RopePlan& plan) {
   const RopeProblem& p = plan.problem;
   const RopeOptions& o = p.options;
-  return concat(
-      plan.kernel->name, ": rope ", o.style == RopeStyle::half_split ? "half-split" : "interleaved",
-      " of ", p.tokens, " tokens, ", p.heads, " heads, head_dim ", p.head_dim, ", ",
-      2 * plan.frequencies.size(), " rotated, theta ", o.theta,
-      o.llama3 ? ", llama3 scaling, " : ", ", name(p.format), ", on ", plan.device.name());
+  return concat(plan.kernel->name, ": rope ",
+                o.style == RopeStyle::half_split ? "half-split" : "interleaved", " of ", p.tokens,
+                " tokens, ", p.heads, " heads, head_dim ", p.head_dim, ", ",
+                2 * plan.frequencies.size(), " rotated, theta ", o.theta, ", ", scaling_name(o),
+                name(p.format), ", on ", plan.device.name());
 }
 
 Support can_run(const RopeProblem& problem, const Device& device) {
@@ -113,7 +77,9 @@ RopePlan plan(const RopeProblem& problem, const Device& device) {
   Support support;
   const RopeKernel* kernel = choose_kernel(problem, device, &support);
   require_support(support);
-  return {problem, device, kernel, rope_frequencies(problem.options, problem.head_dim)};
+  return {problem, device, kernel,
+          rope_frequencies(problem.options, problem.head_dim, problem.length),
+          static_cast<float>(rope_magnitude(problem.options))};
 }
 
 void run(const RopePlan& plan, const RopeTensors& t, Stream& stream) {
@@ -143,7 +109,8 @@ void run(const RopePlan& plan, const RopeTensors& t, Stream& stream) {
                       t.positions.stride(0),
                       t.positions.format() == Format::i64,
                       p.options.style == RopeStyle::interleaved,
-                      p.format};
+                      p.format,
+                      plan.magnitude};
   for_rows(stream, p.tokens, p.heads * p.head_dim,
            [&](int64_t begin, int64_t end) { plan.kernel->function(args, begin, end); });
 }
@@ -152,7 +119,8 @@ void rope(Tensor& x, const Tensor& positions, const RopeOptions& options, Stream
   require(x.defined() && x.rank() == 3, "rope: x is ",
           x.defined() ? to_string(x) : std::string("undefined"),
           "; it must be [tokens, heads, head_dim]");
-  const RopeProblem problem{x.size(0), x.size(1), x.size(2), x.format(), options};
+  const RopeProblem problem{x.size(0),  x.size(1), x.size(2),
+                            x.format(), options,   sequence_length(options, positions)};
   run(plan(problem, x.device()), {x, positions}, stream);
 }
 

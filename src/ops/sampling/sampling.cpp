@@ -6,12 +6,21 @@
 #include <numeric>
 
 #include "base/message.h"
+#include "base/thread_pool.h"
+#include "formats/kernels.h"
+#include "formats/rows.h"
 
 namespace halftone {
 
 namespace {
 
 constexpr float kBanned = -std::numeric_limits<float>::infinity();
+
+size_t at(int32_t token) { return static_cast<size_t>(token); }
+
+double power_of_two(int n) {  // of a normal number
+  return __builtin_bit_cast(double, static_cast<uint64_t>(n + 1023) << 52);
+}
 
 // exp(x) for x <= 0 from additions and multiplications alone: unlike the C library's, the result
 // has the same bits on every machine, and so has the choice of a token. Error below 2 ulp.
@@ -20,109 +29,62 @@ double portable_exp(double x) {
   constexpr double kShift = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
   const double n = (x * 1.4426950408889634 + kShift) - kShift;
   const double r = (x - n * 0x1.62e42fefa3800p-1) - n * 0x1.ef35793c76730p-45;
-  double p = 1;  // Taylor in Horner form; |r| <= 0.35 makes 14 terms enough
-  for (int k = 14; k > 0; --k) p = 1 + p * r / k;
-  return std::ldexp(p, static_cast<int>(n));
+  // Taylor in Horner form; |r| <= 0.35 makes 14 terms enough.
+  constexpr double kInverse[] = {1,       1.0 / 2, 1.0 / 3, 1.0 / 4,  1.0 / 5,  1.0 / 6,  1.0 / 7,
+                                 1.0 / 8, 1.0 / 9, 0.1,     1.0 / 11, 1.0 / 12, 1.0 / 13, 1.0 / 14};
+  double p = 1;
+  for (int k = 14; k > 0; --k) p = 1 + p * r * kInverse[k - 1];
+  return p * power_of_two(static_cast<int>(n));
 }
 
-// Logits after the repetition penalty; each token counts once, however often it occurred.
-std::vector<float> penalised(std::span<const float> logits, std::span<const int32_t> history,
-                             float penalty) {
-  std::vector<float> scores(logits.begin(), logits.end());
-  for (size_t i = 0; i < scores.size(); ++i) {
-    require(!std::isnan(scores[i]) && scores[i] < std::numeric_limits<float>::infinity(),
-            "sampling: logits[", i, "] is ", scores[i],
-            "; only finite values and -inf have a meaning");
+// ln(x) of a positive normal number, likewise; error below 1e-15 of max(1, |ln x|).
+double portable_log(double x) {
+  const auto bits = __builtin_bit_cast(uint64_t, x);
+  int exponent = static_cast<int>(bits >> 52) - 1023;
+  double m = __builtin_bit_cast(double, (bits & 0xfffffffffffffu) | 0x3ff0000000000000u);
+  if (m > 1.4142135623730951) m *= 0.5, ++exponent;
+  // ln m = 2 atanh(s), s = (m - 1) / (m + 1), |s| < 0.172: 11 odd powers.
+  const double s = (m - 1) / (m + 1), s2 = s * s;
+  double sum = 0;
+  for (int k = 21; k > 0; k -= 2) sum = sum * s2 + 1.0 / k;
+  return 2 * s * sum + exponent * 0.69314718055994531;
+}
+
+uint64_t mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+void check_logits(std::span<const float> logits) {
+  require(!logits.empty(), "sampling: logits are empty");
+  for (size_t i = 0; i < logits.size(); ++i) {
+    require(logits[i] < std::numeric_limits<float>::infinity(), "sampling: logits[", i, "] is ",
+            logits[i], "; only finite values and -inf have a meaning");
   }
-  for (const int32_t token : history) {
-    require(token >= 0 && static_cast<size_t>(token) < scores.size(),
-            "sampling: history holds token ", token, ", outside the vocabulary of ", scores.size());
-    const float logit = logits[static_cast<size_t>(token)];
-    scores[static_cast<size_t>(token)] = logit < 0 ? logit * penalty : logit / penalty;
-  }
-  return scores;
+}
+
+void check_token(const char* where, int32_t token, size_t vocabulary) {
+  require(token >= 0 && at(token) < vocabulary, "sampling: ", where, " holds token ", token,
+          ", outside the vocabulary of ", vocabulary);
 }
 
 // The larger score first, ties to the lower index.
 struct Better {
-  const std::vector<float>& scores;
+  std::span<const float> scores;
   bool operator()(int32_t a, int32_t b) const {
-    const float x = scores[static_cast<size_t>(a)], y = scores[static_cast<size_t>(b)];
+    const float x = scores[at(a)], y = scores[at(b)];
     return x != y ? x > y : a < b;
   }
 };
 
-// Tokens that may be drawn, with exp(score - largest).
-struct Candidates {
-  std::vector<int32_t> tokens;  // ascending
-  std::vector<double> weights;
-};
-
-// Keeps the shortest prefix of the tokens, best first, whose weights reach `top_p` of the total.
-void keep_top_p(std::vector<int32_t>& tokens, const std::vector<float>& scores,
-                const std::vector<double>& weight_of, double top_p) {
-  const double total = std::accumulate(
-      tokens.begin(), tokens.end(), 0.0,
-      [&](double sum, int32_t t) { return sum + weight_of[static_cast<size_t>(t)]; });
-  // A few tokens usually carry most of the mass: sort only as far as needed.
+// ln(sum exp(logit)).
+double log_sum(std::span<const float> logits) {
+  const float largest = *std::max_element(logits.begin(), logits.end());
+  require(largest != kBanned, "sampling: every logit is -inf; at least one token must be possible");
   double sum = 0;
-  size_t kept = 0;
-  for (size_t sorted = 0; kept < tokens.size() && (kept == 0 || sum < top_p * total);) {
-    if (kept == sorted) {
-      const size_t next = std::min(tokens.size(), std::max<size_t>(256, 4 * sorted));
-      std::partial_sort(tokens.begin() + static_cast<std::ptrdiff_t>(sorted),
-                        tokens.begin() + static_cast<std::ptrdiff_t>(next), tokens.end(),
-                        Better{scores});
-      sorted = next;
-    }
-    sum += weight_of[static_cast<size_t>(tokens[kept++])];
-  }
-  tokens.resize(kept);
-}
-
-Candidates filter(std::vector<float> scores, const SamplingOptions& o) {
-  const size_t size = scores.size();
-  std::vector<int32_t> tokens;
-  tokens.reserve(size);
-  float largest = kBanned;
-  for (size_t i = 0; i < size; ++i) {
-    scores[i] /= o.temperature;
-    if (scores[i] == kBanned) continue;
-    tokens.push_back(static_cast<int32_t>(i));
-    largest = std::max(largest, scores[i]);
-  }
-  require(!tokens.empty(), "sampling: every logit is -inf; at least one token must be possible");
-  require(largest < std::numeric_limits<float>::infinity(), "sampling: temperature is ",
-          o.temperature, ", so small that a logit overflows; use 0 for greedy");
-  if (o.top_k > 0 && static_cast<size_t>(o.top_k) < tokens.size()) {
-    // Everything below the k-th largest goes; its equals stay, as in Transformers.
-    std::vector<float> sorted;
-    sorted.reserve(tokens.size());
-    for (const int32_t t : tokens) sorted.push_back(scores[static_cast<size_t>(t)]);
-    const auto kth = sorted.begin() + (o.top_k - 1);
-    std::nth_element(sorted.begin(), kth, sorted.end(), std::greater<>());
-    const float least = *kth;
-    std::erase_if(tokens, [&](int32_t t) { return scores[static_cast<size_t>(t)] < least; });
-  }
-  std::vector<double> weight_of(size, 0.0);
-  for (const int32_t t : tokens) {
-    weight_of[static_cast<size_t>(t)] =
-        portable_exp(double{scores[static_cast<size_t>(t)]} - double{largest});
-  }
-  if (o.top_p < 1) keep_top_p(tokens, scores, weight_of, double{o.top_p});
-  // The largest weight is 1, so the rule p < min_p * p_max is a rule on weights.
-  std::erase_if(tokens,
-                [&](int32_t t) { return weight_of[static_cast<size_t>(t)] < double{o.min_p}; });
-  std::sort(tokens.begin(), tokens.end());
-  Candidates result{std::move(tokens), {}};
-  for (const int32_t t : result.tokens) result.weights.push_back(weight_of[static_cast<size_t>(t)]);
-  return result;
-}
-
-int32_t largest_of(const std::vector<float>& scores) {
-  const auto best = std::max_element(scores.begin(), scores.end());
-  require(*best != kBanned, "sampling: every logit is -inf; at least one token must be possible");
-  return static_cast<int32_t>(best - scores.begin());
+  for (const float x : logits) sum += portable_exp(double{x} - double{largest});
+  return double{largest} + portable_log(sum);
 }
 
 }  // namespace
@@ -137,53 +99,233 @@ void validate(const SamplingOptions& o) {
           "; it must be from 0 to 1 (0 turns it off)");
   require(o.repetition_penalty > 0 && std::isfinite(o.repetition_penalty), "repetition_penalty is ",
           o.repetition_penalty, "; it must be positive and finite (1 turns it off)");
+  require(o.typical_p > 0 && o.typical_p <= 1, "typical_p is ", o.typical_p,
+          "; it must be above 0 and at most 1 (1 turns it off)");
+  require(std::isfinite(o.frequency_penalty), "frequency_penalty is ", o.frequency_penalty,
+          "; it must be finite (0 turns it off)");
+  require(std::isfinite(o.presence_penalty), "presence_penalty is ", o.presence_penalty,
+          "; it must be finite (0 turns it off)");
+  for (size_t i = 0; i < o.logit_bias.size(); ++i) {
+    const LogitBias& b = o.logit_bias[i];
+    require(b.token >= 0, "logit_bias[", i, "] is of token ", b.token, "; tokens are not negative");
+    require(b.bias < std::numeric_limits<float>::infinity(), "logit_bias[", i, "] is ", b.bias,
+            "; it must be finite, or -inf to ban the token");
+  }
+}
+
+double sampling_uniform(uint64_t seed, uint64_t row, uint64_t index) {
+  const uint64_t key = row == 0 ? seed : mix(seed + row * 0xd1342543de82ef95u);
+  return static_cast<double>(mix(key + (index + 1) * 0x9e3779b97f4a7c15u) >> 11) * 0x1p-53;
+}
+
+Sampler::Sampler(const SamplingOptions& options, uint64_t row) : options_(options), row_(row) {
+  validate(options);
+}
+
+// Logits after bias and penalties, in scores_.
+void Sampler::score(std::span<const float> logits, std::span<const int32_t> history) {
+  const SamplingOptions& o = options_;
+  check_logits(logits);
+  for (const int32_t token : history) check_token("history", token, logits.size());
+  scores_.assign(logits.begin(), logits.end());
+  for (const LogitBias& b : o.logit_bias) {
+    check_token("logit_bias", b.token, logits.size());
+    scores_[at(b.token)] += b.bias;
+  }
+  if (o.repetition_penalty == 1 && o.frequency_penalty == 0 && o.presence_penalty == 0) return;
+  counts_.resize(std::max(counts_.size(), logits.size()));
+  for (const int32_t token : history) ++counts_[at(token)];
+  for (const int32_t token : history) {
+    int32_t& count = counts_[at(token)];
+    if (count == 0) continue;  // done
+    float& score = scores_[at(token)];
+    score = score < 0 ? score * o.repetition_penalty : score / o.repetition_penalty;
+    score -= static_cast<float>(count) * o.frequency_penalty + o.presence_penalty;
+    count = 0;
+  }
+}
+
+int32_t Sampler::largest() const {
+  const auto best = std::max_element(scores_.begin(), scores_.end());
+  require(*best != kBanned, "sampling: every logit is -inf; at least one token must be possible");
+  return static_cast<int32_t>(best - scores_.begin());
+}
+
+void Sampler::keep_top_k() {
+  const auto k = static_cast<size_t>(options_.top_k);
+  if (k == 0 || k >= tokens_.size()) return;
+  scratch_.clear();
+  for (const int32_t t : tokens_) scratch_.push_back(scores_[at(t)]);
+  const auto kth = scratch_.begin() + static_cast<std::ptrdiff_t>(k - 1);
+  std::nth_element(scratch_.begin(), kth, scratch_.end(), std::greater<>());
+  std::erase_if(tokens_, [this, least = *kth](int32_t t) { return scores_[at(t)] < least; });
+}
+
+// The sum of the weights that are left, in the order of tokens_.
+double Sampler::weigh() {
+  return std::accumulate(tokens_.begin(), tokens_.end(), 0.0,
+                         [this](double sum, int32_t t) { return sum + weights_[at(t)]; });
+}
+
+// Keeps the shortest prefix of the tokens, best first, whose weights reach the share.
+void Sampler::keep_prefix(double share, double total) {
+  // A few tokens usually carry most of the mass: sort only as far as needed.
+  double sum = 0;
+  size_t kept = 0;
+  for (size_t sorted = 0; kept < tokens_.size() && (kept == 0 || sum < share * total);) {
+    if (kept == sorted) {
+      const size_t next = std::min(tokens_.size(), std::max<size_t>(256, 4 * sorted));
+      std::partial_sort(tokens_.begin() + static_cast<std::ptrdiff_t>(sorted),
+                        tokens_.begin() + static_cast<std::ptrdiff_t>(next), tokens_.end(),
+                        Better{scores_});
+      sorted = next;
+    }
+    sum += weights_[at(tokens_[kept++])];
+  }
+  tokens_.resize(kept);
+}
+
+void Sampler::keep_typical(double total) {
+  // -ln p = ln total - (score - largest): one logarithm for all.
+  float largest = kBanned;
+  for (const int32_t t : tokens_) largest = std::max(largest, scores_[at(t)]);
+  const double offset = portable_log(total) + double{largest};
+  double entropy = 0;
+  for (const int32_t t : tokens_) {
+    entropy += weights_[at(t)] / total * (offset - double{scores_[at(t)]});
+  }
+  scratch_.resize(scores_.size());
+  for (const int32_t t : tokens_) {
+    // Negative, so that the nearest to the entropy is the largest.
+    scratch_[at(t)] = static_cast<float>(-std::abs(offset - double{scores_[at(t)]} - entropy));
+  }
+  std::sort(tokens_.begin(), tokens_.end(), Better{scratch_});
+  double sum = 0;
+  size_t kept = 0;
+  while (kept < tokens_.size() && (kept == 0 || sum < double{options_.typical_p} * total)) {
+    sum += weights_[at(tokens_[kept++])];
+  }
+  tokens_.resize(kept);
+}
+
+// From scores_ to the tokens that may be drawn, ascending, and their weights.
+void Sampler::filter() {
+  const SamplingOptions& o = options_;
+  tokens_.clear();
+  float largest = kBanned;
+  for (size_t i = 0; i < scores_.size(); ++i) {
+    scores_[i] /= o.temperature;
+    if (scores_[i] == kBanned) continue;
+    tokens_.push_back(static_cast<int32_t>(i));
+    largest = std::max(largest, scores_[i]);
+  }
+  require(!tokens_.empty(), "sampling: every logit is -inf; at least one token must be possible");
+  require(largest < std::numeric_limits<float>::infinity(), "sampling: temperature is ",
+          o.temperature, ", so small that a logit overflows; use 0 for greedy");
+  keep_top_k();
+  weights_.resize(scores_.size());
+  for (const int32_t t : tokens_) {
+    weights_[at(t)] = portable_exp(double{scores_[at(t)]} - double{largest});
+  }
+  if (o.top_p < 1) keep_prefix(double{o.top_p}, weigh());
+  // The largest weight is 1, so the rule p < min_p * p_max is a rule on weights.
+  std::erase_if(tokens_, [&](int32_t t) { return weights_[at(t)] < double{o.min_p}; });
+  if (o.typical_p < 1) {
+    std::sort(tokens_.begin(), tokens_.end());
+    keep_typical(weigh());
+  }
+  std::sort(tokens_.begin(), tokens_.end());
+}
+
+int32_t Sampler::sample(std::span<const float> logits, std::span<const int32_t> history) {
+  score(logits, history);
+  if (options_.temperature == 0) return largest();
+  filter();
+  double left = sampling_uniform(options_.seed, row_, draws_++) * weigh();
+  for (const int32_t t : tokens_) {
+    left -= weights_[at(t)];
+    if (left < 0) return t;
+  }
+  return tokens_.back();  // the rounding of the sum ate the last bit
+}
+
+SampledToken Sampler::sample_with_logprob(std::span<const float> logits,
+                                          std::span<const int32_t> history) {
+  const int32_t token = sample(logits, history);
+  return {token, token_logprob(logits, token)};
 }
 
 std::vector<float> sampling_distribution(std::span<const float> logits,
                                          std::span<const int32_t> history,
                                          const SamplingOptions& options) {
-  validate(options);
-  require(!logits.empty(), "sampling: logits are empty");
-  std::vector<float> scores = penalised(logits, history, options.repetition_penalty);
+  Sampler sampler(options);
+  sampler.score(logits, history);
   std::vector<float> distribution(logits.size(), 0.0f);
   if (options.temperature == 0) {
-    distribution[static_cast<size_t>(largest_of(scores))] = 1;
+    distribution[at(sampler.largest())] = 1;
     return distribution;
   }
-  const Candidates kept = filter(std::move(scores), options);
-  const double total = std::accumulate(kept.weights.begin(), kept.weights.end(), 0.0);
-  for (size_t i = 0; i < kept.tokens.size(); ++i) {
-    distribution[static_cast<size_t>(kept.tokens[i])] = static_cast<float>(kept.weights[i] / total);
+  sampler.filter();
+  const double total = sampler.weigh();
+  for (const int32_t t : sampler.tokens_) {
+    distribution[at(t)] = static_cast<float>(sampler.weights_[at(t)] / total);
   }
   return distribution;
 }
 
-Sampler::Sampler(const SamplingOptions& options) : options_(options), state_(options.seed) {
-  validate(options);
+float token_logprob(std::span<const float> logits, int32_t token) {
+  check_logits(logits);
+  check_token("the call", token, logits.size());
+  return static_cast<float>(double{logits[at(token)]} - log_sum(logits));
 }
 
-// A Weyl sequence through a 64-bit mixer (SplitMix64); the upper 53 bits are the fraction.
-double Sampler::uniform() {
-  state_ += 0x9e3779b97f4a7c15u;
-  uint64_t z = state_;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  z ^= z >> 31;
-  return static_cast<double>(z >> 11) * 0x1p-53;
-}
-
-int32_t Sampler::sample(std::span<const float> logits, std::span<const int32_t> history) {
-  require(!logits.empty(), "sampling: logits are empty");
-  std::vector<float> scores = penalised(logits, history, options_.repetition_penalty);
-  if (options_.temperature == 0) return largest_of(scores);
-  const Candidates kept = filter(std::move(scores), options_);
-  const double total = std::accumulate(kept.weights.begin(), kept.weights.end(), 0.0);
-  double left = uniform() * total;
-  for (size_t i = 0; i < kept.tokens.size(); ++i) {
-    left -= kept.weights[i];
-    if (left < 0) return kept.tokens[i];
+void top_logprobs(std::span<const float> logits, std::span<SampledToken> out) {
+  check_logits(logits);
+  require(out.size() <= logits.size(), "top_logprobs: ", out.size(), " of ", logits.size(),
+          " logits are asked for; there must be as many");
+  // The best so far, the worst of them last.
+  size_t kept = 0;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    size_t place = kept;
+    while (place > 0 && out[place - 1].logprob < logits[i]) --place;
+    if (place == out.size()) continue;
+    kept = std::min(kept + 1, out.size());
+    for (size_t k = kept - 1; k > place; --k) out[k] = out[k - 1];
+    out[place] = {static_cast<int32_t>(i), logits[i]};
   }
-  return kept.tokens.back();  // the rounding of the sum ate the last bit
+  const double sum = log_sum(logits);
+  for (SampledToken& t : out) t.logprob = static_cast<float>(double{t.logprob} - sum);
+}
+
+void sample_rows(const Tensor& logits, std::span<Sampler> samplers,
+                 std::span<const std::span<const int32_t>> histories,
+                 std::span<SampledToken> tokens, Stream& stream) {
+  require(logits.defined() && logits.rank() == 2 && is_plain_float(logits.format()) &&
+              logits.device().is_cpu() && stream.device().is_cpu(),
+          "sample_rows: logits must be [rows, vocabulary] in f32, f16 or bf16 on the CPU");
+  const auto rows = static_cast<size_t>(logits.size(0));
+  require(samplers.size() == rows && tokens.size() == rows &&
+              (histories.empty() || histories.size() == rows),
+          "sample_rows: ", rows, " rows of logits, ", samplers.size(), " samplers, ",
+          histories.size(), " histories and ", tokens.size(), " tokens; there must be as many");
+  const bool direct = logits.format() == Format::f32 && logits.stride(1) == 1;
+  const Tensor source = direct || logits.stride(1) == 1 ? logits : logits.contiguous_copy();
+  const auto vocabulary = static_cast<size_t>(logits.size(1));
+  stream.pool().parallel_for(logits.size(0), 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> converted(direct ? 0 : vocabulary);
+    for (int64_t i = begin; i < end; ++i) {
+      const char* row = address(source, row_offset(source, i));
+      if (!direct) {
+        format_kernels().convert(logits.format(), Format::f32, row, logits.size(1),
+                                 converted.data());
+      }
+      const auto* values =
+          direct ? static_cast<const float*>(static_cast<const void*>(row)) : converted.data();
+      const auto at_row = static_cast<size_t>(i);
+      tokens[at_row] = samplers[at_row].sample_with_logprob(
+          {values, vocabulary}, histories.empty() ? std::span<const int32_t>() : histories[at_row]);
+    }
+  });
 }
 
 }  // namespace halftone

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "base/levels.h"
 #include "base/rows.h"
 #include "halftone/dtype.h"
 
@@ -11,20 +12,14 @@ struct SoftmaxArgs {
   Rows x, out;
   int64_t columns;
   Format format, out_format;
+  float scale;
+  bool online;    // two passes over the row, else three, the exponentials kept between the last two
+  bool streamed;  // more than the caches hold: results are written past them
 };
+// Longest row of which three passes keep the exponentials: 16 KiB leave room for the row itself in
+// a first-level cache of 32 KiB.
+inline constexpr int64_t kSoftmaxKept = 4096;
 using SoftmaxFunction = void (*)(const SoftmaxArgs&, int64_t begin, int64_t end);
-
-namespace cpu_baseline {
-void softmax_rows(const SoftmaxArgs&, int64_t begin, int64_t end);
-}
-namespace cpu_avx2 {
-void softmax_rows(const SoftmaxArgs&, int64_t begin, int64_t end);
-}
-namespace cpu_avx512 {
-void softmax_rows(const SoftmaxArgs&, int64_t begin, int64_t end);
-}
-namespace cpu_avx512_bf16 {
-void softmax_rows(const SoftmaxArgs&, int64_t begin, int64_t end);
-}
+HALFTONE_DECLARE_LEVELS(void softmax_rows(const SoftmaxArgs&, int64_t begin, int64_t end))
 
 }  // namespace halftone

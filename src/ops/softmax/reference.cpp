@@ -9,7 +9,7 @@
 
 namespace halftone {
 
-Tensor softmax_reference(const Tensor& x) {
+Tensor softmax_reference(const Tensor& x, float scale) {
   require(x.rank() >= 1, "softmax_reference: x is a scalar; it needs at least one dimension");
   const Tensor values = convert(x, Format::f32);
   Tensor out = Tensor::empty(x.shape(), Format::f32);
@@ -24,9 +24,9 @@ Tensor softmax_reference(const Tensor& x) {
       continue;
     }
     double sum = 0;
-    for (int64_t i = 0; i < columns; ++i) sum += std::exp(in[i] - most);
+    for (int64_t i = 0; i < columns; ++i) sum += std::exp((in[i] - most) * scale);
     for (int64_t i = 0; i < columns; ++i) {
-      row[i] = static_cast<float>(std::exp(in[i] - most) / sum);
+      row[i] = static_cast<float>(std::exp((in[i] - most) * scale) / sum);
     }
   }
   return out;

@@ -1,7 +1,10 @@
 #include "halftone/softmax.h"
 
+#include <cmath>
+
 #include "base/arguments.h"
 #include "base/kernel_table.h"
+#include "formats/kernels.h"
 #include "ops/softmax/kernels.h"
 
 namespace halftone {
@@ -19,27 +22,20 @@ std::string accepts(const SoftmaxProblem& p) {
   if (!is_plain_float(p.out)) {
     return concat("softmax: out is ", name(p.out), "; it must be f32, f16 or bf16");
   }
+  if (!(p.scale > 0) || !std::isfinite(p.scale)) {
+    return concat("softmax: scale is ", p.scale, "; it must be finite and positive");
+  }
+  if (p.algorithm == SoftmaxAlgorithm::safe && p.columns > kSoftmaxKept) {
+    return concat("softmax: columns is ", p.columns, "; the safe algorithm keeps at most ",
+                  kSoftmaxKept, ", choose automatic or online");
+  }
   return "";
 }
 
-constexpr SoftmaxKernel kKernels[] = {
-#if defined(__x86_64__)
-    {{"softmax_avx512_bf16", Device::Kind::cpu, CpuLevel::avx512_bf16, accepts,
-      cpu_avx512_bf16::softmax_rows}},
-    {{"softmax_avx512", Device::Kind::cpu, CpuLevel::avx512, accepts, cpu_avx512::softmax_rows}},
-    {{"softmax_avx2", Device::Kind::cpu, CpuLevel::avx2, accepts, cpu_avx2::softmax_rows}},
-#endif
-    {{"softmax_baseline", Device::Kind::cpu, CpuLevel::baseline, accepts,
-      cpu_baseline::softmax_rows}},
-};
+constexpr SoftmaxKernel kKernels[] = {HALFTONE_LEVEL_ROWS("softmax", accepts, softmax_rows)};
 
-const SoftmaxKernel* choose_kernel(const SoftmaxProblem& problem, const Device& device,
-                                   Support* support) {
-  const SoftmaxKernel* kernel =
-      choose(std::span<const SoftmaxKernel>(kKernels), problem, device, &support->reason);
-  support->ok = kernel != nullptr;
-  if (support->ok) support->reason.clear();
-  return kernel;
+bool is_online(const SoftmaxProblem& p) {
+  return p.algorithm == SoftmaxAlgorithm::online || p.columns > kSoftmaxKept;
 }
 
 }  // namespace
@@ -51,16 +47,10 @@ std::string describe(const SoftmaxPlan& plan) {
 }
 
 Support can_run(const SoftmaxProblem& problem, const Device& device) {
-  Support support;
-  choose_kernel(problem, device, &support);
-  return support;
+  return support_of(kKernels, problem, device);
 }
-
 SoftmaxPlan plan(const SoftmaxProblem& problem, const Device& device) {
-  Support support;
-  const SoftmaxKernel* kernel = choose_kernel(problem, device, &support);
-  require_support(support);
-  return {problem, device, kernel};
+  return {problem, device, kernel_for(kKernels, problem, device)};
 }
 
 void run(const SoftmaxPlan& plan, const SoftmaxTensors& t, Stream& stream) {
@@ -68,7 +58,12 @@ void run(const SoftmaxPlan& plan, const SoftmaxTensors& t, Stream& stream) {
   require(plan.kernel != nullptr, "softmax: the plan is empty; make it with plan()");
   const SoftmaxArgs args{check_rows("softmax", "x", t.x, p.rows, p.columns, p.x, plan.device),
                          check_rows("softmax", "out", t.out, p.rows, p.columns, p.out, plan.device),
-                         p.columns, p.x, p.out};
+                         p.columns,
+                         p.x,
+                         p.out,
+                         p.scale,
+                         is_online(p),
+                         t.x.data() != t.out.data() && t.x.bytes() + t.out.bytes() >= kStreamFrom};
   check_overlap("softmax", "out", t.out, "x", t.x);
   for_rows(stream, p.rows, p.columns,
            [&](int64_t begin, int64_t end) { plan.kernel->function(args, begin, end); });

@@ -7,6 +7,7 @@
 
 #include "engine/checkpoint.h"
 #include "engine/model.h"
+#include "engine/weights.h"
 #include "support/compare.h"
 
 namespace halftone::test {
@@ -24,7 +25,8 @@ class MemoryCheckpoint : public Checkpoint {
   bool contains(const std::string& name) const override { return tensors_.count(name) > 0; }
   Tensor tensor(const std::string& name) const override { return tensors_.at(name); }
   Tensor weight(const std::string& prefix) const override {
-    return tensors_.at(prefix + ".weight");
+    const auto stacked = tensors_.find(prefix);
+    return stacked != tensors_.end() ? stacked->second : tensors_.at(prefix + ".weight");
   }
 
   // Everything of `other` as it is, so that a test can then change the configuration.
@@ -32,15 +34,7 @@ class MemoryCheckpoint : public Checkpoint {
     MemoryCheckpoint result;
     result.config_ = other.config();
     for (const std::string& name : other.names()) {
-      const bool scale = name.find(".weight_scale") != std::string::npos;
-      if (scale) continue;
-      const std::string ending = ".weight";
-      const bool weight = name.size() > ending.size() &&
-                          name.compare(name.size() - ending.size(), ending.size(), ending) == 0;
-      const Tensor plain = other.tensor(name);
-      result.tensors_[name] = weight && plain.rank() == 2
-                                  ? other.weight(name.substr(0, name.size() - ending.size()))
-                                  : plain;
+      result.tensors_[name] = stored_tensor(other, name);
     }
     return result;
   }

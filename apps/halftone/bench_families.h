@@ -1,0 +1,41 @@
+// The families of `halftone bench`: to add rows, write a function like these and add it to the
+// table in bench_families.cpp. What a row should reach stands in bench_targets.cpp.
+#pragma once
+#include <span>
+#include <vector>
+
+#include "bench_row.h"
+#include "halftone/stream.h"
+
+namespace halftone {
+
+struct BenchFamily {
+  const char* name;
+  const char* title;
+  // Rows in the order of the report. `quick`: fewer sizes and repeats, seconds in all.
+  std::vector<BenchRow> (*run)(Stream&, bool quick);
+};
+std::span<const BenchFamily> bench_families();
+
+// Products of 4096 x 4096 weights in every format with 512 rows of activations, then with few rows.
+std::vector<BenchRow> bench_matmul(Stream&, bool quick);
+// One row of activations, the weights coming from memory: copies of them are used in turn, more
+// than the caches hold.
+std::vector<BenchRow> bench_gemv(Stream&, bool quick);
+// The products of bench_matmul with activations rounded to few bits on the way.
+std::vector<BenchRow> bench_quantised_products(Stream&, bool quick);
+// An expert layer for one token to a thousand, against the bytes of the experts in use or the
+// products, whichever takes longer.
+std::vector<BenchRow> bench_moe(Stream&, bool quick);
+// Prefill and decode of the shapes of a language model and of an audio encoder, caches rotated past
+// the processor's own.
+std::vector<BenchRow> bench_attention(Stream&, bool quick);
+// Norms, activations, softmax, rope, arithmetic, transposition, reductions, convolution.
+std::vector<BenchRow> bench_ops(Stream&, bool quick);
+// Bytes read and written by quantize, dequantize and convert beyond the caches. Formats that need
+// the whole tensor's maximum first read the source twice, and the bytes count it twice.
+std::vector<BenchRow> bench_quantize(Stream&, bool quick);
+// Starting the command, and choosing a token.
+std::vector<BenchRow> bench_overhead(Stream&, bool quick);
+
+}  // namespace halftone

@@ -1,0 +1,75 @@
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <random>
+
+#include "base/message.h"
+#include "bench_families.h"
+#include "halftone/sampling.h"
+#include "roofs.h"
+
+extern char** environ;
+
+namespace halftone {
+
+namespace {
+
+// This program with --help, until it has ended.
+void start_and_end() {
+  char program[] = "/proc/self/exe", help[] = "--help";
+  char* arguments[] = {program, help, nullptr};
+  posix_spawn_file_actions_t quiet;
+  posix_spawn_file_actions_init(&quiet);
+  posix_spawn_file_actions_addopen(&quiet, 1, "/dev/null", O_WRONLY, 0);
+  pid_t child = 0;
+  if (posix_spawn(&child, program, &quiet, nullptr, arguments, environ) == 0) {
+    waitpid(child, nullptr, 0);
+  }
+  posix_spawn_file_actions_destroy(&quiet);
+}
+
+BenchRow seconds_row(const std::string& name, const Timing& seconds) {
+  BenchRow row;
+  row.name = name;
+  row.seconds = seconds;
+  row.value = 1 / seconds.median;
+  row.unit = "/s";
+  return row;
+}
+
+}  // namespace
+
+std::vector<BenchRow> bench_overhead(Stream&, bool quick) {
+  const int repeats = quick ? 9 : 31;
+  std::vector<BenchRow> rows;
+  rows.push_back(
+      seconds_row("start halftone --help", median_seconds(repeats, [](int) { start_and_end(); })));
+  std::vector<float> logits(128256);  // a large vocabulary
+  std::mt19937 engine(1);
+  std::normal_distribution<float> normal(0, 3);
+  for (float& x : logits) x = normal(engine);
+  const std::vector<int32_t> history(2048, 7);
+  struct Case {
+    const char* name;
+    SamplingOptions options;
+  };
+  std::vector<Case> cases = {{"greedy", {}},
+                             {"temperature", {}},
+                             {"top-k 40, top-p 0.95", {}},
+                             {"top-p 0.95, penalties", {}}};
+  for (size_t i = 1; i < cases.size(); ++i) cases[i].options.temperature = 0.8f;
+  cases[2].options.top_k = 40, cases[2].options.top_p = 0.95f;
+  cases[3].options.top_p = 0.95f, cases[3].options.repetition_penalty = 1.1f;
+  for (const Case& c : cases) {
+    Sampler sampler(c.options);
+    rows.push_back(
+        seconds_row(concat("sample one of ", logits.size(), " tokens, ", c.name),
+                    median_seconds(repeats, [&](int) { sampler.sample(logits, history); })));
+  }
+  return rows;
+}
+
+}  // namespace halftone

@@ -1,0 +1,44 @@
+// Norms and activations whose result is quantised in the same pass over memory.
+//
+// The result is that of the operation in x's format followed by quantize(), bit for bit: what is
+// quantised is rounded to that format first, in a tile of the cache. Options: any whose scales lie
+// within rows (block_rows 1), every layout of scales; nvfp4 needs QuantizeOptions::tensor_scale, as
+// its own would need the whole result first.
+#pragma once
+#include "halftone/activation_function.h"
+#include "halftone/norm.h"
+#include "halftone/quantize.h"
+
+namespace halftone {
+
+// x [..., columns], row-major; weight and bias [columns]. As rms_norm, layer_norm and their forms
+// with a residual: residual += x in place, and the sum is normalised.
+Tensor rms_norm_quantize(const Tensor& x, const Tensor& weight, float eps, const QuantizeOptions&,
+                         Stream& = Stream::default_stream());
+Tensor rms_norm_residual_quantize(const Tensor& x, Tensor& residual, const Tensor& weight,
+                                  float eps, const QuantizeOptions&,
+                                  Stream& = Stream::default_stream());
+Tensor layer_norm_quantize(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
+                           const QuantizeOptions&, Stream& = Stream::default_stream());
+Tensor layer_norm_residual_quantize(const Tensor& x, Tensor& residual, const Tensor& weight,
+                                    const Tensor& bias, float eps, const QuantizeOptions&,
+                                    Stream& = Stream::default_stream());
+
+// As activation(x, function) of x [..., columns], row-major.
+Tensor activation_quantize(const Tensor& x, const ActivationFunction&, const QuantizeOptions&,
+                           Stream& = Stream::default_stream());
+// As gated(gate, up, function): SwiGLU, GeGLU and their variants. gate, up [..., columns],
+// row-major; with `up` undefined, gate is [..., 2 columns], interleaved.
+Tensor gated_quantize(const Tensor& gate, const Tensor& up, const GatedActivation&,
+                      const QuantizeOptions&, Stream& = Stream::default_stream());
+
+// The same into memory from empty_quantized: no allocation but a tile a thread.
+// Any norm; tensors.out is not used, rows and formats follow from the tensors.
+void norm_quantize_into(NormProblem, const NormTensors&, const QuantizeOptions&, Tensor& out,
+                        Stream& = Stream::default_stream());
+void activation_quantize_into(const Tensor& x, const ActivationFunction&, const QuantizeOptions&,
+                              Tensor& out, Stream& = Stream::default_stream());
+void gated_quantize_into(const Tensor& gate, const Tensor& up, const GatedActivation&,
+                         const QuantizeOptions&, Tensor& out, Stream& = Stream::default_stream());
+
+}  // namespace halftone

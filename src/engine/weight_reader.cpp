@@ -1,0 +1,59 @@
+#include "engine/weight_reader.h"
+
+#include <algorithm>
+
+#include "base/message.h"
+
+namespace halftone {
+
+WeightReader::WeightReader(const Checkpoint& checkpoint, const LoadOptions& options)
+    : checkpoint_(checkpoint),
+      format_(parse_weight_format(options.weights)),
+      stream_(options.device, options.threads),
+      progress_(options.progress) {
+  for (std::string& name : checkpoint.names()) left_.insert(std::move(name));
+  total_ = std::max<size_t>(left_.size(), 1);
+}
+
+void WeightReader::finish() const {
+  for (const std::string& name : left_) {
+    if (is_unused(name)) continue;
+    fail(ErrorCode::malformed_file, "tensor ", name, " of the checkpoint belongs to no part of a ",
+         checkpoint_.config().architecture,
+         "; the model is of another architecture or config.json is not its own");
+  }
+  if (progress_) progress_(1.0);
+}
+
+Tensor WeightReader::take(const std::string& name, const Shape& shape) {
+  return adopt(name, stored_tensor(checkpoint_, name), shape);
+}
+
+Tensor WeightReader::stacked(const std::string& name, int64_t experts, int64_t n, int64_t k) {
+  const Tensor stored = stored_tensor(checkpoint_, name);
+  if (stored.has_scales() || stored.shape() != Shape{experts, k, n}) {
+    return adopt(name, stored, {experts, n, k});
+  }
+  return adopt(name, stored.transpose(1, 2).contiguous_copy(), {experts, n, k});
+}
+
+Tensor WeightReader::adopt(const std::string& name, const Tensor& stored, const Shape& shape) {
+  if (!(stored.shape() == shape)) {
+    fail(ErrorCode::malformed_file, "tensor ", name, " is ", to_string(stored.shape()),
+         " in the checkpoint, but config.json asks for ", to_string(shape));
+  }
+  if (role_of(name) == TensorRole::small && !is_plain_float(stored.format())) {
+    fail(ErrorCode::malformed_file, "tensor ", name, " is stored in ",
+         halftone::name(stored.format()), "; f32, f16 or bf16 is expected");
+  }
+  left_.erase(name);
+  Tensor kept = keep(name, stored, format_, stream_);
+  bytes_ += kept.bytes();
+  parameters_ += kept.numel();
+  if (progress_) {
+    progress_(1.0 - static_cast<double>(left_.size()) / static_cast<double>(total_));
+  }
+  return kept;
+}
+
+}  // namespace halftone

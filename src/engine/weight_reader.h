@@ -1,0 +1,51 @@
+// Taking the tensors of a model out of its checkpoint.
+#pragma once
+#include <functional>
+#include <set>
+#include <string>
+
+#include "engine/checkpoint.h"
+#include "engine/weights.h"
+
+namespace halftone {
+
+// Takes tensors one by one and knows at the end which were never asked for.
+class WeightReader {
+ public:
+  WeightReader(const Checkpoint&, const LoadOptions&);
+
+  // A matrix or a table with its scales, if any.
+  Tensor matrix(const std::string& prefix, int64_t n, int64_t k) {
+    return take(prefix + ".weight", Shape{n, k});
+  }
+  // Stacked experts [experts, n, k]; plain floats are stored input-major, [experts, k, n].
+  Tensor stacked(const std::string& name, int64_t experts, int64_t n, int64_t k);
+  // A small tensor as stored, or in the plain format asked for.
+  Tensor tensor(const std::string& name, const Shape& shape) { return take(name, shape); }
+  Tensor vector(const std::string& name, int64_t n) { return take(name, Shape{n}); }
+  // In f32, so that every product can add it.
+  Tensor bias(const std::string& name, int64_t n) {
+    return to_plain(vector(name, n), Format::f32, stream_);
+  }
+  bool contains(const std::string& name) const { return checkpoint_.contains(name); }
+  void ignore(const std::string& name) { left_.erase(name); }
+
+  // Error when a tensor is left that no part of the model asked for.
+  void finish() const;
+  int64_t bytes() const { return bytes_; }
+  int64_t parameters() const { return parameters_; }
+
+ private:
+  Tensor take(const std::string& name, const Shape& shape);
+  Tensor adopt(const std::string& name, const Tensor& stored, const Shape& shape);
+
+  const Checkpoint& checkpoint_;
+  WeightFormat format_;
+  Stream stream_;
+  std::function<void(double)> progress_;
+  std::set<std::string> left_;
+  size_t total_ = 1;
+  int64_t bytes_ = 0, parameters_ = 0;
+};
+
+}  // namespace halftone

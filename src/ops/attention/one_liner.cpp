@@ -1,0 +1,100 @@
+// attention() and how it makes its operands: quantisation, and the smoothing of K.
+#include <vector>
+
+#include "base/message.h"
+#include "base/thread_pool.h"
+#include "halftone/quantize.h"
+#include "ops/attention/kernels.h"
+
+namespace halftone {
+
+Tensor attention_operand(const Tensor& x, Format format, Stream& stream) {
+  if (!is_plain_float(x.format()) || x.format() == format) return x;
+  if (is_plain_float(format)) return convert(x, format, stream);
+  QuantizeOptions quantization(format);
+  if (is_block(format)) {
+    quantization.adaptive = format != Format::mxfp8;
+  } else {
+    quantization.scaling = {Format::f32, 1, 0};  // per row
+  }
+  return quantize(x, quantization, stream);
+}
+
+Tensor smooth_keys(const Tensor& k, Tensor* mean, Stream& stream) {
+  require(is_plain_float(k.format()) && k.device().is_cpu(), "k is ", name(k.format()), " on ",
+          k.device().name(), "; smooth_keys takes f32, f16 or bf16 on cpu");
+  require(k.rank() == 3 || k.rank() == 4, "k has shape ", to_string(k.shape()),
+          "; smooth_keys takes [batch, length, kv_heads, head_dim], or one sequence without batch");
+  const int lead = k.rank() - 3;
+  const int64_t batch = lead == 1 ? k.size(0) : 1, length = k.size(lead);
+  const int64_t heads = k.size(lead + 1), dim = k.size(lead + 2);
+  const Tensor smooth = convert(k, Format::f32, stream).contiguous_copy();
+  const Tensor means =
+      Tensor::zeros(lead == 1 ? Shape{batch, 1, heads, dim} : Shape{1, heads, dim}, Format::f32);
+  stream.pool().parallel_for(batch * heads, 1, [&](int64_t begin, int64_t end) {
+    std::vector<double> sums(static_cast<size_t>(dim));
+    for (int64_t unit = begin; unit < end; ++unit) {
+      float* first = smooth.data<float>() + (unit / heads * length * heads + unit % heads) * dim;
+      float* middle = means.data<float>() + unit * dim;
+      sums.assign(sums.size(), 0);
+      for (int64_t j = 0; j < length; ++j) {
+        const float* row = first + j * heads * dim;
+        for (int64_t d = 0; d < dim; ++d) sums[static_cast<size_t>(d)] += row[d];
+      }
+      for (int64_t d = 0; length > 0 && d < dim; ++d) {
+        middle[d] = static_cast<float>(sums[static_cast<size_t>(d)] / static_cast<double>(length));
+      }
+      for (int64_t j = 0; j < length; ++j) {
+        float* row = first + j * heads * dim;
+        for (int64_t d = 0; d < dim; ++d) row[d] -= middle[d];
+      }
+    }
+  });
+  if (mean != nullptr) *mean = means;
+  return smooth;
+}
+
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
+                 Stream& stream) {
+  for (const Tensor* t : {&q, &k, &v}) {
+    require(t->rank() == 4, "attention takes q, k and v as [batch, length, heads, head_dim], not ",
+            to_string(t->shape()));
+  }
+  AttentionProblem p;
+  p.batch = q.size(0), p.query_length = q.size(1), p.heads = q.size(2), p.head_dim = q.size(3);
+  p.key_length = k.size(1), p.kv_heads = k.size(2), p.value_dim = v.size(3);
+  p.causal = options.causal;
+  p.window_left = options.window_left, p.window_right = options.window_right;
+  p.attention_chunk_size = options.attention_chunk_size;
+  p.softmax_scale = options.softmax_scale;
+  p.softcap = options.softcap;
+  if (options.mask.defined()) p.mask = options.mask.format();
+  p.sinks = options.sinks.defined();
+  p.out = is_plain_float(q.format()) ? q.format() : Format::bf16;
+
+  AttentionTensors t;
+  t.q = q, t.k = k, t.v = v;
+  t.mask = options.mask, t.sinks = options.sinks;
+  p.mode = options.mode.value_or(
+      AttentionMode{k.format(), is_plain_float(v.format())
+                                    ? v.format()
+                                    : (is_plain_float(k.format()) ? k.format() : Format::bf16)});
+  // Every score of a query moves by as much, which softmax does not see, but softcap and sinks do.
+  const bool invariant = options.softcap == 0 && !p.sinks;
+  const bool quantises = is_plain_float(k.format()) && !is_plain_float(p.mode.qk);
+  const bool smooth = options.smooth_keys.value_or(p.mode.qk == Format::int8 && invariant);
+  require(invariant || !smooth, "smooth_keys is true with ", p.sinks ? "sinks" : "softcap",
+          ", to which the mean of the keys matters; leave it out");
+  require(quantises || !options.smooth_keys.value_or(false), "smooth_keys is true, but k in ",
+          name(k.format()), " is not quantised for mode ", to_string(p.mode), "; leave it out");
+  t.k = attention_operand(smooth && quantises ? smooth_keys(k, nullptr, stream) : k, p.mode.qk,
+                          stream);
+  t.v = attention_operand(v, p.mode.pv, stream);
+  if (!is_plain_float(p.mode.qk)) t.q = attention_operand(q, p.mode.qk, stream);
+  p.q = t.q.format(), p.k = t.k.format(), p.v = t.v.format();
+  t.out = Tensor::empty({p.batch, p.query_length, p.heads, p.value_dim}, p.out);
+  run(plan(p, q.device()), t, stream);
+  return t.out;
+}
+
+}  // namespace halftone

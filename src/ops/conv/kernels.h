@@ -1,0 +1,50 @@
+// Kernels of convolution, one per CPU instruction level.
+#pragma once
+#include <cstdint>
+
+#include "base/levels.h"
+#include "halftone/activation_function.h"
+#include "halftone/dtype.h"
+
+namespace halftone {
+
+// The steps of one image: expand x, expand the weights, multiply. Strides in bytes.
+struct Conv1dArgs {
+  int64_t channels, groups, outputs, kernel, length, out_length;  // channels, outputs of a group
+  int64_t stride, padding, dilation;
+
+  const char* x;
+  int64_t x_channel, x_step;
+  Format x_format;
+  // [channel][phase < stride][width]: element j is x[(j - lead) stride + phase], 0 outside, so that
+  // a tap of consecutive outputs reads consecutive elements whatever the stride.
+  float* expanded;
+  int64_t width, lead;
+
+  const char* weight;
+  Format weight_format;
+  float* packed;  // [group][tile of outputs][channel][tap][output of the tile]
+
+  const char* bias;  // null: none
+  Format bias_format;
+  ActivationFunction activation;
+  char* out;
+  int64_t out_channel, out_step;
+  Format out_format;
+};
+enum class Conv1dStep : uint8_t {
+  expand,    // units: channels of x
+  pack,      // units: tiles of outputs
+  multiply,  // units: blocks of positions, within them tiles of outputs
+};
+// What a level works in; the host lays out the workspace and counts units with it.
+struct Conv1dTile {
+  int64_t outputs, positions;  // of a unit of `multiply`
+};
+// With `tile` not null only fills it in, else does units [begin, end) of a step.
+using Conv1dFunction = void (*)(const Conv1dArgs&, Conv1dStep, int64_t begin, int64_t end,
+                                Conv1dTile* tile);
+HALFTONE_DECLARE_LEVELS(void conv1d_units(const Conv1dArgs&, Conv1dStep, int64_t begin, int64_t end,
+                                          Conv1dTile* tile))
+
+}  // namespace halftone

@@ -1,0 +1,57 @@
+// Operations element by element on strided operands, which activations, gated activations and
+// elementwise arithmetic share. Kernels of every instruction level.
+#pragma once
+#include <cstdint>
+
+#include "base/levels.h"
+#include "halftone/activation_function.h"
+#include "halftone/dtype.h"
+
+namespace halftone {
+
+enum class MapOperation : uint8_t {
+  activation,  // f(a)
+  gated,       // f(a) * b, clamped
+  // The order of Elementwise from here on.
+  copy,
+  add,       // a + alpha b
+  subtract,  // a - alpha b
+  multiply,
+  divide,
+  minimum,
+  maximum,
+  multiply_add,  // a * b + c
+  affine,        // alpha a + beta
+  negate,
+  absolute,
+  square,
+  sqrt,
+  rsqrt,
+  reciprocal,
+  exp,
+  log,
+};
+
+struct MapOperand {
+  char* base = nullptr;
+  int64_t stride[8] = {};  // bytes; the last one is that of the run
+  Format format = Format::f32;
+};
+struct MapArgs {
+  MapOperation operation = MapOperation::copy;
+  GatedActivation function = {};  // of activations; only its function when there is one operand
+  float alpha = 1, beta = 0;
+  int operands = 1;
+  bool streamed = false;  // more than the caches hold: results are written past them
+  MapOperand in[3], out;
+  int rank = 1;  // at least 1
+  int64_t extent[8] = {};
+  int64_t pieces = 1;  // of kMapPiece elements that a row (the last dimension) is cut into
+};
+inline constexpr int64_t kMapPiece = 16 * 1024;
+
+// Does pieces [begin, end) of the pieces * rows there are.
+using MapFunction = void (*)(const MapArgs&, int64_t begin, int64_t end);
+HALFTONE_DECLARE_LEVELS(void map_pieces(const MapArgs&, int64_t begin, int64_t end))
+
+}  // namespace halftone

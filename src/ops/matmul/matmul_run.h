@@ -1,0 +1,34 @@
+// What a matmul plan owns, and the passes over it.
+#pragma once
+#include "base/thread_pool.h"
+#include "formats/quantize_rows.h"
+#include "halftone/matmul.h"
+#include "ops/product/run.h"
+#include "ops/product/x_rows.h"
+
+namespace halftone::products {
+
+struct Workspace {
+  product::XRows rows;
+  Tensor panel, x_scales, row_scales, row_offsets;  // packed rows of x
+  Tensor tiled;                                     // linear copy of tiled weight scales
+  Tensor bias;                                      // f32 [2, n], of interleaved gates
+  Tensor results;                                   // f32, before they are quantised
+};
+
+product::XSpec x_spec(const MatmulProblem&);
+// The rows of W: twice N when gated.
+int64_t weight_rows(const MatmulProblem&);
+// Whether the quantised output needs all results before the first code is known.
+bool needs_all(const MatmulProblem&);
+
+// Empty, or why quantised outputs or gates of this problem have no kernel.
+std::string refuse_output(const MatmulProblem&);
+std::string refuse_gated(const MatmulProblem&);
+
+void prepare(const MatmulProblem&, const product::Kernels&, Workspace*);
+int64_t bytes(const Workspace&);
+void run_panels(const MatmulProblem&, const product::Kernels&, const MatmulTensors&, Workspace*,
+                ThreadPool&);
+
+}  // namespace halftone::products

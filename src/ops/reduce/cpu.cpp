@@ -1,0 +1,125 @@
+// Reductions of f32 runs, once per instruction level.
+#include "ops/reduce/kernels.h"
+#include "simd/vec.h"
+
+namespace halftone::HALFTONE_LEVEL {
+
+namespace {
+
+constexpr int kChains = 64;  // of one run, at every level
+constexpr int kVectors = kChains / kLanes;
+
+template <ReduceStep S>
+HALFTONE_INLINE f32v combine(f32v acc, f32v x, f32v y) {
+  if constexpr (S == ReduceStep::sum) return acc + x;
+  if constexpr (S == ReduceStep::squares) return fma(x, x, acc);
+  if constexpr (S == ReduceStep::products) return fma(x, y, acc);
+  // A NaN stays: max and min give their second operand when either is NaN.
+  if constexpr (S == ReduceStep::max) return select(acc != acc, acc, max(acc, x));
+  return select(acc != acc, acc, min(acc, x));
+}
+
+template <ReduceStep S>
+HALFTONE_INLINE float start() {
+  if constexpr (S == ReduceStep::max) return -__builtin_inff();
+  if constexpr (S == ReduceStep::min) return __builtin_inff();
+  return 0;
+}
+
+// Lanes beyond `count` read as what leaves the result alone.
+template <ReduceStep S, Format F>
+HALFTONE_INLINE f32v tail(const void* p, int64_t i, int count) {
+  if (count == kLanes) return load<F>(p, i);
+  float lane[kLanes], read[kLanes];
+  store_raw(lane, broadcast(start<S>()));
+  store_raw(read, load_partial<F>(p, i, count));
+  std::memcpy(lane, read, static_cast<size_t>(count) * sizeof(float));
+  return load_raw<f32v>(lane);
+}
+
+template <ReduceStep S>
+HALFTONE_INLINE float join(float a, float b) {
+  if constexpr (S == ReduceStep::max) return a != a || a > b ? a : b;
+  if constexpr (S == ReduceStep::min) return a != a || a < b ? a : b;
+  return a + b;
+}
+template <ReduceStep S>
+HALFTONE_INLINE f32v join(f32v a, f32v b) {
+  constexpr bool kExtreme = S == ReduceStep::max || S == ReduceStep::min;
+  return combine < kExtreme ? S : ReduceStep::sum > (a, b, f32v{});
+}
+
+template <ReduceStep S, Format F>
+void row(const ReduceRun& r) {
+  constexpr bool kTwo = S == ReduceStep::products;
+  f32v acc[kVectors];
+  for (f32v& a : acc) a = broadcast(start<S>());
+  int64_t i = 0;
+  for (; i + kChains <= r.n; i += kChains) {
+    for (int v = 0; v < kVectors; ++v) {
+      const int64_t at = i + v * kLanes;
+      acc[v] = combine<S>(acc[v], load<F>(r.x, at), kTwo ? load_raw<f32v>(r.y + at) : f32v{});
+    }
+  }
+  for (int v = 0; i < r.n; i += kLanes, ++v) {
+    const int count = r.n - i < kLanes ? static_cast<int>(r.n - i) : kLanes;
+    acc[v] = combine<S>(acc[v], tail<S, F>(r.x, i, count),
+                        kTwo ? tail<S, Format::f32>(r.y, i, count) : f32v{});
+  }
+  // Chain k joins chain k + half: vectors first, then lanes.
+  for (int half = kVectors / 2; half > 0; half /= 2) {
+    for (int v = 0; v < half; ++v) acc[v] = join<S>(acc[v], acc[v + half]);
+  }
+  float lane[kLanes];
+  store_raw(lane, acc[0]);
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int k = 0; k < half; ++k) lane[k] = join<S>(lane[k], lane[k + half]);
+  }
+  r.out[0] = lane[0];
+}
+
+template <ReduceStep S, Format F>
+void columns(const ReduceRun& r) {
+  constexpr bool kTwo = S == ReduceStep::products;
+  int64_t i = 0;
+  for (; i + kLanes <= r.n; i += kLanes) {
+    store_raw(r.out + i, combine<S>(load_raw<f32v>(r.out + i), load<F>(r.x, i),
+                                    kTwo ? load_raw<f32v>(r.y + i) : f32v{}));
+  }
+  if (i < r.n) {
+    const int count = static_cast<int>(r.n - i);
+    const f32v y = kTwo ? load_partial<Format::f32>(r.y, i, count) : f32v{};
+    const f32v x = load_partial<F>(r.x, i, count);
+    store_partial<Format::f32>(r.out, i,
+                               combine<S>(load_partial<Format::f32>(r.out, i, count), x, y), count);
+  }
+}
+
+template <ReduceStep S>
+void step(const ReduceRun& r) {
+  const auto of = [&]<Format F>() { r.columns ? columns<S, F>(r) : row<S, F>(r); };
+  if constexpr (S != ReduceStep::products) {
+    if (r.format == Format::bf16) return of.template operator()<Format::bf16>();
+    if (r.format == Format::f16) return of.template operator()<Format::f16>();
+  }
+  of.template operator()<Format::f32>();
+}
+
+}  // namespace
+
+void reduce_run(const ReduceRun& r) {
+  switch (r.step) {
+    case ReduceStep::sum:
+      return step<ReduceStep::sum>(r);
+    case ReduceStep::squares:
+      return step<ReduceStep::squares>(r);
+    case ReduceStep::products:
+      return step<ReduceStep::products>(r);
+    case ReduceStep::max:
+      return step<ReduceStep::max>(r);
+    case ReduceStep::min:
+      return step<ReduceStep::min>(r);
+  }
+}
+
+}  // namespace halftone::HALFTONE_LEVEL

@@ -1,0 +1,342 @@
+#include "halftone/reduce.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/arguments.h"
+#include "base/kernel_table.h"
+#include "formats/row_reader.h"
+#include "ops/reduce/kernels.h"
+
+namespace halftone {
+
+struct ReduceKernel : KernelRow<ReduceProblem, ReduceFunction> {};
+
+namespace {
+
+constexpr const char* kNames[kReductionCount] = {"sum", "mean",   "sum_of_squares", "max",
+                                                 "min", "argmax", "argmin",         "dot"};
+// The tree along the last dimension: runs of 64 chains, 64 runs a chunk, chunks; halving between.
+constexpr int64_t kRun = RowReader::kMost;
+constexpr int64_t kRuns = 64;
+constexpr int64_t kChunk = kRun * kRuns;
+// Other dimensions: so many rows are added up before their sum joins the sum of those before.
+constexpr int64_t kBlockRows = 128;
+constexpr int64_t kColumns = 512;  // of a unit of work
+
+bool is_arg(Reduction r) { return r == Reduction::argmax || r == Reduction::argmin; }
+bool is_extreme(Reduction r) { return is_arg(r) || r == Reduction::max || r == Reduction::min; }
+
+int axis_of(const ReduceProblem& p) { return p.axis < 0 ? p.axis + p.shape.rank() : p.axis; }
+
+std::string accepts(const ReduceProblem& p) {
+  if (static_cast<int>(p.operation) >= kReductionCount) {
+    return concat("reduce: operation is number ", static_cast<int>(p.operation), "; there are ",
+                  kReductionCount);
+  }
+  const char* operation = name(p.operation);
+  if (p.shape.rank() < 1) return concat(operation, ": x is a scalar; it needs a dimension");
+  if (axis_of(p) < 0 || axis_of(p) >= p.shape.rank()) {
+    return concat(operation, ": axis is ", p.axis, "; x has ", p.shape.rank(), " dimensions");
+  }
+  if (is_extreme(p.operation) && p.shape[axis_of(p)] == 0) {
+    return concat(operation, ": axis ", p.axis, " has no elements; there is no largest of none");
+  }
+  for (const auto& [argument, format, scaled] :
+       {std::tuple{"x", p.x, p.x_scaled}, {"y", p.y, p.y_scaled}}) {
+    if (*argument == 'y' && p.operation != Reduction::dot) continue;
+    const std::string reason = RowReader::refuse(format, scaled);
+    if (!reason.empty()) return concat(operation, ": ", argument, " is ", reason);
+  }
+  if (is_arg(p.operation) ? p.out != Format::i64 : !is_plain_float(p.out)) {
+    return concat(operation, ": out is ", name(p.out), "; it must be ",
+                  is_arg(p.operation) ? "i64" : "f32, f16 or bf16");
+  }
+  return "";
+}
+
+constexpr ReduceKernel kKernels[] = {HALFTONE_LEVEL_ROWS("reduce", accepts, reduce_run)};
+
+Shape without(const Shape& shape, int axis) {
+  int64_t extents[Dims::kMaxRank];
+  int rank = 0;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (i != axis) extents[rank++] = shape[i];
+  }
+  return rank == 0 ? Shape{1} : Shape(extents, static_cast<size_t>(rank));
+}
+
+class Reducer {
+ public:
+  Reducer(const ReducePlan& plan, const ReduceTensors& t)
+      : p_(plan.problem), run_(plan.kernel->function), x_(t.x), out_(t.out) {
+    if (p_.operation == Reduction::dot) y_.emplace(t.y);
+    switch (p_.operation) {
+      case Reduction::sum_of_squares:
+        step_ = ReduceStep::squares;
+        break;
+      case Reduction::dot:
+        step_ = ReduceStep::products;
+        break;
+      case Reduction::max:
+      case Reduction::argmax:
+        step_ = ReduceStep::max;
+        break;
+      case Reduction::min:
+      case Reduction::argmin:
+        step_ = ReduceStep::min;
+        break;
+      default:
+        break;
+    }
+    n_ = p_.shape[axis_of(p_)];
+  }
+
+  // One run of elements, in f32 or as the kernel reads them.
+  void reduce(int64_t row, int64_t begin, int64_t n, float* x, float* y, float* out,
+              bool columns) const {
+    const void* direct = y_ ? nullptr : x_.dense(row, begin);
+    if (direct != nullptr) return run_({step_, direct, p_.x, nullptr, n, out, columns});
+    run_({step_, x_.read(row, begin, n, x), Format::f32, y_ ? y_->read(row, begin, n, y) : nullptr,
+          n, out, columns});
+  }
+
+  // One chunk of a row; `runs` receives the results of its runs.
+  float chunk(int64_t row, int64_t index, float* runs) const {
+    alignas(64) float x[kRun], y[kRun];
+    const int64_t begin = index * kChunk, end = std::min(n_, begin + kChunk);
+    int64_t count = 0;
+    for (int64_t i = begin; i < end; i += kRun) {
+      const int64_t n = std::min(kRun, end - i);
+      reduce(row, i, n, x, y, runs + count, false);
+      ++count;
+    }
+    float halved[kRuns];
+    std::copy_n(runs, count, halved);
+    return halve(halved, count);
+  }
+
+  // Sums neighbours half a range apart until one is left.
+  float halve(float* values, int64_t count) const {
+    if (count == 0) return 0;
+    for (; count > 1; count = (count + 1) / 2) {
+      const int64_t half = (count + 1) / 2;
+      for (int64_t i = 0; i + half < count; ++i) {
+        const float a = values[i], b = values[i + half];
+        if (step_ == ReduceStep::max) {
+          values[i] = a != a || a > b ? a : b;
+        } else if (step_ == ReduceStep::min) {
+          values[i] = a != a || a < b ? a : b;
+        } else {
+          values[i] = a + b;
+        }
+      }
+    }
+    return values[0];
+  }
+
+  void finish_row(int64_t row, float value, int64_t index, const float* runs) const {
+    if (!is_arg(p_.operation)) return store(row, &value, 1);
+    const auto found = [&](float v) { return v == value || (v != v && value != value); };
+    float again[kRuns];
+    if (runs == nullptr) {  // of several chunks: this one's runs once more
+      chunk(row, index, again);
+      runs = again;
+    }
+    int64_t at = index * kChunk;
+    while (!found(*runs)) ++runs, at += kRun;
+    alignas(64) float buffer[kRun];
+    const float* x = x_.read(row, at, std::min(kRun, n_ - at), buffer);
+    while (!found(*x)) ++x, ++at;
+    out_.data<int64_t>()[row] = at;
+  }
+
+  // Columns [begin, begin + count) of a row of outputs.
+  void columns(int64_t outer, int64_t inner_rows, int64_t in_row, int64_t width, int64_t begin,
+               int64_t count) const {
+    alignas(64) float x[kColumns], y[kColumns], total[kColumns], block[kColumns];
+    int64_t best[kColumns] = {};
+    const float start = step_ == ReduceStep::max   ? -std::numeric_limits<float>::infinity()
+                        : step_ == ReduceStep::min ? std::numeric_limits<float>::infinity()
+                                                   : 0.0f;
+    std::fill_n(total, count, start);
+    const int64_t first_output = (outer * inner_rows + in_row) * width + begin;
+    for (int64_t first = 0; first < n_; first += kBlockRows) {
+      std::fill_n(block, count, start);
+      for (int64_t i = first; i < std::min(n_, first + kBlockRows); ++i) {
+        const int64_t row = (outer * n_ + i) * inner_rows + in_row;
+        // Columns of many rows are short runs far apart, which no prefetcher sees coming.
+        if (i + 4 < n_) x_.prefetch(row + 4 * inner_rows, begin, count);
+        if (is_arg(p_.operation)) {
+          const float* values = x_.read(row, begin, count, x);
+          const bool most = p_.operation == Reduction::argmax;
+          for (int64_t c = 0; c < count; ++c) {
+            const float v = values[c], old = total[c];
+            const bool better = old == old && (v != v || (most ? v > old : v < old));
+            if (i == 0 || better) total[c] = v, best[c] = i;
+          }
+          continue;
+        }
+        reduce(row, begin, count, x, y, block, true);
+      }
+      if (is_arg(p_.operation)) continue;
+      const ReduceStep join = is_extreme(p_.operation) ? step_ : ReduceStep::sum;
+      run_({join, block, Format::f32, nullptr, count, total, true});
+    }
+    if (is_arg(p_.operation)) {
+      std::copy_n(best, count, out_.data<int64_t>() + first_output);
+    } else {
+      store(first_output, total, count);
+    }
+  }
+
+ private:
+  void store(int64_t at, float* values, int64_t count) const {
+    if (p_.operation == Reduction::mean) {
+      for (int64_t i = 0; i < count; ++i) values[i] /= static_cast<float>(n_);
+    }
+    if (p_.out == Format::f32) {
+      std::copy_n(values, count, out_.data<float>() + at);
+    } else {
+      format_kernels().convert(Format::f32, p_.out, values, count, out_.data<uint16_t>() + at);
+    }
+  }
+
+  const ReduceProblem& p_;
+  ReduceFunction run_;
+  ReduceStep step_ = ReduceStep::sum;
+  RowReader x_;
+  std::optional<RowReader> y_;
+  const Tensor& out_;
+  int64_t n_ = 0;
+};
+
+void check_operand(const ReducePlan& plan, const char* argument, const Tensor& x, Format format,
+                   bool scaled) {
+  const ReduceProblem& p = plan.problem;
+  const char* operation = name(p.operation);
+  require(x.defined(), operation, ": ", argument, " is undefined");
+  require(x.format() == format && x.has_scales() == scaled && x.shape() == p.shape &&
+              x.device() == plan.device,
+          operation, ": ", argument, " is ", shown(x), ", the plan was made for ", name(format),
+          scaled ? " with scales " : " ", shown(p.shape), " on ", plan.device.name());
+  require(x.numel() == 0 || x.size(-1) == 1 || x.stride(-1) == 1 || (!scaled && bits(format) >= 8),
+          operation, ": ", argument, " has a last stride of ", x.stride(-1),
+          "; of quantised formats it must be 1");
+}
+
+}  // namespace
+
+const char* name(Reduction r) { return kNames[static_cast<int>(r)]; }
+
+std::string describe(const ReducePlan& plan) {
+  const ReduceProblem& p = plan.problem;
+  return concat(plan.kernel->name, ": ", name(p.operation), " of ", to_string(p.shape), " ",
+                name(p.x), " along ", axis_of(p), " to ", name(p.out), ", on ", plan.device.name());
+}
+Support can_run(const ReduceProblem& problem, const Device& device) {
+  return support_of(kKernels, problem, device);
+}
+ReducePlan plan(const ReduceProblem& problem, const Device& device) {
+  ReducePlan made{problem, device, kernel_for(kKernels, problem, device), nullptr};
+  const int axis = axis_of(problem);
+  const int64_t chunks = (problem.shape[axis] + kChunk - 1) / kChunk;
+  if (axis == problem.shape.rank() - 1 && chunks > 1) {
+    const int64_t rows = element_count(without(problem.shape, axis));
+    made.workspace.reset(new float[static_cast<size_t>(rows * chunks)]);
+  }
+  return made;
+}
+
+void run(const ReducePlan& plan, const ReduceTensors& t, Stream& stream) {
+  const ReduceProblem& p = plan.problem;
+  require(plan.kernel != nullptr, "reduce: the plan is empty; make it with plan()");
+  const char* operation = name(p.operation);
+  check_operand(plan, "x", t.x, p.x, p.x_scaled);
+  if (p.operation == Reduction::dot) check_operand(plan, "y", t.y, p.y, p.y_scaled);
+  const int axis = axis_of(p);
+  const Shape rest = without(p.shape, axis);
+  require(t.out.defined() && t.out.format() == p.out && t.out.shape() == rest && t.out.contiguous(),
+          operation, ": out is ", t.out.defined() ? to_string(t.out) : std::string("undefined"),
+          "; it must be row-major ", name(p.out), " ", shown(rest));
+  require(t.out.data() != t.x.data() || t.out.numel() == 0, operation, ": out is x");
+  const Reducer reducer(plan, t);
+  const int64_t n = p.shape[axis], rows = element_count(rest);
+  if (axis < p.shape.rank() - 1) {
+    const int64_t width = p.shape[p.shape.rank() - 1];
+    if (rows == 0) return;
+    int64_t inner_rows = 1;
+    for (int d = axis + 1; d < p.shape.rank() - 1; ++d) inner_rows *= p.shape[d];
+    const int64_t pieces = (width + kColumns - 1) / kColumns;
+    for_rows(stream, rows / width * pieces, std::max<int64_t>(1, n) * std::min(width, kColumns),
+             [&](int64_t begin, int64_t end) {
+               for (int64_t unit = begin; unit < end; ++unit) {
+                 const int64_t row = unit / pieces, first = unit % pieces * kColumns;
+                 reducer.columns(row / inner_rows, inner_rows, row % inner_rows, width, first,
+                                 std::min(kColumns, width - first));
+               }
+             });
+    return;
+  }
+  const int64_t chunks = std::max<int64_t>(1, (n + kChunk - 1) / kChunk);
+  float* partial = plan.workspace.get();
+  for_rows(stream, rows * chunks, std::max<int64_t>(1, std::min(n, kChunk)),
+           [&](int64_t begin, int64_t end) {
+             float runs[kRuns];
+             for (int64_t unit = begin; unit < end; ++unit) {
+               const float value = reducer.chunk(unit / chunks, unit % chunks, runs);
+               if (chunks > 1) {
+                 partial[unit] = value;
+               } else {
+                 reducer.finish_row(unit, value, 0, runs);
+               }
+             }
+           });
+  if (chunks == 1) return;
+  for (int64_t row = 0; row < rows; ++row) {
+    float* of_row = partial + row * chunks;
+    int64_t first = 0;
+    if (is_arg(p.operation)) {  // the first chunk that holds the extreme
+      float best = of_row[0];
+      for (int64_t c = 1; c < chunks && best == best; ++c) {
+        const float v = of_row[c];
+        const bool better = v != v || (p.operation == Reduction::argmax ? v > best : v < best);
+        if (better) best = v, first = c;
+      }
+    }
+    const float value = is_arg(p.operation) ? of_row[first] : reducer.halve(of_row, chunks);
+    reducer.finish_row(row, value, first, nullptr);
+  }
+}
+
+namespace {
+
+Tensor one_line(Reduction operation, const Tensor& x, const Tensor& y, int axis, Stream& stream) {
+  require(x.defined(), name(operation), ": x is undefined");
+  ReduceProblem p;
+  p.operation = operation;
+  p.shape = x.shape();
+  p.axis = axis;
+  p.x = x.format();
+  p.x_scaled = x.has_scales();
+  if (y.defined()) p.y = y.format(), p.y_scaled = y.has_scales();
+  p.out = is_arg(operation) ? Format::i64 : Format::f32;
+  const ReducePlan made = plan(p, x.device());
+  const Tensor out = Tensor::empty(without(p.shape, axis_of(p)), p.out, x.device());
+  run(made, {x, y, out}, stream);
+  return out;
+}
+
+}  // namespace
+
+Tensor reduce(Reduction operation, const Tensor& x, int axis, Stream& stream) {
+  require(operation != Reduction::dot, "reduce: dot takes two tensors; call dot()");
+  return one_line(operation, x, {}, axis, stream);
+}
+
+Tensor dot(const Tensor& x, const Tensor& y, Stream& stream) {
+  require(y.defined(), "dot: y is undefined");
+  return one_line(Reduction::dot, x, y, -1, stream);
+}
+
+}  // namespace halftone

@@ -1,0 +1,298 @@
+// Softcap, mask tensors, sinks and chunks, in every mode, prefill and decode.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+
+#include "attention/attention_fixture.h"
+
+namespace halftone {
+namespace {
+
+using namespace test;
+
+constexpr AttentionMode kBf16{Format::bf16, Format::bf16};
+
+Tensor boolean_mask(const Shape& shape, uint64_t seed, double hidden = 0.3) {
+  Tensor mask = Tensor::empty(shape, Format::u8);
+  std::mt19937_64 engine(seed);
+  std::bernoulli_distribution hide(hidden);
+  for (int64_t i = 0; i < mask.numel(); ++i) mask.data<uint8_t>()[i] = hide(engine) ? 0 : 1;
+  return mask;
+}
+// N(0, 1), and -inf in places.
+Tensor additive_mask(const Shape& shape, Format format, uint64_t seed) {
+  Tensor mask = random_tensor(shape, Format::f32, seed).contiguous_copy();
+  const Tensor shown = boolean_mask(shape, seed + 1);
+  for (int64_t i = 0; i < mask.numel(); ++i) {
+    if (shown.data<uint8_t>()[i] == 0) mask.data<float>()[i] = -INFINITY;
+  }
+  return convert(mask, format);
+}
+void set_mask(Case* c, const Tensor& mask) {
+  c->problem.mask = mask.format(), c->tensors.mask = mask;
+}
+void set_sinks(Case* c, const Tensor& sinks) { c->problem.sinks = true, c->tensors.sinks = sinks; }
+
+struct Rule {
+  const char* name;
+  std::function<void(Case&)> set;
+};
+const Rule kRules[] = {
+    {"softcap", [](Case& c) { c.problem.softcap = 1.5f; }},
+    {"chunk", [](Case& c) { c.problem.attention_chunk_size = 70, c.problem.causal = true; }},
+    {"sinks",
+     [](Case& c) {
+       set_sinks(&c, Tensor::from({2.5f, -1, 0, 4}, {4}));
+     }},
+    {"boolean mask",
+     [](Case& c) {
+       set_mask(&c, boolean_mask({1, 1, c.problem.query_length, c.problem.key_length}, 41));
+       c.problem.causal = true;
+     }},
+    {"all",
+     [](Case& c) {
+       const AttentionProblem& p = c.problem;
+       set_mask(&c, additive_mask({1, 4, p.query_length, p.key_length}, Format::f32, 42));
+       set_sinks(&c, Tensor::from({1, 0.5f, -2, 3}, {4}));
+       c.problem.softcap = 3, c.problem.attention_chunk_size = 150;
+       c.problem.window_left = 100, c.problem.causal = true;
+     }},
+};
+
+TEST(AttentionRulesOfScores, EveryModeStaysWithinItsBound) {
+  for (const AttentionMode& mode : attention_modes()) {
+    for (const Rule& rule : kRules) {
+      for (const int64_t queries : {1, 19}) {
+        SCOPED_TRACE(to_string(mode) + " " + rule.name + " " + std::to_string(queries));
+        Case c = make_case({1, queries, 290, 4, 2, 32}, mode, 40);
+        rule.set(c);
+        const Bounded reference = bounded(c);
+        at_every_level([&] { expect_within(&c, reference); });
+      }
+    }
+  }
+}
+
+TEST(AttentionRulesOfScores, ReferenceAgreesWithTheIndependentOne) {
+  for (const Rule& rule : kRules) {
+    SCOPED_TRACE(rule.name);
+    Case c = make_case({1, 9, 290, 4, 2, 32, 16}, {Format::mxfp8, Format::bf16}, 43);
+    rule.set(c);
+    const Bounded expected = bounded(c);
+    Tensor lse;
+    const std::vector<float> out = to_floats(attention_reference(c.problem, c.tensors, &lse));
+    for (size_t i = 0; i < out.size(); ++i) EXPECT_NEAR(out[i], expected.out[i], 2e-6);
+    for (size_t i = 0; i < expected.lse.size(); ++i) {
+      EXPECT_NEAR(lse.data<float>()[i], expected.lse[i], 2e-6);
+    }
+  }
+}
+
+// A rule that is slightly off leaves the bound.
+TEST(AttentionRulesOfScores, SmallErrorsBreakTheBound) {
+  const AttentionMode f32{Format::f32, Format::f32};
+  const auto breaks = [&](const Rule& rule, const std::function<void(Case&)>& change) {
+    for (const int64_t queries : {1, 19}) {
+      Case c = make_case({1, queries, 290, 4, 2, 32}, f32, 44);
+      rule.set(c);
+      const Bounded reference = bounded(c);
+      expect_within(&c, reference);
+      change(c);
+      run_case(&c);
+      EXPECT_FALSE(within(to_floats(c.tensors.out), reference.out, reference.out_bound))
+          << rule.name;
+      EXPECT_FALSE(within(to_floats(c.tensors.lse), reference.lse, reference.lse_bound))
+          << rule.name;
+    }
+  };
+  breaks(kRules[0], [](Case& c) { c.problem.softcap *= 1.001f; });
+  breaks(kRules[1], [](Case& c) { c.problem.attention_chunk_size += 1; });
+  breaks(kRules[2], [](Case& c) { c.tensors.sinks = Tensor::from({2.51f, -1, 0, 4}, {4}); });
+  breaks(kRules[3], [](Case& c) { c.tensors.mask.data<uint8_t>()[77] ^= 1; });
+  breaks(kRules[4], [](Case& c) {
+    c.tensors.mask = additive_mask(c.tensors.mask.shape(), Format::bf16, 42),
+    c.problem.mask = Format::bf16;
+  });
+}
+
+// Whatever the extents, the strides and the format of a mask: the bits of the whole one in f32.
+TEST(AttentionMasks, BroadcastsStridesAndFormatsGiveTheSameBits) {
+  at_every_level([] {
+    for (const int64_t queries : {2, 21}) {
+      const Case c = make_case({2, queries, 150, 4, 2, 32}, kBf16, 45);
+      const Shape whole{2, 4, queries, 150};
+      const auto same = [&](const Tensor& small, const char* what) {
+        SCOPED_TRACE(what);
+        Tensor dense = Tensor::empty(whole, Format::f32);
+        for (int64_t at = 0; at < dense.numel(); ++at) {
+          dense.data<float>()[at] = static_cast<float>(mask_term(
+              small, at / 150 / queries / 4, at / 150 / queries % 4, at / 150 % queries, at % 150));
+        }
+        Case a = c, b = c;
+        set_mask(&a, small), set_mask(&b, dense);
+        run_case(&a), run_case(&b);
+        expect_same(a, b);
+      };
+      same(boolean_mask(whole, 46), "boolean");
+      same(boolean_mask({1, 1, queries, 150}, 46), "boolean for all heads");
+      same(boolean_mask({2, 1, 1, 150}, 46), "boolean of padding");
+      same(boolean_mask({1, 1, queries, 1}, 46), "boolean of queries");
+      for (const Format format : {Format::f32, Format::f16, Format::bf16}) {
+        same(additive_mask({2, 1, queries, 150}, format, 47), name(format));
+        same(additive_mask({1, 4, 1, 150}, format, 47), name(format));
+      }
+      same(additive_mask({1, 1, 150, queries}, Format::bf16, 48).transpose(2, 3), "transposed");
+      same(boolean_mask({150, 4, queries, 2}, 49).transpose(0, 3), "keys outermost");
+      const Tensor row = additive_mask({1, 1, queries, 150}, Format::f32, 50);
+      same(Tensor::view(row.data(), whole, {0, 0, 150, 1}, Format::f32), "stride 0");
+      const Tensor wide = additive_mask({2, 4, queries, 200}, Format::f16, 51);
+      same(wide.slice(3, 50, 200), "part of a longer one");
+    }
+  });
+}
+
+TEST(AttentionMasks, RowsThatSeeNothing) {
+  at_every_level([] {
+    for (const int64_t queries : {1, 30}) {
+      for (const bool sinks : {false, true}) {
+        Case c = make_case({1, queries, 300, 2, 1, 32}, kBf16, 52);
+        Tensor mask = boolean_mask({1, 1, queries, 300}, 53);
+        std::memset(mask.data<uint8_t>() + (queries - 1) * 300, 0, 300);
+        set_mask(&c, mask);
+        if (sinks) set_sinks(&c, Tensor::from({0.5f, -3}, {2}));
+        expect_within_bound(&c);
+        const std::vector<float> out = to_floats(c.tensors.out);
+        for (size_t x = out.size() - 64; x < out.size(); ++x) EXPECT_EQ(out[x], 0.0f);
+        const float expected = sinks ? -3.0f : -INFINITY;
+        EXPECT_EQ(c.tensors.lse.at({0, 1, queries - 1}), expected);
+      }
+    }
+    // The lowest number instead of -inf: the mean of all values, as in FP64.
+    Case c = make_case({1, 1, 100, 2, 1, 32}, {Format::f32, Format::f32}, 54);
+    Tensor lowest = Tensor::empty({1, 1, 1, 100}, Format::f32);
+    std::fill_n(lowest.data<float>(), 100, -3.4028235e38f);
+    set_mask(&c, lowest);
+    run_case(&c);
+    for (int64_t d = 0; d < 32; ++d) {
+      double mean = 0;
+      for (int64_t j = 0; j < 100; ++j) mean += c.tensors.v.at({0, j, 0, d}) / 100.0;
+      EXPECT_NEAR(c.tensors.out.at({0, 0, 0, d}), mean, 1e-6);
+    }
+  });
+}
+
+// Prefill in one call, in pieces and token by token; pages, batches and threads.
+TEST(AttentionRulesOfScores, BitsDoNotDependOnTheCall) {
+  at_every_level([] {
+    for (const AttentionMode& mode : {kBf16, AttentionMode{Format::nvfp4, Format::nvfp4},
+                                      AttentionMode{Format::f32, Format::f32}}) {
+      for (const Rule& rule : kRules) {
+        SCOPED_TRACE(to_string(mode) + " " + rule.name);
+        Case whole = make_case({1, 290, 290, 4, 2, 32}, mode, 55);
+        rule.set(whole);
+        whole.problem.causal = true;
+        run_case(&whole);
+        const std::vector<float> expected = to_floats(whole.tensors.out);
+        for (const auto& [begin, end] :
+             {std::pair<int64_t, int64_t>{0, 1}, {69, 71}, {100, 200}, {255, 257}, {289, 290}}) {
+          Case part = whole;
+          part.problem.query_length = end - begin, part.problem.key_length = end;
+          part.tensors.q = whole.tensors.q.slice(1, begin, end);
+          if (part.tensors.mask.defined()) {
+            part.tensors.mask = part.tensors.mask.slice(2, begin, end).slice(3, 0, end);
+          }
+          run_case(&part, 3);
+          const std::vector<float> got = to_floats(part.tensors.out);
+          for (size_t i = 0; i < got.size(); ++i) {
+            ASSERT_EQ(got[i], expected[static_cast<size_t>(begin) * 128 + i]) << begin;
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST(AttentionSinks, OfAnySize) {
+  at_every_level([] {
+    for (const float sink : {-INFINITY, -200.0f, 0.0f, 30.0f, 200.0f}) {
+      Case c = make_case({1, 3, 40, 2, 1, 32}, {Format::f32, Format::f32}, 56);
+      set_sinks(&c, Tensor::from({sink, 1}, {2}));
+      expect_within_bound(&c);
+    }
+  });
+}
+
+// Whole panels that the mask hides from every row of a tile are not multiplied, K and V alike.
+TEST(AttentionMasks, HiddenBeginningsAndEndsNeedNotBeFinite) {
+  at_every_level([] {
+    Case c = make_case({1, 30, 512, 2, 1, 64}, kBf16, 57);
+    Tensor mask = boolean_mask({1, 1, 30, 512}, 58);
+    for (int64_t i = 0; i < 30; ++i) {
+      std::memset(mask.data<uint8_t>() + i * 512, 0, 128);
+      std::memset(mask.data<uint8_t>() + i * 512 + 320, 0, 192);
+    }
+    set_mask(&c, mask);
+    run_case(&c);
+    Case poisoned = c;
+    for (Tensor* t : {&poisoned.tensors.k, &poisoned.tensors.v}) {
+      *t = t->contiguous_copy();
+      std::memset(t->data<uint16_t>(), 0xff, 128 * 64 * 2);
+      std::memset(t->data<uint16_t>() + 320 * 64, 0xff, 192 * 64 * 2);
+    }
+    run_case(&poisoned);
+    expect_same(c, poisoned);
+  });
+}
+
+// NaN in K and V of some keys reaches the rows that see them, and no others.
+TEST(AttentionMasks, HiddenKeysNeedNotBeFinite) {
+  at_every_level([] {
+    for (const AttentionMode& mode :
+         {kBf16, AttentionMode{Format::f32, Format::f32}, AttentionMode{Format::int8, Format::bf16},
+          AttentionMode{Format::fp8_e4m3, Format::fp8_e4m3},
+          AttentionMode{Format::nvfp4, Format::nvfp4}}) {
+      for (const bool masked : {false, true}) {
+        SCOPED_TRACE(to_string(mode) + (masked ? ", masked" : ", causal"));
+        Case c = make_case({1, 120, 120, 2, 1, 64}, mode, 59);
+        c.problem.causal = true;
+        if (masked) set_mask(&c, boolean_mask({1, 1, 120, 120}, 60));
+        run_case(&c);
+        const auto poison = [](const Tensor& t, int64_t key) {
+          if (!t.has_scales()) {
+            const Tensor copy = t.contiguous_copy();
+            const int64_t row = 64 * bits(t.format()) / 8;
+            std::memset(copy.data<char>() + key * row, 0xff, static_cast<size_t>(row));
+            return copy;
+          }
+          const Tensor scales = t.scales().contiguous_copy();
+          const int64_t row = scales.bytes() / 120;
+          std::memset(scales.data<char>() + key * row, 0xff, static_cast<size_t>(row));
+          return t.quantized(t.scaling(), scales, t.tensor_scale());
+        };
+        for (const int64_t key : {3, 70, 119}) {
+          Case poisoned = c;
+          poisoned.tensors.k = poison(c.tensors.k, key);
+          poisoned.tensors.v = poison(c.tensors.v, key);
+          run_case(&poisoned);
+          const std::vector<float> clean = to_floats(c.tensors.out);
+          const std::vector<float> got = to_floats(poisoned.tensors.out);
+          for (size_t i = 0; i < got.size(); ++i) {
+            const auto query = static_cast<int64_t>(i / 128);
+            const bool seen =
+                query >= key && (!masked || mask_term(c.tensors.mask, 0, 0, query, key) == 0);
+            if (seen) {
+              ASSERT_TRUE(std::isnan(got[i])) << query << " sees " << key;
+            } else {
+              ASSERT_EQ(got[i], clean[i]) << query << " does not see " << key;
+            }
+          }
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace halftone

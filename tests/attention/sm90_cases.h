@@ -1,0 +1,84 @@
+// Problems for the attention kernel of Hopper, on a GPU or a simulated one.
+#pragma once
+#include <utility>
+
+#include "attention/attention_fixture.h"
+#include "halftone/simulator.h"
+
+namespace halftone::test {
+
+struct Sm90Case {
+  Sizes sizes;
+  Format format = Format::bf16;
+  bool causal = false;
+  int64_t left = -1, right = -1, chunk = 0;
+  bool sinks = false;
+};
+
+inline Case make_case(const Sm90Case& s, uint64_t seed) {
+  Case c = make_case(s.sizes, {s.format, s.format}, seed);
+  AttentionProblem& p = c.problem;
+  p.out = s.format;
+  p.causal = s.causal, p.window_left = s.left, p.window_right = s.right;
+  p.attention_chunk_size = s.chunk;
+  p.sinks = s.sinks;
+  if (s.sinks) c.tensors.sinks = random_tensor({p.heads}, Format::f32, seed + 77);
+  return c;
+}
+
+// Around the edges of tiles of 80, 128 and 176 keys and of 128 and 192 rows; every instance.
+inline std::vector<Sm90Case> sm90_cases() {
+  return {
+      {{1, 64, 112, 1, 1, 64}},
+      {{2, 193, 225, 2, 1, 64}, Format::f16, true},
+      {{1, 70, 300, 3, 3, 40}, Format::bf16, true, 100},
+      {{1, 130, 177, 2, 2, 128}},
+      {{1, 20, 8200, 1, 1, 128}, Format::bf16, true},
+      {{1, 257, 352, 4, 2, 128}, Format::f16},
+      {{1, 128, 128, 2, 1, 128}, Format::bf16, true},
+      {{1, 200, 333, 2, 1, 128}, Format::bf16, true, -1, -1, 0, true},
+      {{1, 129, 257, 1, 1, 96}, Format::bf16, false, 50, 20},
+      {{1, 140, 140, 1, 1, 128}, Format::bf16, true, -1, -1, 48},
+      {{1, 90, 40, 2, 1, 128}, Format::bf16, true},  // rows without keys
+      {{1, 90, 40, 2, 1, 128}, Format::bf16, true, -1, -1, 0, true},
+      {{1, 1, 500, 4, 1, 128}},
+      {{1, 130, 130, 2, 1, 192, 128}, Format::bf16, true},
+      {{1, 150, 170, 1, 1, 256}},
+      {{1, 100, 81, 2, 1, 256, 200}, Format::f16, true},
+      {{1, 33, 0, 1, 1, 64}},
+  };
+}
+
+inline AttentionTensors on(const Device& device, const Case& c) {
+  const AttentionProblem& p = c.problem;
+  AttentionTensors t;
+  t.q = c.tensors.q.to(device), t.k = c.tensors.k.to(device), t.v = c.tensors.v.to(device);
+  if (p.sinks) t.sinks = c.tensors.sinks.to(device);
+  // Poisoned: what is not written shows.
+  Tensor out = Tensor::empty({p.batch, p.query_length, p.heads, p.value_dim}, p.out);
+  std::fill_n(static_cast<uint16_t*>(const_cast<void*>(std::as_const(out).data())), out.numel(),
+              uint16_t{0x7fff});
+  t.out = out.to(device);
+  t.lse = Tensor::zeros({p.batch, p.heads, p.query_length}, Format::f32).to(device);
+  return t;
+}
+
+// Runs the case on the stream's device; the results come back to the CPU.
+inline void run_on(Stream& stream, Case* c) {
+  AttentionTensors t = on(stream.device(), *c);
+  run(plan(c->problem, stream.device()), t, stream);
+  stream.synchronize();
+  c->tensors.out = t.out.to(Device::cpu());
+  c->tensors.lse = t.lse.to(Device::cpu());
+}
+
+inline void expect_case(Stream& stream, const Sm90Case& s, uint64_t seed) {
+  Case c = make_case(s, seed);
+  SCOPED_TRACE(describe(plan(c.problem, stream.device())));
+  run_on(stream, &c);
+  const Bounded reference = bounded(c);
+  EXPECT_TRUE(within(to_floats(c.tensors.out), reference.out, reference.out_bound));
+  EXPECT_TRUE(within(to_floats(c.tensors.lse), reference.lse, reference.lse_bound));
+}
+
+}  // namespace halftone::test

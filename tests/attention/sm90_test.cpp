@@ -1,0 +1,127 @@
+// The attention kernel of Hopper on the simulated chip.
+#include "attention/sm90_cases.h"
+
+namespace halftone::test {
+namespace {
+
+using Options = SimulatorOptions;
+
+Stream hopper(Options options = {}) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  configure(stream, options);
+  return stream;
+}
+
+TEST(AttentionSm90, EveryInstanceAndMaskWithinTheBound) {
+  Stream stream = hopper();
+  uint64_t seed = 1;
+  for (const Sm90Case& s : sm90_cases()) {
+    ++seed;
+#if defined(HALFTONE_SANITIZED)
+    if (seed % 3 != 0) continue;
+#endif
+    expect_case(stream, s, seed);
+  }
+}
+
+// The bounds would notice one key too many.
+TEST(AttentionSm90, AKeyTooManyBreaksTheBound) {
+  Stream stream = hopper();
+  const Sm90Case good{{1, 40, 64, 1, 1, 64}, Format::bf16, true};
+  Sm90Case wrong = good;
+  wrong.causal = false, wrong.right = 1;
+  Case c = make_case(wrong, 3);
+  run_on(stream, &c);
+  const Bounded reference = bounded(make_case(good, 3));
+  EXPECT_FALSE(within(to_floats(c.tensors.out), reference.out, reference.out_bound));
+  EXPECT_FALSE(within(to_floats(c.tensors.lse), reference.lse, reference.lse_bound));
+}
+
+// No race, no missing fence, no conflict of banks, whatever the order; and the same bits.
+TEST(AttentionSm90, StrictUnderAdversarialSchedules) {
+#if defined(HALFTONE_SANITIZED)
+  constexpr uint64_t kSeeds = 2;
+#else
+  constexpr uint64_t kSeeds = 20;
+#endif
+  for (const Sm90Case& s :
+       {Sm90Case{{1, 200, 250, 1, 1, 64}, Format::bf16, true}, Sm90Case{{1, 257, 330, 1, 1, 128}},
+        Sm90Case{{1, 130, 170, 1, 1, 256}}}) {
+    std::vector<float> first;
+    for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+      Stream stream = hopper({.severity = Options::Severity::strict,
+                              .numerics = Options::Numerics::fast,
+                              .schedule = Options::Schedule::adversarial,
+                              .seed = seed,
+                              .throws = false});
+      Case c = make_case(s, 5);
+      run_on(stream, &c);
+      const SimulatorReport report = simulator_report(stream);
+      ASSERT_TRUE(report.clean()) << "seed " << seed << "\n" << to_string(report);
+      EXPECT_EQ(report.counters.shared_wavefronts, report.counters.shared_ideal);
+      const std::vector<float> values = to_floats(c.tensors.out);
+      if (first.empty()) first = values;
+      ASSERT_EQ(values, first) << "seed " << seed;
+    }
+  }
+}
+
+// A row's bits are a function of its query and keys: not of the rows, heads and sequences beside
+// it.
+TEST(AttentionSm90, RowsDoNotKnowTheBatch) {
+  Stream stream = hopper();
+  Case whole = make_case(Sm90Case{{2, 150, 200, 2, 1, 128}, Format::bf16, true}, 9);
+  run_on(stream, &whole);
+  // The last 22 rows of the second sequence's second head, alone.
+  const auto part = [](const Tensor& t, int64_t row, int64_t rows, int64_t head) {
+    return t.slice(0, 1, 2).slice(1, row, row + rows).slice(2, head, head + 1).contiguous_copy();
+  };
+  Case alone = make_case(Sm90Case{{1, 22, 200, 1, 1, 128}, Format::bf16, true}, 9);
+  alone.tensors.q = part(whole.tensors.q, 128, 22, 1);
+  alone.tensors.k = part(whole.tensors.k, 0, 200, 0);
+  alone.tensors.v = part(whole.tensors.v, 0, 200, 0);
+  run_on(stream, &alone);
+  EXPECT_EQ(to_floats(alone.tensors.out), to_floats(part(whole.tensors.out, 128, 22, 1)));
+}
+
+TEST(AttentionSm90, RefusesWithTheReason) {
+  const Device device = Device::simulator(Arch::sm_90a);
+  const auto reason = [&](auto change) {
+    AttentionProblem p = make_case(Sm90Case{{1, 64, 64, 1, 1, 64}}, 1).problem;
+    change(p);
+    return can_run(p, device).reason;
+  };
+  EXPECT_EQ(reason([](AttentionProblem&) {}), "");
+  EXPECT_EQ(reason([](AttentionProblem& p) { p.head_dim = p.value_dim = 65; }),
+            "head_dim is 65 and value_dim 65; attention_sm90 takes multiples of 8");
+  EXPECT_EQ(reason([](AttentionProblem& p) { p.head_dim = 512; }),
+            "head_dim is 512 and value_dim 64; attention_sm90 takes up to 256");
+  EXPECT_EQ(reason([](AttentionProblem& p) { p.out = Format::f32; }),
+            "out is f32; attention_sm90 takes that of the mode, bf16");
+  EXPECT_EQ(reason([](AttentionProblem& p) { p.softcap = 30; }),
+            "softcap is 30; attention_sm90 takes none (0)");
+  EXPECT_EQ(
+      can_run(make_case(Sm90Case{{1, 64, 64, 1, 1, 64}}, 1).problem, Device::simulator(Arch::sm_80))
+          .reason,
+      "attention_sm90 runs on sm_90a alone");
+}
+
+TEST(AttentionSm90, StridesThatNoCopyTakesAreErrors) {
+  Stream stream = hopper();
+  Case c = make_case(Sm90Case{{1, 8, 8, 1, 1, 64}}, 1);
+  AttentionTensors t = on(stream.device(), c);
+  const Tensor wide = Tensor::zeros({1, 8, 1, 68}, Format::bf16).to(stream.device());
+  t.k = wide.slice(3, 0, 64);
+  try {
+    run(plan(c.problem, stream.device()), t, stream);
+    FAIL() << "a stride of 68 elements was taken";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("k has stride 68 in dimension 1; tensor copies want "
+                                         "multiples of 8 elements"),
+              std::string::npos)
+        << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace halftone::test

@@ -1,0 +1,176 @@
+// Activations, gates, residuals and quantised outputs at the end of a product.
+#include "halftone/activation.h"
+#include "halftone/matmul.h"
+#include "matmul/weights.h"
+
+namespace halftone {
+namespace {
+
+using namespace test;
+using F = Format;
+
+const WeightSpec kFp8{F::fp8_e4m3, true, {F::f32, 128, 128}};
+
+// The epilogue of the product's own f32 result, by the families it is made of: so the bound is that
+// of the activation alone, 16 units of 2^-24, and the roundings of bias and residual.
+void check_epilogue(const MatmulOptions& o, const Tensor& x, const Tensor& w) {
+  MatmulOptions plain;
+  plain.out = F::f32;
+  plain.bias = o.bias.defined() ? convert(o.bias, F::f32) : Tensor();
+  const Tensor y = matmul(x, w, plain);
+  const int64_t m = y.size(0), rows = y.size(1), n = o.gated ? rows / 2 : rows;
+  Tensor want = y;
+  if (o.gated) {
+    const Tensor gate = Tensor::empty({m, n}, F::f32), up = Tensor::empty({m, n}, F::f32);
+    for (int64_t i = 0; i < m * n; ++i) {
+      const int64_t row = i / n, j = i % n;
+      gate.data<float>()[i] = y.at({row, o.interleaved ? 2 * j : j});
+      up.data<float>()[i] = y.at({row, o.interleaved ? 2 * j + 1 : n + j});
+    }
+    want = gated_reference(gate, up, *o.gated);
+  } else {
+    want = activation_reference(y, o.activation);
+  }
+  std::vector<float> values = to_floats(want);
+  std::vector<double> bound;
+  const std::vector<float> residual =
+      o.residual.defined() ? to_floats(o.residual) : std::vector<float>(values.size());
+  const F out = o.out.value_or(x.format());
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double error = 16 * 0x1p-24 * (std::abs(values[i]) + std::abs(residual[i])) + 0x1p-40;
+    values[i] += residual[i];
+    bound.push_back(error + unit_roundoff(out) * (std::abs(values[i]) + error));
+  }
+  EXPECT_TRUE(within(to_floats(matmul(x, w, o)), values, bound));
+}
+
+TEST(Epilogue, EveryActivation) {
+  at_every_level([] {
+    const int64_t m = 3, n = 70, k = 96;
+    const Tensor w = random_weight(kFp8, n, k, 5).tensor;
+    std::vector<float> small = random_values(m * k, 4);
+    for (float& v : small) v *= 0.01f;
+    const Tensor x = Tensor::from<float>(small, {m, k}, F::f32);
+    const Tensor bias = random_tensor({n}, F::f32, 6), residual = random_tensor({m, n}, F::f32, 7);
+    for (int kind = 0; kind < kActivationCount; ++kind) {
+      SCOPED_TRACE(name(static_cast<Activation>(kind)));
+      MatmulOptions o;
+      o.activation.kind = static_cast<Activation>(kind);
+      o.bias = bias;
+      check_epilogue(o, x, w);
+      o.residual = residual;  // after the activation
+      check_epilogue(o, x, w);
+      const Tensor first = x.slice(0, 0, 1);
+      EXPECT_EQ(to_floats(matmul(first, w,
+                                 [&] {
+                                   MatmulOptions one = o;
+                                   one.residual = residual.slice(0, 0, 1);
+                                   return one;
+                                 }())),
+                to_floats(matmul(x, w, o).slice(0, 0, 1)));
+    }
+  });
+}
+
+TEST(Epilogue, Gated) {
+  at_every_level([] {
+    const int64_t n = 128, k = 64;
+    for (const int64_t m : {1, 5, 70}) {
+      const Tensor w = random_weight(kFp8, 2 * n, k, 5).tensor;
+      std::vector<float> small = random_values(m * k, 4);
+      for (float& v : small) v *= 0.01f;
+      const Tensor x = convert(Tensor::from<float>(small, {m, k}, F::f32), F::bf16);
+      for (const GatedActivation& g : {GatedActivation::swiglu(), GatedActivation::geglu_tanh(),
+                                       GatedActivation::gpt_oss(), GatedActivation::geglu_erf()}) {
+        for (bool interleaved : {false, true}) {
+          MatmulOptions o;
+          o.gated = g, o.interleaved = interleaved;
+          check_epilogue(o, x, w);
+          o.bias = random_tensor({2 * n}, F::bf16, 6);
+          o.residual = random_tensor({m, n}, F::bf16, 7);
+          check_epilogue(o, x, w);
+        }
+      }
+    }
+  });
+}
+
+// The quantised output is the f32 result quantised, bit for bit.
+TEST(Epilogue, QuantisedOutput) {
+  at_every_level([] {
+    const int64_t k = 128, n = 288;
+    const Tensor w = random_weight(kFp8, n, k, 5).tensor;
+    for (const int64_t m : {1, 4, 300}) {
+      const Tensor x = random_tensor({m, k}, F::bf16, 4, Data::outliers);
+      for (const char* text : {"fp8_tensor", "fp8_row", "fp8_1x128", "mxfp8", "mxfp4", "nvfp4",
+                               "int8", "int8_g128", "fp8_e5m2_row"}) {
+        SCOPED_TRACE(concat(text, " m ", m));
+        MatmulOptions o;
+        o.out = F::f32;
+        o.activation.kind = Activation::gelu_erf;
+        o.residual = random_tensor({m, n}, F::f32, 7);
+        const Tensor y = matmul(x, w, o);
+        o.quantize_out = parse_quantization(text);
+        const Tensor q = matmul(x, w, o), want = quantize(y, *o.quantize_out);
+        ASSERT_EQ(q.bytes(), want.bytes());
+        EXPECT_EQ(std::memcmp(q.data(), want.data(),
+                              static_cast<size_t>(packed_bytes(q.format(), m * n))),
+                  0);
+        EXPECT_EQ(std::memcmp(q.scales().data(), want.scales().data(),
+                              static_cast<size_t>(want.scales().bytes())),
+                  0);
+        EXPECT_EQ(q.tensor_scale_value(), want.tensor_scale_value());
+      }
+    }
+  });
+}
+
+// With a given scale, rows do not depend on one another.
+TEST(Epilogue, QuantisedOutputWithAGivenScale) {
+  const int64_t m = 5, n = 64, k = 64;
+  const Tensor w = random_weight(kFp8, n, k, 5).tensor;
+  const Tensor x = random_tensor({m, k}, F::bf16, 4);
+  for (const char* text : {"fp8_tensor", "nvfp4"}) {
+    MatmulOptions o;
+    o.quantize_out = parse_quantization(text);
+    o.quantize_out->tensor_scale = 0.25f;
+    const Tensor all = dequantize(matmul(x, w, o));
+    EXPECT_EQ(to_floats(dequantize(matmul(x.slice(0, 3, 4), w, o))), to_floats(all.slice(0, 3, 4)));
+  }
+}
+
+TEST(Epilogue, Errors) {
+  MatmulProblem p;
+  p.m = 2, p.n = 96, p.k = 64;
+  const auto refused = [&](const char* word) {
+    const Support s = can_run(p, Device::cpu());
+    EXPECT_FALSE(s.ok);
+    EXPECT_NE(s.reason.find(word), std::string::npos) << s.reason;
+  };
+  p.interleaved = true;
+  refused("only gated");
+  p.interleaved = false;
+  p.gated = GatedActivation{};
+  p.gated->limit = -1;
+  refused("limit is -1");
+  p.gated->limit = 7;
+  p.activation.kind = Activation::relu;
+  refused("beside gated");
+  p.activation.kind = Activation::identity;
+  p.weight = F::fp8_e4m3, p.scaled = true, p.scaling = {F::f32, 128, 128};
+  refused("both halves");
+  p.gated.reset();
+  p.out = F::fp8_e4m3;
+  refused("say quantize_out");
+  p.quantize_out = parse_quantization("mxfp8");
+  refused("must be the same");
+  p.quantize_out = parse_quantization("fp8");
+  refused("within one row");
+  const Tensor x = random_tensor({2, 64}, F::bf16, 3), w = random_tensor({5, 64}, F::bf16, 4);
+  MatmulOptions o;
+  o.gated = GatedActivation{};
+  expect_error([&] { matmul(x, w, o); }, {"odd number of rows"});
+}
+
+}  // namespace
+}  // namespace halftone
