@@ -251,7 +251,9 @@ std::string real_text(double value) {
   const auto end =
       std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific).ptr;
   const std::string_view text(buffer, static_cast<size_t>(end - buffer));
-  const int exponent = std::atoi(text.data() + text.find('e') + 1);
+  int exponent = 0;
+  const char* digits = buffer + text.find('e') + 1;
+  std::from_chars(*digits == '+' ? digits + 1 : digits, end, exponent);
   if (exponent < -4 || exponent >= 16) return std::string(text);
   char plain[400];
   const auto stop = std::to_chars(plain, plain + sizeof plain, value, std::chars_format::fixed).ptr;
