@@ -20,6 +20,7 @@ struct KernelRow {
   std::string (*accepts)(const Problem&);
   Function function;
   Arch arch = Arch::sm_80;  // of GPU kernels: the one they run on
+  bool later = false;       // and on every later architecture
 };
 
 // What `choose` looked at, in order, and why it went on; the last row is the one chosen when its
@@ -38,9 +39,12 @@ const Row* choose(std::span<const Row> table, const Problem& problem, const Devi
   for (const Row& row : table) {
     // A simulated GPU runs what the GPU runs.
     if ((row.device == Device::Kind::cpu) != device.is_cpu()) continue;
-    const bool reached = device.is_cpu() ? row.level <= level : row.arch == device.arch();
+    const bool reached = device.is_cpu() ? row.level <= level
+                         : row.later     ? row.arch <= device.arch()
+                                         : row.arch == device.arch();
     std::string why = reached           ? row.accepts(problem)
                       : device.is_cpu() ? concat("needs CPU level ", name(row.level))
+                      : row.later       ? concat("needs ", name(row.arch), " or later")
                                         : concat("runs on ", name(row.arch), " alone");
     if (kernel_trace != nullptr) kernel_trace->emplace_back(row.name, why);
     if (!reached && !device.is_cpu()) *reason = concat(row.name, " ", why);
