@@ -23,6 +23,20 @@ struct KernelRow {
   bool later = false;       // and on every later architecture
 };
 
+// What a row of a family with kernels for both runs: a CPU kernel or a GPU one.
+template <class Cpu, class Gpu>
+struct CpuOrGpu {
+  Cpu cpu = nullptr;
+  Gpu gpu = nullptr;
+  constexpr CpuOrGpu(Cpu function) : cpu(function) {}
+  constexpr CpuOrGpu(Gpu function) : gpu(function) {}
+};
+// The row of a GPU kernel that runs on sm_80 and later.
+#define HALFTONE_GPU_ROW(stem, accepts, function)                                                 \
+  {                                                                                               \
+    { stem "_gpu", Device::Kind::cuda, CpuLevel::baseline, accepts, function, Arch::sm_80, true } \
+  }
+
 // What `choose` looked at, in order, and why it went on; the last row is the one chosen when its
 // reason is empty. Collected on this thread while `kernel_trace` points to one; `halftone info`
 // explains its choices with it.

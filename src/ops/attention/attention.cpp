@@ -13,13 +13,12 @@ namespace halftone {
 
 namespace {
 
-#define HALFTONE_ATTENTION_ROW(level)                                                     \
-  AttentionKernel {                                                                       \
-    {                                                                                     \
-      "attention_" #level, Device::Kind::cpu, CpuLevel::level, attention_problem_error, { \
-        &cpu_##level::attention_cpu                                                       \
-      }                                                                                   \
-    }                                                                                     \
+#define HALFTONE_ATTENTION_ROW(level)                                                   \
+  AttentionKernel {                                                                     \
+    {                                                                                   \
+      "attention_" #level, Device::Kind::cpu, CpuLevel::level, attention_problem_error, \
+          &cpu_##level::attention_cpu                                                   \
+    }                                                                                   \
   }
 constexpr AttentionKernel kKernels[] = {
 #if defined(__x86_64__)
@@ -28,12 +27,8 @@ constexpr AttentionKernel kKernels[] = {
     HALFTONE_ATTENTION_ROW(avx2),
 #endif
     HALFTONE_ATTENTION_ROW(baseline),
-    AttentionKernel{{"attention_sm90",
-                     Device::Kind::cuda,
-                     CpuLevel::baseline,
-                     attention_sm90_error,
-                     {nullptr, &attention_sm90_gpu},
-                     Arch::sm_90a}},
+    AttentionKernel{{"attention_sm90", Device::Kind::cuda, CpuLevel::baseline, attention_sm90_error,
+                     &attention_sm90_gpu, Arch::sm_90a}},
 };
 #undef HALFTONE_ATTENTION_ROW
 

@@ -15,11 +15,7 @@ struct AttentionGpu {
   std::string (*describe)(const AttentionPlan&);
 };
 
-// One of the two.
-struct AttentionFunction {
-  const AttentionCpu* cpu = nullptr;
-  const AttentionGpu* gpu = nullptr;
-};
+using AttentionFunction = CpuOrGpu<const AttentionCpu*, const AttentionGpu*>;
 struct AttentionKernel : KernelRow<AttentionProblem, AttentionFunction> {};
 
 // Best first.
