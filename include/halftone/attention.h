@@ -72,6 +72,9 @@ struct AttentionProblem {
   int64_t page_size = 0;
   bool variable_length = false;  // seqused_k or cu_seqlens given
   bool lse = false;
+  // A row has the same bits in whatever batch: a GPU may not cut long caches according to how many
+  // sequences there are. On CPUs it has them anyway.
+  bool batch_invariant = false;
 };
 
 // fp8 and int8 operands carry f32 scales, one a tensor, head or row ([batch, length, heads, 1]
@@ -89,8 +92,10 @@ struct AttentionTensors {
   // [batch, heads, query_length, key_length], each extent may be 1 and each stride anything, 0
   // included. Query i and key j count from the beginning of their sequence.
   Tensor mask;
-  Tensor sinks;         // f32 [heads]
-  Tensor page_table;    // i32 [batch, max_pages]
+  Tensor sinks;       // f32 [heads]
+  Tensor page_table;  // i32 [batch, max_pages]
+  // On a GPU lengths and pages are read when the kernel runs, and not checked before: a sequence is
+  // as long as its number, the plan and the tensor allow; a page that does not exist is of zeros.
   Tensor seqused_k;     // i32 [batch]: keys in use
   Tensor cu_seqlens_q;  // i32 [batch + 1]
   Tensor cu_seqlens_k;  // i32 [batch + 1]
@@ -101,7 +106,9 @@ struct AttentionPlan {
   AttentionProblem problem;
   Device device;
   const AttentionKernel* kernel = nullptr;
-  int64_t workspace_bytes = 0;  // of each CPU thread; threads keep theirs between calls
+  // Of each CPU thread; threads keep theirs between calls. On a GPU of the plan itself, so that its
+  // runs are to follow one another.
+  int64_t workspace_bytes = 0;
   std::shared_ptr<void> workspace;
 };
 std::string describe(const AttentionPlan&);
@@ -115,7 +122,7 @@ AttentionPlan plan(const AttentionProblem&, const Device&);
 // same, and so does decode by one token or by several. Decode adds a score in another order than
 // prefill does, which saves it a transposition of every key (docs/findings/cpu-decode.md). Keys
 // beyond a sequence are never read. Keys hidden from a row need not be finite; only in decode must
-// V be, as a weight of 0 is multiplied like any other.
+// V be, as a weight of 0 is multiplied like any other. On GPUs V must be finite within a sequence.
 void run(const AttentionPlan&, const AttentionTensors&, Stream&);
 
 struct AttentionOptions {

@@ -225,7 +225,7 @@ AttentionPlan plan(const AttentionProblem& problem, const Device& device) {
   result.device = device;
   result.kernel = kernel;
   if (kernel->function.gpu != nullptr) {
-    result.workspace = kernel->function.gpu->workspace();
+    kernel->function.gpu->prepare(result);
     return result;
   }
   const auto scratch = [&](int64_t rows, int64_t kv_heads, bool few) {

@@ -10,7 +10,7 @@ namespace halftone {
 
 // A kernel that a GPU runs, real or simulated.
 struct AttentionGpu {
-  std::shared_ptr<void> (*workspace)();  // of a plan
+  void (*prepare)(AttentionPlan&);  // what runs need and may not allocate: workspace, its bytes
   void (*run)(const AttentionPlan&, const AttentionTensors&, Stream&);
   std::string (*describe)(const AttentionPlan&);
 };

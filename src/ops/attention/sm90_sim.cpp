@@ -139,7 +139,9 @@ std::string describe_sm90(const AttentionPlan& plan) {
                 tile.warpgroups, " warpgroups, clusters of ", tile.cluster);
 }
 
-std::shared_ptr<void> workspace_sm90() { return std::make_shared<pipe::TensorMapCache>(); }
+void prepare_sm90(AttentionPlan& plan) {
+  plan.workspace = std::make_shared<pipe::TensorMapCache>();
+}
 
 }  // namespace
 
@@ -179,6 +181,6 @@ std::string attention_sm90_error(const AttentionProblem& p) {
   return {};
 }
 
-const AttentionGpu attention_sm90_gpu = {workspace_sm90, run_sm90, describe_sm90};
+const AttentionGpu attention_sm90_gpu = {prepare_sm90, run_sm90, describe_sm90};
 
 }  // namespace halftone

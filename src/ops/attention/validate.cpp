@@ -146,7 +146,8 @@ void check_operand(const char* what, const Tensor& t, const Shape& shape, Format
           "; attention reads f32 scales per tensor, per head or per row");
 }
 
-// i32, contiguous, `count` numbers.
+// i32, contiguous, `count` numbers. Those in the memory of a GPU are for kernels to read, in the
+// stream's order: no host looks at them.
 const int32_t* check_lengths(const char* what, const Tensor& t, int64_t count) {
   check_shape(what, t, {count}, Format::i32);
   require(t.contiguous(), what, " must be contiguous");
@@ -156,6 +157,7 @@ const int32_t* check_lengths(const char* what, const Tensor& t, int64_t count) {
 void check_cumulative(const char* what, const Tensor& t, int64_t batch, int64_t total,
                       const char* length_name, int64_t length) {
   const int32_t* cu = check_lengths(what, t, batch + 1);
+  if (!t.device().is_cpu()) return;
   require(cu[0] == 0, what, "[0] is ", cu[0], "; it must be 0");
   for (int64_t b = 0; b < batch; ++b) {
     const int64_t own = int64_t{cu[b + 1]} - cu[b];
@@ -182,9 +184,9 @@ void check_attention_tensors(const AttentionProblem& p, const AttentionTensors& 
     if (!tensor.defined()) continue;
     require(tensor.device() == device, names[i], " is on ", tensor.device().name(),
             ", the plan on ", device.name());
-    // Lengths in the memory of a GPU are for kernels to read; those here check them beforehand.
-    require(device.is_cpu() || i < 7, names[i], " is given; attention on ", device.name(),
-            " takes sequences of one length, contiguous");
+    // CPU plans find lengths in the tensors; a GPU's kernels are chosen by what the problem says.
+    require(device.is_cpu() || i < 8 || p.variable_length, names[i],
+            " is given, but the plan's problem has one length; set variable_length");
   }
   const int64_t dv = value_dim(p);
   const bool packed_q = t.cu_seqlens_q.defined(), packed_k = t.cu_seqlens_k.defined();
@@ -216,7 +218,7 @@ void check_attention_tensors(const AttentionProblem& p, const AttentionTensors& 
     check_operand("v", t.v, {p.batch, t.k.size(1), p.kv_heads, dv}, p.v);
   }
   if (t.seqused_k.defined()) check_lengths("seqused_k", t.seqused_k, p.batch);
-  for (int64_t b = 0; b < p.batch; ++b) {
+  for (int64_t b = 0; device.is_cpu() && b < p.batch; ++b) {
     const AttentionSequence s = attention_sequence(p, t, b);
     const int64_t room = p.paged    ? t.page_table.size(1) * p.page_size
                          : packed_k ? t.k.size(0) - s.key_begin
