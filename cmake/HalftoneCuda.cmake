@@ -118,6 +118,20 @@ function(halftone_cuda_sources target)
   target_link_libraries(${target} PRIVATE CUDA::cudart_static)
 endfunction()
 
+# halftone_kernels(stem...): adds the kernels of <stem>.cuh to the library: <stem>.cpp, their host
+# side with the bodies for the simulator, and <stem>.cu, their GPU entries (src/hw/image.h), for
+# every architecture.
+function(halftone_kernels)
+  foreach(stem IN LISTS ARGN)
+    target_sources(halftone PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/${stem}.cpp)
+    if(HALFTONE_HAS_CUDA)
+      set_property(SOURCE ${CMAKE_CURRENT_SOURCE_DIR}/${stem}.cpp TARGET_DIRECTORY halftone
+                   APPEND PROPERTY COMPILE_DEFINITIONS HALFTONE_HAS_CUDA=1)
+      halftone_cuda_sources(halftone ARCH ${HALFTONE_ARCHS} FILES ${stem}.cu)
+    endif()
+  endforeach()
+endfunction()
+
 # halftone_gpu_test(stem [ARCH sm_90a...] source...): a GoogleTest executable labelled `gpu`
 # (ctest -L gpu), which skips with a message where there is no GPU. Its .cu files are compiled for
 # ARCH (default sm_90a); without the toolkit there is no such test. One at a time has the GPU.
@@ -148,4 +162,16 @@ function(halftone_gpu_test stem)
   target_link_libraries(${stem} PRIVATE halftone_test_main CUDA::cudart_static)
   add_test(NAME ${stem} COMMAND ${stem})
   set_tests_properties(${stem} PROPERTIES LABELS gpu RESOURCE_LOCK gpu)
+endfunction()
+
+# halftone_device_test(stem source...): a GoogleTest executable over devices (support/devices.h) and
+# its two ctest entries: simulated devices, and, where the toolkit is, CUDA's, labelled `gpu`.
+function(halftone_device_test stem)
+  add_executable(${stem} ${ARGN})
+  target_link_libraries(${stem} PRIVATE halftone_test_main)
+  add_test(NAME ${stem} COMMAND ${stem} --gtest_filter=-*/cuda_*)
+  if(HALFTONE_HAS_CUDA)
+    add_test(NAME ${stem}_gpu COMMAND ${stem} --gtest_filter=*/cuda_*)
+    set_tests_properties(${stem}_gpu PROPERTIES LABELS gpu RESOURCE_LOCK gpu)
+  endif()
 endfunction()

@@ -34,6 +34,11 @@ Span span_of(const Tensor& x) {
 
 }  // namespace
 
+void check_stream(const char* operation, const Stream& stream, const Device& device) {
+  require(stream.device() == device, operation, ": the stream is on ", stream.device().name(),
+          ", the plan was made for ", device.name());
+}
+
 void check_tensor(const char* operation, const char* argument, const Tensor& x, const Shape& shape,
                   Format format, const Device& device) {
   check_kind(operation, argument, x, format, device);

@@ -10,6 +10,9 @@
 
 namespace halftone {
 
+// The stream is of the plan's device.
+void check_stream(const char* operation, const Stream&, const Device&);
+
 // Defined, of this format, on this device, with these extents and a last stride of 1.
 void check_tensor(const char* operation, const char* argument, const Tensor&, const Shape&, Format,
                   const Device&);

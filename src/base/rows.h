@@ -1,5 +1,5 @@
-// Rows of a strided tensor as plain data for CPU kernels; also included by files compiled per
-// instruction level, so nothing here may be merged by the linker.
+// Rows of a strided tensor as plain data for kernels; also included by files compiled per
+// instruction level, so nothing here may be merged by the linker, and by GPU kernels (constexpr).
 #pragma once
 #include <cstdint>
 
@@ -11,7 +11,7 @@ struct Rows {
   int64_t inner = 1;
   int64_t outer_stride = 0, inner_stride = 0;
 
-  __attribute__((always_inline)) char* operator[](int64_t r) const {
+  __attribute__((always_inline)) constexpr char* operator[](int64_t r) const {
     if (inner == 1) return base + r * outer_stride;
     return base + (r / inner) * outer_stride + (r % inner) * inner_stride;
   }

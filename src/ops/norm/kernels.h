@@ -1,4 +1,4 @@
-// Kernels of the norm family, one per CPU instruction level.
+// Kernels of the norm family: one per CPU instruction level, and that of GPUs.
 #pragma once
 #include <cstdint>
 
@@ -7,6 +7,8 @@
 #include "halftone/dtype.h"
 
 namespace halftone {
+
+class Stream;
 
 struct NormArgs {
   Rows x, out;
@@ -20,6 +22,8 @@ struct NormArgs {
   bool streamed;  // more than the caches hold: results are written past them
 };
 using NormFunction = void (*)(const NormArgs&, int64_t begin, int64_t end);
+using NormGpuFunction = void (*)(const NormArgs&, int64_t rows, Stream&);
+void norm_gpu(const NormArgs&, int64_t rows, Stream&);
 HALFTONE_DECLARE_LEVELS(void norm_rows(const NormArgs&, int64_t begin, int64_t end))
 
 }  // namespace halftone

@@ -9,7 +9,7 @@
 
 namespace halftone {
 
-struct NormKernel : KernelRow<NormProblem, NormFunction> {};
+struct NormKernel : KernelRow<NormProblem, CpuOrGpu<NormFunction, NormGpuFunction>> {};
 
 namespace {
 
@@ -37,7 +37,8 @@ std::string accepts(const NormProblem& p) {
   return "";
 }
 
-constexpr NormKernel kKernels[] = {HALFTONE_LEVEL_ROWS("norm", accepts, norm_rows)};
+constexpr NormKernel kKernels[] = {HALFTONE_LEVEL_ROWS("norm", accepts, norm_rows)
+                                       HALFTONE_GPU_ROW("norm", accepts, norm_gpu)};
 
 Tensor one_line(NormProblem p, const Tensor& x, Tensor* residual, const Tensor& weight,
                 const Tensor& bias, Stream& stream) {
@@ -82,6 +83,7 @@ void run(const NormPlan& plan, const NormTensors& t, Stream& stream) {
   const NormProblem& p = plan.problem;
   const char* operation = operation_of(p);
   require(plan.kernel != nullptr, operation, ": the plan is empty; make it with plan()");
+  check_stream(operation, stream, plan.device);
   const auto rows = [&](const char* argument, const Tensor& x) {
     return check_rows(operation, argument, x, p.rows, p.columns, p.x, plan.device);
   };
@@ -128,8 +130,11 @@ void run(const NormPlan& plan, const NormTensors& t, Stream& stream) {
   }
   args.streamed = t.out.data() != t.x.data() && t.out.data() != t.residual.data() &&
                   t.x.bytes() + t.out.bytes() >= kStreamFrom;
+  if (plan.kernel->function.gpu != nullptr) {
+    return plan.kernel->function.gpu(args, p.rows, stream);
+  }
   for_rows(stream, p.rows, p.columns,
-           [&](int64_t begin, int64_t end) { plan.kernel->function(args, begin, end); });
+           [&](int64_t begin, int64_t end) { plan.kernel->function.cpu(args, begin, end); });
 }
 
 namespace {

@@ -1,0 +1,45 @@
+// A kernel struct as the host starts it, with its GPU entry and its body for the simulator.
+//
+// `<stem>.cuh` holds the kernel, `<stem>.cpp` the host side, and `<stem>.cu` is
+//   #include "hw/image.h"
+//   #include "<stem>.cuh"
+//   HT_GPU_ENTRY(Kernel)
+// halftone_kernels(<stem>) in the folder's CMakeLists.txt compiles the three; where there is no
+// CUDA toolkit, the kernel runs on the simulator alone.
+#pragma once
+#include "base/launch.h"
+#include "hw/entry.h"
+
+namespace halftone::hw {
+
+// The __global__ function of a kernel: made in its .cu, or null in a build without CUDA.
+template <class Kernel>
+const void* gpu_entry_of();
+
+#if defined(__CUDACC__)
+#define HT_GPU_ENTRY(Kernel)                         \
+  template <>                                        \
+  const void* halftone::hw::gpu_entry_of<Kernel>() { \
+    return halftone::hw::gpu_entry<Kernel>();        \
+  }
+#else
+#if !HALFTONE_HAS_CUDA
+template <class Kernel>
+const void* gpu_entry_of() {
+  return nullptr;
+}
+#endif
+
+template <class Kernel>
+KernelImage image_of(const char* name, Arch arch = Arch::sm_80) {
+  return {name,
+          arch,
+          gpu_entry_of<Kernel>(),
+          sim_body<Kernel>,
+          sizeof(typename Kernel::Params),
+          Kernel::kThreads,
+          Kernel::kMinBlocks};
+}
+#endif
+
+}  // namespace halftone::hw

@@ -1,0 +1,87 @@
+// The threads that share a row: a power of two of them, several rows a block where rows are short.
+// What they reduce is a function of the row's length alone: the same bits in any batch.
+#pragma once
+#include "base/launch.h"
+#include "hw/barrier.h"
+#include "hw/math.h"
+#include "hw/memory.h"
+#include "hw/thread.h"
+#include "hw/warp.h"
+
+namespace halftone::pipe {
+
+// Eight elements make an access of 16 bytes; two of them in flight a thread hide the latency of
+// memory with fewer threads than one would.
+inline constexpr uint32_t kMostRowThreads = 512;
+inline uint32_t threads_of_row(int64_t columns) {
+  uint32_t threads = 4;
+  while (threads < kMostRowThreads && int64_t{16} * threads < columns) threads *= 2;
+  return threads;
+}
+
+class RowThreads {
+ public:
+  static constexpr uint32_t kLeastBlock = 128;  // threads: few enough for one row in a hurry
+  static constexpr uint32_t kSharedBytes = 2 * 32 * sizeof(float);
+
+  static LaunchShape shape(int64_t rows, uint32_t threads) {
+    const uint32_t block = threads < kLeastBlock ? kLeastBlock : threads;
+    const int64_t rows_a_block = block / threads;
+    return {.grid = {static_cast<uint32_t>((rows + rows_a_block - 1) / rows_a_block), 1, 1},
+            .block = {block, 1, 1},
+            .shared_bytes = kSharedBytes};
+  }
+
+  HT_DEVICE explicit RowThreads(uint32_t threads)
+      : threads_(threads),
+        thread_(hw::thread_index().x),
+        rank_(thread_ & (threads - 1)),
+        scratch_(hw::shared_memory_base()) {}
+  HT_DEVICE uint32_t threads() const { return threads_; }
+  HT_DEVICE uint32_t rank() const { return rank_; }
+  HT_DEVICE int64_t row() const {
+    const uint32_t rows_a_block = hw::block_size().x / threads_;
+    return int64_t{hw::block_index().x} * rows_a_block + thread_ / threads_;
+  }
+
+  // Over the threads of the row; all of the block call it, and all of the row get the result.
+  HT_DEVICE float sum(float x, hw::Site site = hw::Site::current()) {
+    return reduce(
+        x, [](float a, float b) { return a + b; }, site);
+  }
+  HT_DEVICE float max(float x, hw::Site site = hw::Site::current()) {
+    return reduce(
+        x, [](float a, float b) { return hw::max(a, b); }, site);
+  }
+  template <class Combine>
+  HT_DEVICE float reduce(float x, Combine combine, hw::Site site = hw::Site::current()) {
+    const uint32_t lanes = threads_ < 32 ? threads_ : 32;
+    x = reduce_lanes(x, lanes, combine, site);
+    if (threads_ <= 32) return x;
+    // The warps in turn, through one of two halves: the barrier of the next reduction comes after
+    // everybody has read this one.
+    const hw::SharedAddress partial = scratch_ + half_ * 128;
+    half_ ^= 1;
+    const uint32_t warps = threads_ / 32, lane = thread_ % 32;
+    if (lane == 0) hw::store_shared(partial + thread_ / 32 * 4, x, site);
+    hw::barrier_sync(site);
+    const uint32_t first = thread_ / threads_ * warps;
+    x = hw::load_shared<float>(partial + (first + (lane & (warps - 1))) * 4, site);
+    return reduce_lanes(x, warps, combine, site);
+  }
+
+ private:
+  template <class Combine>
+  HT_DEVICE static float reduce_lanes(float x, uint32_t lanes, Combine combine, hw::Site site) {
+    for (uint32_t distance = lanes / 2; distance > 0; distance /= 2) {
+      x = combine(x, hw::shuffle_xor(x, distance, 32, hw::kFullWarp, site));
+    }
+    return x;
+  }
+
+  uint32_t threads_, thread_, rank_;
+  hw::SharedAddress scratch_;
+  uint32_t half_ = 0;
+};
+
+}  // namespace halftone::pipe
