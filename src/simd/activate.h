@@ -44,7 +44,7 @@ HALFTONE_INLINE f32v activate(f32v x, const ActivationFunction& f) {
   } else {
     static_assert(Kind == Activation::softplus);
     const f32v y = x * broadcast(f.beta);
-    return (max(zero, y) + log1p_unit(exponential<Half>(-abs(y)))) * broadcast(1.0f / f.beta);
+    return (max(zero, y) + log1p_unit<Half>(exponential<Half>(-abs(y)))) * broadcast(1.0f / f.beta);
   }
 }
 

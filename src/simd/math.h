@@ -53,13 +53,20 @@ HALFTONE_INLINE f32v exponential(f32v x, float factor = 1) {
 HALFTONE_INLINE f32v reciprocal(f32v d) {
 #if defined(__AVX512F__)
   // The division alone would take as long as everything else; an estimate of 14 bits and a Newton
-  // step are as good. Infinities would make NaN of the step, hence the clamp and the mask.
-  const __m512 most = _mm512_set1_ps(0x1p126f);
-  const __mmask16 near = _mm512_cmp_ps_mask(bits_as<__m512>(d), most, _CMP_NGE_UQ);
-  const __m512 v = _mm512_maskz_min_ps(0xffff, most, bits_as<__m512>(d));
-  const __m512 y = _mm512_maskz_rcp14_ps(0xffff, v);
+  // step are as good. The mask drops the NaN that the step makes of infinity.
+  const __m512 v = bits_as<__m512>(d), y = _mm512_maskz_rcp14_ps(0xffff, v);
+  const __mmask16 near = _mm512_cmp_ps_mask(v, _mm512_set1_ps(0x1p126f), _CMP_NGE_UQ);
   return bits_as<f32v>(
       _mm512_maskz_fmadd_ps(near, y, _mm512_fnmadd_ps(v, y, _mm512_set1_ps(1.0f)), y));
+#else
+  return 1.0f / d;
+#endif
+}
+// Likewise of 1 <= d < 2^126.
+HALFTONE_INLINE f32v reciprocal_bounded(f32v d) {
+#if defined(__AVX512F__)
+  const __m512 v = bits_as<__m512>(d), y = _mm512_maskz_rcp14_ps(0xffff, v);
+  return bits_as<f32v>(_mm512_fmadd_ps(y, _mm512_fnmadd_ps(v, y, _mm512_set1_ps(1.0f)), y));
 #else
   return 1.0f / d;
 #endif
@@ -73,14 +80,16 @@ HALFTONE_INLINE f32v sigmoid(f32v x, float factor = 1) {
 
 template <bool Half>
 HALFTONE_INLINE f32v tanh(f32v x) {
-  const f32v z = x * x;
-  f32v p;  // on |x| < 0.625
   if constexpr (Half) {
-    p = polynomial(z, -3.3332376078e-1f, 1.3308713336e-1f, -5.1971596735e-2f, 1.5226876040e-2f);
-  } else {
-    p = polynomial(z, -3.3333283925e-1f, 1.3331491278e-1f, -5.3743497239e-2f, 2.0650584368e-2f,
-                   -5.7170416883e-3f);
+    // x P(x^2) / Q(x^2) to 2^-17.8 up to 5.55, from where on tanh is 1 to 2^-15. NaN passes.
+    const f32v v = max(broadcast(-5.55f), min(broadcast(5.55f), x)), z = v * v;
+    const f32v p = polynomial(z, 9.999956767e-1f, 1.1565966764e-1f, 1.5698535803e-3f);
+    const f32v q = polynomial(z, 1.0f, 4.4896158593e-1f, 1.7929204497e-2f, 5.9875987957e-5f);
+    return v * p * reciprocal_bounded(q);
   }
+  const f32v z = x * x;
+  const f32v p = polynomial(z, -3.3333283925e-1f, 1.3331491278e-1f, -5.3743497239e-2f,
+                            2.0650584368e-2f, -5.7170416883e-3f);  // on |x| < 0.625
   const f32v a = abs(x);
   const f32v large = 1.0f - 2.0f * reciprocal(1.0f + exponential<Half>(a, 2));
   const u32v sign = bits_as<u32v>(x) & broadcast_u32(0x80000000u);
@@ -118,8 +127,13 @@ HALFTONE_INLINE f32v log(f32v x) {
   return select(x < f32v{}, broadcast(__builtin_nanf("")), y);
 }
 
-// ln(1 + e) for 0 <= e <= 1, to 2^-27 of itself before rounding.
+// ln(1 + e) for 0 <= e <= 1, to 2^-27 of itself before rounding (Half: 2^-16.8).
+template <bool Half>
 HALFTONE_INLINE f32v log1p_unit(f32v e) {
+  if constexpr (Half) {
+    return e * polynomial(e, 9.9999159832e-1f, -4.9936137199e-1f, 3.2520672869e-1f,
+                          -2.1004880977e-1f, 1.0122240953e-1f, -2.386919782e-2f);
+  }
   return e * polynomial(e, 9.9999999529e-1f, -4.9999902430e-1f, 3.3329962569e-1f, -2.4954134797e-1f,
                         1.9675943468e-1f, -1.5305601128e-1f, 1.0603664657e-1f, -5.6959593521e-2f,
                         1.9851477782e-2f, -3.2440256501e-3f);
@@ -127,18 +141,25 @@ HALFTONE_INLINE f32v log1p_unit(f32v e) {
 
 // x times the normal distribution function of x, x (1 + erf(x / sqrt 2)) / 2, relatively exact on
 // both sides: with z = |x|, Phi(-z) = exp(-z^2/2) t P(t), t = 1 / (1 + c z), P to 2^-28 (Half:
-// 2^-16.9) for z <= 14, beyond which exp(-z^2/2) is 0.
+// 2^-16.9) for z <= 14, beyond which exp(-z^2/2) is 0: at 20 without any doubt.
 template <bool Half>
 HALFTONE_INLINE f32v normal_gate(f32v x) {
-  const f32v z = min(abs(x), broadcast(14.0f)), square = z * z;
+#if defined(__AVX512DQ__)
+  constexpr int kSmallerMagnitude = 0x0a;  // of the two, without sign; 20 of NaN
+  const f32v z = bits_as<f32v>(_mm512_maskz_range_ps(
+      0xffff, bits_as<__m512>(x), bits_as<__m512>(broadcast(20.0f)), kSmallerMagnitude));
+#else
+  const f32v z = min(abs(x), broadcast(20.0f));
+#endif
+  const f32v square = z * z;
   f32v p, t, e;
   if constexpr (Half) {
-    t = reciprocal(fma(z, broadcast(0.3f), broadcast(1.0f)));
+    t = reciprocal_bounded(fma(z, broadcast(0.3f), broadcast(1.0f)));
     p = polynomial(t, 1.2007423075e-1f, 1.1374193501e-1f, 1.4419636918e-1f, -1.6948103430e-2f,
                    2.1603713909e-1f, -7.7097467757e-2f);
     e = exponential<Half>(square, -0.5f);
   } else {
-    t = reciprocal(fma(z, broadcast(0.24f), broadcast(1.0f)));
+    t = reciprocal_bounded(fma(z, broadcast(0.24f), broadcast(1.0f)));
     p = polynomial(t, 9.5742438770e-2f, 9.5850773904e-2f, 8.8983646014e-2f, 8.7551650428e-2f,
                    2.8714617124e-2f, 1.4048725541e-1f, -1.4319255156e-1f, 2.0472325684e-1f,
                    -1.2433440513e-1f, 2.5473319755e-2f);
@@ -147,8 +168,7 @@ HALFTONE_INLINE f32v normal_gate(f32v x) {
     e = fma(e, lost * -0.5f, e);
   }
   const f32v tail = e * t * p;
-  const f32v gate = select(x < f32v{}, tail, 1.0f - tail);
-  return select(x < broadcast(-14.0f), f32v{} * x, x * gate);
+  return x * select(x < f32v{}, tail, 1.0f - tail);
 }
 
 }  // namespace halftone::HALFTONE_LEVEL
