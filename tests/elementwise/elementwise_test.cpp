@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "formats/codec.h"
 #include "support/compare.h"
 #include "support/tolerance.h"
 
@@ -54,6 +55,24 @@ void expect_elementwise(Elementwise op, const Tensor& a, const Tensor& b, const 
                           : test::rounded_bound(out, r, error_of(op, half, 0)) + 0x1p-126);
   }
   EXPECT_TRUE(test::within(test::to_floats(y), reference, bound)) << name(op) << to_string(y);
+}
+
+// Dense bf16 is rounded two vectors at a time by an instruction that flushes subnormals.
+TEST(Elementwise, EveryBf16CodeIsRoundedAsTheCodecDoes) {
+  std::vector<uint16_t> codes(65536);
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint16_t>(i * 40503);  // mixed
+  const Tensor x = Tensor::from<uint16_t>(codes, {65536}, Format::bf16);
+  test::at_every_level([&] {
+    for (const float factor : {-1.0f, 0.5f, 0x1.8p-7f, 1.0078125f}) {
+      const Tensor y = elementwise(Elementwise::affine, x, {}, {}, {.alpha = factor});
+      for (size_t i = 0; i < codes.size(); ++i) {
+        const float product = decode_bf16(codes[i]) * factor;
+        if (std::isnan(product)) continue;
+        ASSERT_EQ(decode_bf16(y.data<uint16_t>()[i]), decode_bf16(encode_bf16(product)))
+            << "code " << codes[i] << " times " << factor;
+      }
+    }
+  });
 }
 
 TEST(Elementwise, EqualsTheReferenceAtEveryLevel) {

@@ -1,0 +1,122 @@
+// Two vectors of f32 from 2 kLanes neighbouring elements, for loops that treat all elements alike.
+// Their order is the format's: bf16 splits into its even elements, a shift, and its odd ones, a
+// mask, which saves the widening; f32 and f16 keep theirs.
+#pragma once
+#include "simd/vec.h"
+
+namespace halftone::HALFTONE_LEVEL {
+
+struct Two {
+  f32v a, b;
+};
+
+// Elements that a Two holds, and their bytes.
+inline constexpr int kTwo = 2 * kLanes;
+template <Format F>
+inline constexpr int kTwoBytes = kTwo*(F == Format::f32 ? 4 : 2);
+
+template <Format F>
+HALFTONE_INLINE Two load_two(const void* p) {
+  if constexpr (F == Format::bf16) {
+    const auto words = load_raw<u32v>(p);
+    return {bits_as<f32v>(words << 16), bits_as<f32v>(words & 0xffff0000u)};
+  } else {
+    return {load<F>(p, 0), load<F>(p, kLanes)};
+  }
+}
+
+#if defined(__AVX512BF16__)
+// VCVTNE2PS2BF16 flushes subnormals. They are rare, so its zeros are looked at first.
+HALFTONE_INLINE bool loses_subnormals(u32v rounded, f32v a, f32v b) {
+  const __mmask32 zeros =
+      _mm512_testn_epi16_mask(bits_as<__m512i>(rounded), _mm512_set1_epi16(0x7fff));
+  if (__builtin_expect(zeros == 0, 1)) return false;
+  constexpr int kSubnormal = 0x20;
+  return !_kortestz_mask16_u8(_mm512_fpclass_ps_mask(bits_as<__m512>(a), kSubnormal),
+                              _mm512_fpclass_ps_mask(bits_as<__m512>(b), kSubnormal));
+}
+#endif
+
+// bf16 words of both vectors, in the order of load_two<bf16>.
+HALFTONE_INLINE u32v round_two(Two v) {
+#if defined(__AVX512BF16__)
+  const auto rounded =
+      bits_as<u32v>(_mm512_cvtne2ps_pbh(bits_as<__m512>(v.b), bits_as<__m512>(v.a)));
+  if (__builtin_expect(!loses_subnormals(rounded, v.a, v.b), 1)) {
+    alignas(64) static constexpr uint16_t kInterleaved[32] = {
+        0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    return bits_as<u32v>(_mm512_maskz_permutexvar_epi16(
+        0xffffffffu, load_raw<__m512i>(kInterleaved), bits_as<__m512i>(rounded)));
+  }
+#endif
+  // As narrow_bf16, the result in the upper half.
+  const auto round = [](f32v x) __attribute__((always_inline)) {
+    const u32v u = bits_as<u32v>(x);
+    const i32v is_nan = bits_as<i32v>((u & 0x7fffffffu) > broadcast_u32(0x7f800000u));
+    return select(is_nan, u | 0x400000u, u + 0x7fffu + ((u >> 16) & 1));
+  };
+  return (round(v.a) >> 16) | (round(v.b) & 0xffff0000u);
+}
+
+// Stores a vector past the caches; p is aligned to its size. A fence follows on this thread.
+template <class V>
+HALFTONE_INLINE void stream_raw(void* p, V v) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof v == 64) {
+    return _mm512_stream_si512(static_cast<__m512i*>(p), bits_as<__m512i>(v));
+  }
+#endif
+#if defined(__AVX2__)
+  if constexpr (sizeof v == 32) {
+    return _mm256_stream_si256(static_cast<__m256i*>(p), bits_as<__m256i>(v));
+  }
+#endif
+#if defined(__x86_64__)
+  if constexpr (sizeof v == 16) {
+    return _mm_stream_si128(static_cast<__m128i*>(p), bits_as<__m128i>(v));
+  }
+#endif
+  store_raw(p, v);
+}
+
+template <Format F>
+HALFTONE_INLINE void store_two(void* p, Two v, bool streamed = false) {
+  const auto put = [&](int64_t at, auto x) __attribute__((always_inline)) {
+    void* to = static_cast<char*>(p) + at;
+    streamed ? stream_raw(to, x) : store_raw(to, x);
+  };
+  if constexpr (F == Format::bf16) {
+    put(0, round_two(v));
+  } else if constexpr (F == Format::f16) {
+    const u16v halves[2] = {narrow_f16(v.a), narrow_f16(v.b)};
+    put(0, load_raw<u32v>(halves));
+  } else {
+    put(0, v.a);
+    put(sizeof v.a, v.b);
+  }
+}
+
+// Of the first `count` < kTwo elements; the others read as 0 and are not written.
+template <Format F>
+HALFTONE_INLINE Two load_two_partial(const void* p, int64_t count) {
+  char copy[kTwoBytes<F>] = {};
+  std::memcpy(copy, p, static_cast<size_t>(count * (kTwoBytes<F> / kTwo)));
+  return load_two<F>(copy);
+}
+template <Format F>
+HALFTONE_INLINE void store_two_partial(void* p, Two v, int64_t count) {
+  char copy[kTwoBytes<F>];
+  store_two<F>(copy, v);
+  std::memcpy(p, copy, static_cast<size_t>(count * (kTwoBytes<F> / kTwo)));
+}
+
+// Streams from beyond the second-level cache ask for what comes so many bytes later: the hardware's
+// prefetcher stops at every page and stays too close to a loop that computes.
+inline constexpr int64_t kAhead = 4096;
+template <int kBytes>
+HALFTONE_INLINE void ask_ahead(const char* p) {
+  for (int64_t line = 0; line < kBytes; line += 64) __builtin_prefetch(p + kAhead + line);
+}
+
+}  // namespace halftone::HALFTONE_LEVEL
