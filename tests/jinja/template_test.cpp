@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/jinja/value.h"
 #include "support/compare.h"
 
 namespace halftone {
@@ -19,6 +20,15 @@ struct Case {
   std::string source;
   std::vector<std::string> words;
 };
+
+// A long text leaves its digits on the stack, where a short one after it must not find them.
+TEST(Jinja, RealsAreReadWithinTheirText) {
+  EXPECT_EQ(jinja::real_text(1.2345678912345678e-300), "1.2345678912345677e-300");
+  EXPECT_EQ(jinja::real_text(123456789.125), "123456789.125");
+  EXPECT_EQ(jinja::real_text(1e15), "1000000000000000.0");
+  EXPECT_EQ(jinja::real_text(1e16), "1e+16");
+  EXPECT_EQ(jinja::real_text(-1.5e-5), "-1.5e-05");
+}
 
 TEST(Jinja, WhatIsNotImplementedNamesLineAndFeature) {
   const Case cases[] = {
