@@ -178,8 +178,6 @@ std::string LoadedModel::describe() const {
 }
 
 std::shared_ptr<const Model> Model::load(const std::string& path, const LoadOptions& options) {
-  require(options.device.is_cpu(), "device ", options.device.name(),
-          " cannot run models in this build; use cpu");
   parse_weight_format(options.weights);  // a wrong name is told before files are read
   const std::unique_ptr<Checkpoint> checkpoint = Checkpoint::open(path);
   // A model without a tokenizer can still be run on tokens.

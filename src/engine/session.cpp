@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 
 #include "base/message.h"
 #include "engine/mapped_file.h"
@@ -29,6 +28,8 @@ struct Session::State {
   Step& run_chunk(std::span<const int32_t> tokens, int64_t length);
   void check(std::span<const int32_t> tokens) const;
   Step& step_for(int64_t tokens);
+  // Waits for results, which are in `host` then.
+  void to_host(const Tensor& results, const Tensor& host);
 
   std::shared_ptr<const Model> owner;
   const LoadedModel& model;
@@ -38,7 +39,7 @@ struct Session::State {
   KvCache cache;
   Activations buffers;
   std::vector<std::unique_ptr<Step>> steps;  // most recently used first
-  Tensor logits;                             // f32 [1, vocabulary]
+  Tensor logits, logits_host;                // f32 [1, vocabulary]; one on the CPU
   std::vector<int32_t> history;
 };
 
@@ -57,14 +58,15 @@ int64_t session_length(const ModelConfig& config, int64_t asked) {
   return asked == 0 ? limit : asked;
 }
 
-KvCacheOptions cache_options(const ModelConfig& config, Format format, int64_t max_length) {
+KvCacheOptions cache_options(const ModelConfig& config, Format format, int64_t max_length,
+                             const Device& device) {
   KvCacheOptions options;
   options.format = format;
   options.layers = config.layers;
   options.kv_heads = config.kv_heads;
   options.head_dim = config.head_dim;
   options.max_length = max_length;
-  require_support(can_run(options, Device::cpu()));
+  require_support(can_run(options, device));
   return options;
 }
 
@@ -81,10 +83,12 @@ Session::State::State(std::shared_ptr<const Model> shared, const SessionOptions&
       options(session_options),
       max_length(session_length(model.config(), options.max_length)),
       stream(model.device(), options.threads),
-      cache(cache_options(model.config(), options.kv, max_length), model.device()),
+      cache(cache_options(model.config(), options.kv, max_length, model.device()), model.device()),
       buffers(model.config(), std::min(kPassTokens, max_length),
-              checked_activations(options.activations)),
-      logits(Tensor::zeros({1, model.config().vocabulary}, Format::f32)) {
+              checked_activations(options.activations), model.device()),
+      logits(Tensor::zeros({1, model.config().vocabulary}, Format::f32, model.device())),
+      logits_host(model.device().is_cpu() ? logits
+                                          : Tensor::empty_pinned(logits.shape(), Format::f32)) {
   steps.reserve(kPreparedSteps + 1);
   step_for(1);  // an unsupported combination is told here, not at the first token
 }
@@ -115,13 +119,17 @@ void Session::State::check(std::span<const int32_t> tokens) const {
 
 Step& Session::State::run_chunk(std::span<const int32_t> tokens, int64_t length) {
   const auto count = static_cast<int64_t>(tokens.size());
-  std::memcpy(buffers.ids.data(), tokens.data(), tokens.size_bytes());
-  auto* positions = buffers.positions.data<int32_t>();
-  for (int64_t i = 0; i < count; ++i) positions[i] = static_cast<int32_t>(cache.length() + i);
+  buffers.set_inputs(tokens, cache.length(), stream);
   Step& step = step_for(count);
   step.run_layers(cache, length, stream, options.on_attention);
   history.insert(history.end(), tokens.begin(), tokens.end());
   return step;
+}
+
+void Session::State::to_host(const Tensor& results, const Tensor& host) {
+  if (results.data() == host.data()) return;
+  copy(results, host, stream);
+  stream.synchronize();
 }
 
 Session::Session(std::shared_ptr<const Model> model, const SessionOptions& options)
@@ -142,8 +150,9 @@ std::span<const float> Session::forward(std::span<const int32_t> tokens) {
       step.run_head(step.tokens() - 1, s.logits, s.stream);
     }
   }
+  s.to_host(s.logits, s.logits_host);
   check_mapped_files();
-  return {s.logits.data<float>(), static_cast<size_t>(s.logits.numel())};
+  return {s.logits_host.data<float>(), static_cast<size_t>(s.logits_host.numel())};
 }
 
 Tensor Session::forward_all(std::span<const int32_t> tokens) {
@@ -157,7 +166,12 @@ Tensor Session::forward_all(std::span<const int32_t> tokens) {
     const int64_t end = std::min(begin + chunk, count);
     Step& step = s.run_chunk(
         tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)), length);
-    step.run_head(0, logits.slice(0, begin, end), s.stream);
+    const Tensor part = logits.slice(0, begin, end);
+    const Tensor computed = s.model.device().is_cpu()
+                                ? part
+                                : Tensor::empty(part.shape(), Format::f32, s.model.device());
+    step.run_head(0, computed, s.stream);
+    s.to_host(computed, part);
   }
   check_mapped_files();
   return logits;

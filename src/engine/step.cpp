@@ -1,41 +1,67 @@
 #include "engine/step.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/message.h"
 
 namespace halftone {
 
-Activations::Activations(const ModelConfig& c, int64_t rows, Format format) {
-  ids = Tensor::empty({rows}, Format::i32);
-  positions = Tensor::empty({rows}, Format::i32);
-  residual = Tensor::empty({rows, c.hidden}, format);
-  normed = Tensor::empty({rows, c.hidden}, format);
-  q = Tensor::empty({rows, c.heads * c.head_dim}, format);
-  k = Tensor::empty({rows, c.kv_heads * c.head_dim}, format);
-  v = Tensor::empty({rows, c.kv_heads * c.head_dim}, format);
-  attended = Tensor::empty({rows, c.heads * c.head_dim}, format);
+namespace {
+
+// Where the parts of Activations::inputs begin: each at a line of its own.
+constexpr int64_t kLine = 64 / sizeof(int32_t);
+constexpr int64_t kIdsAt = kLine;
+constexpr int64_t positions_at(int64_t rows) { return kIdsAt + (rows + kLine - 1) / kLine * kLine; }
+
+}  // namespace
+
+Activations::Activations(const ModelConfig& c, int64_t rows, Format format, const Device& device) {
+  const auto make = [&](const Shape& shape, Format f) { return Tensor::empty(shape, f, device); };
+  const int64_t at = positions_at(rows);
+  inputs = Tensor::zeros({at + rows}, Format::i32, device);
+  inputs_host = device.is_cpu() ? inputs : Tensor::empty_pinned(inputs.shape(), Format::i32);
+  keys_in_use = inputs.slice(0, 0, 1);
+  ids = inputs.slice(0, kIdsAt, kIdsAt + rows);
+  positions = inputs.slice(0, at, at + rows);
+  residual = make({rows, c.hidden}, format);
+  normed = make({rows, c.hidden}, format);
+  q = make({rows, c.heads * c.head_dim}, format);
+  k = make({rows, c.kv_heads * c.head_dim}, format);
+  v = make({rows, c.kv_heads * c.head_dim}, format);
+  attended = make({rows, c.heads * c.head_dim}, format);
   const auto sparse = std::count(c.sparse_layer.begin(), c.sparse_layer.end(), true);
   if (sparse < c.layers) {
-    gate = Tensor::empty({rows, c.intermediate}, format);
-    up = Tensor::empty({rows, c.intermediate}, format);
+    gate = make({rows, c.intermediate}, format);
+    up = make({rows, c.intermediate}, format);
   }
   if (sparse > 0) {
-    router = Tensor::empty({rows, c.experts}, Format::f32);
-    experts = Tensor::empty({rows, c.experts_per_token}, Format::i32);
-    expert_weights = Tensor::empty({rows, c.experts_per_token}, Format::f32);
-    mixed = Tensor::empty({rows, c.hidden}, format);
+    router = make({rows, c.experts}, Format::f32);
+    experts = make({rows, c.experts_per_token}, Format::i32);
+    expert_weights = make({rows, c.experts_per_token}, Format::f32);
+    mixed = make({rows, c.hidden}, format);
   }
-  keys_in_use = Tensor::zeros({1}, Format::i32);
 }
 
 int64_t Activations::bytes() const {
   int64_t total = 0;
-  for (const Tensor* t : {&ids, &positions, &residual, &normed, &q, &k, &v, &attended, &gate, &up,
-                          &router, &experts, &expert_weights, &mixed}) {
+  for (const Tensor* t : {&inputs, &residual, &normed, &q, &k, &v, &attended, &gate, &up, &router,
+                          &experts, &expert_weights, &mixed}) {
     total += t->bytes();
   }
   return total;
+}
+
+void Activations::set_inputs(std::span<const int32_t> tokens, int64_t held, Stream& stream) {
+  const bool apart = inputs_host.data() != inputs.data();
+  if (apart) stream.synchronize();  // the copy of the pass before may still read the host's side
+  auto* host = inputs_host.data<int32_t>();
+  const auto count = static_cast<int64_t>(tokens.size());
+  host[0] = static_cast<int32_t>(held + count);
+  std::copy(tokens.begin(), tokens.end(), host + kIdsAt);
+  std::iota(host + positions_at(ids.size(0)), host + positions_at(ids.size(0)) + count,
+            static_cast<int32_t>(held));
+  if (apart) copy(inputs_host, inputs, stream);
 }
 
 namespace {
@@ -293,7 +319,6 @@ void Step::attend(int64_t layer, KvCache& cache, Stream& stream) {
 void Step::run_layers(KvCache& cache, int64_t length, Stream& stream,
                       const OnAttention& on_attention) {
   set_rope_length(length);
-  *buffers_.keys_in_use.data<int32_t>() = static_cast<int32_t>(cache.length() + tokens_);
   run(embedding_, embedding_tensors_, stream);
   for (size_t i = 0; i < layers_.size(); ++i) {
     Layer& layer = layers_[i];

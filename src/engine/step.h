@@ -2,6 +2,7 @@
 // a decode step only calls kernels.
 #pragma once
 #include <deque>
+#include <span>
 #include <vector>
 
 #include "engine/model.h"
@@ -16,18 +17,22 @@
 
 namespace halftone {
 
-// Activations of at most `rows` tokens, shared by all steps of a session. Row-major.
+// Activations of at most `rows` tokens, shared by all steps of a session. Row-major, on the device.
 struct Activations {
-  Activations(const ModelConfig&, int64_t rows, Format format);
+  Activations(const ModelConfig&, int64_t rows, Format format, const Device&);
   int64_t bytes() const;
+  // Writes ids, positions and keys_in_use of a pass of these tokens behind `held` ones: a single
+  // copy where the device has memory of its own.
+  void set_inputs(std::span<const int32_t> tokens, int64_t held, Stream&);
 
-  Tensor ids, positions;           // i32 [rows]
-  Tensor residual;                 // [rows, hidden]: the residual stream
-  Tensor normed;                   // [rows, hidden]
-  Tensor q, k, v;                  // [rows, heads * head_dim], [rows, kv_heads * head_dim] twice
-  Tensor attended;                 // [rows, heads * head_dim]
-  Tensor gate, up;                 // [rows, intermediate]; undefined without dense layers
-  Tensor router;                   // f32 [rows, experts]; undefined without sparse layers
+  Tensor inputs, inputs_host;  // i32: the three below in one piece, and where the host writes it
+  Tensor ids, positions;       // i32 [rows]
+  Tensor residual;             // [rows, hidden]: the residual stream
+  Tensor normed;               // [rows, hidden]
+  Tensor q, k, v;              // [rows, heads * head_dim], [rows, kv_heads * head_dim] twice
+  Tensor attended;             // [rows, heads * head_dim]
+  Tensor gate, up;             // [rows, intermediate]; undefined without dense layers
+  Tensor router;               // f32 [rows, experts]; undefined without sparse layers
   Tensor experts, expert_weights;  // i32 and f32 [rows, experts_per_token]: what each token chose
   Tensor mixed;                    // [rows, hidden]: output of the experts, not yet added
   Tensor keys_in_use;              // i32 [1]: cache length the attention sees

@@ -9,7 +9,8 @@ namespace halftone {
 WeightReader::WeightReader(const Checkpoint& checkpoint, const LoadOptions& options)
     : checkpoint_(checkpoint),
       format_(parse_weight_format(options.weights)),
-      stream_(options.device, options.threads),
+      device_(options.device),
+      stream_(Device::cpu(), options.threads),
       progress_(options.progress) {
   for (std::string& name : checkpoint.names()) left_.insert(std::move(name));
   total_ = std::max<size_t>(left_.size(), 1);
@@ -32,9 +33,9 @@ Tensor WeightReader::take(const std::string& name, const Shape& shape) {
 Tensor WeightReader::stacked(const std::string& name, int64_t experts, int64_t n, int64_t k) {
   const Tensor stored = stored_tensor(checkpoint_, name);
   if (stored.has_scales() || stored.shape() != Shape{experts, k, n}) {
-    return adopt(name, stored, {experts, n, k});
+    return adopt(name, stored, {experts, n, k}).to(device_);
   }
-  return adopt(name, stored.transpose(1, 2).contiguous_copy(), {experts, n, k});
+  return adopt(name, stored.transpose(1, 2).contiguous_copy(), {experts, n, k}).to(device_);
 }
 
 Tensor WeightReader::adopt(const std::string& name, const Tensor& stored, const Shape& shape) {

@@ -9,23 +9,26 @@
 
 namespace halftone {
 
-// Takes tensors one by one and knows at the end which were never asked for.
+// Takes tensors one by one, each to the model's device once it has its format, and knows at the end
+// which were never asked for.
 class WeightReader {
  public:
   WeightReader(const Checkpoint&, const LoadOptions&);
 
   // A matrix or a table with its scales, if any.
   Tensor matrix(const std::string& prefix, int64_t n, int64_t k) {
-    return take(prefix + ".weight", Shape{n, k});
+    return take(prefix + ".weight", Shape{n, k}).to(device_);
   }
   // Stacked experts [experts, n, k]; plain floats are stored input-major, [experts, k, n].
   Tensor stacked(const std::string& name, int64_t experts, int64_t n, int64_t k);
   // A small tensor as stored, or in the plain format asked for.
-  Tensor tensor(const std::string& name, const Shape& shape) { return take(name, shape); }
-  Tensor vector(const std::string& name, int64_t n) { return take(name, Shape{n}); }
+  Tensor tensor(const std::string& name, const Shape& shape) {
+    return take(name, shape).to(device_);
+  }
+  Tensor vector(const std::string& name, int64_t n) { return tensor(name, Shape{n}); }
   // In f32, so that every product can add it.
   Tensor bias(const std::string& name, int64_t n) {
-    return to_plain(vector(name, n), Format::f32, stream_);
+    return to_plain(take(name, Shape{n}), Format::f32, stream_).to(device_);
   }
   bool contains(const std::string& name) const { return checkpoint_.contains(name); }
   void ignore(const std::string& name) { left_.erase(name); }
@@ -41,7 +44,8 @@ class WeightReader {
 
   const Checkpoint& checkpoint_;
   WeightFormat format_;
-  Stream stream_;
+  Device device_;
+  Stream stream_;  // of the CPU: formats are converted before a tensor moves
   std::function<void(double)> progress_;
   std::set<std::string> left_;
   size_t total_ = 1;
