@@ -14,7 +14,9 @@ struct EmbeddingProblem {
   Format out = Format::bf16;  // f32, f16, bf16
 };
 struct EmbeddingTensors {
-  Tensor ids;    // i32 or i64 [tokens]; an index outside the table is an Error
+  // i32 or i64 [tokens]. An index outside the table is an Error; on a GPU its row is zeros and the
+  // next Stream::synchronize throws the Error.
+  Tensor ids;
   Tensor table;  // [vocabulary, columns]
   Tensor out;    // [tokens, columns]
 };

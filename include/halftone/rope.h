@@ -79,8 +79,10 @@ struct RopeProblem {
   int64_t length = 0;  // as in rope_frequencies
 };
 struct RopeTensors {
-  Tensor x;          // [tokens, heads, head_dim], any strides but the last; rotated in place
-  Tensor positions;  // i32 or i64 [tokens]
+  Tensor x;  // [tokens, heads, head_dim], any strides but the last; rotated in place
+  // i32 or i64 [tokens], 0 to 2^31. On a GPU a token with another one stays as it is, and the next
+  // Stream::synchronize throws the Error.
+  Tensor positions;
 };
 struct RopeKernel;
 struct RopePlan {
@@ -89,6 +91,7 @@ struct RopePlan {
   const RopeKernel* kernel = nullptr;
   std::vector<double> frequencies;
   float magnitude = 1;
+  Tensor on_device;  // of a GPU: the frequencies, as bytes
 };
 std::string describe(const RopePlan&);
 Support can_run(const RopeProblem&, const Device&);

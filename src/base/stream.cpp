@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/backend.h"
+#include "base/fault.h"
 #include "base/message.h"
 #include "base/thread_pool.h"
 #include "halftone/graph.h"
@@ -73,11 +74,14 @@ Stream::Stream(Device device, int threads) : device_(device) {
       state_ = simulator::make_stream(device);
       break;
   }
+  if (state_) fault_reporter(device);
   pool_ = std::make_shared<ThreadPool>(threads == 0 ? default_threads() : threads);
 }
 
 Stream::Stream(const Device& device, std::shared_ptr<StreamState> state)
-    : device_(device), pool_(std::make_shared<ThreadPool>(1)), state_(std::move(state)) {}
+    : device_(device), pool_(std::make_shared<ThreadPool>(1)), state_(std::move(state)) {
+  fault_reporter(device);
+}
 
 Stream Stream::borrow(const Device& device, void* cuda_stream) {
   require(device.kind() == Device::Kind::cuda, "a borrowed stream is of a CUDA device, not ",
@@ -88,7 +92,9 @@ Stream Stream::borrow(const Device& device, void* cuda_stream) {
 int Stream::threads() const { return pool_->size(); }
 
 void Stream::synchronize() {
-  if (state_) state_->synchronize();
+  if (!state_) return;
+  state_->synchronize();
+  throw_fault(device_);
 }
 
 void* Stream::native() const { return state_ ? state_->native() : nullptr; }

@@ -6,7 +6,8 @@
 
 namespace halftone {
 
-struct EmbeddingKernel : KernelRow<EmbeddingProblem, EmbeddingFunction> {};
+struct EmbeddingKernel
+    : KernelRow<EmbeddingProblem, CpuOrGpu<EmbeddingFunction, EmbeddingGpuFunction>> {};
 
 namespace {
 
@@ -56,26 +57,8 @@ std::string accepts(const EmbeddingProblem& p) {
   return "";
 }
 
-constexpr EmbeddingKernel kKernels[] = {
-#if defined(__x86_64__)
-    {{"embedding_avx512_bf16", Device::Kind::cpu, CpuLevel::avx512_bf16, accepts,
-      cpu_avx512_bf16::embedding_rows}},
-    {{"embedding_avx512", Device::Kind::cpu, CpuLevel::avx512, accepts,
-      cpu_avx512::embedding_rows}},
-    {{"embedding_avx2", Device::Kind::cpu, CpuLevel::avx2, accepts, cpu_avx2::embedding_rows}},
-#endif
-    {{"embedding_baseline", Device::Kind::cpu, CpuLevel::baseline, accepts,
-      cpu_baseline::embedding_rows}},
-};
-
-const EmbeddingKernel* choose_kernel(const EmbeddingProblem& problem, const Device& device,
-                                     Support* support) {
-  const EmbeddingKernel* kernel =
-      choose(std::span<const EmbeddingKernel>(kKernels), problem, device, &support->reason);
-  support->ok = kernel != nullptr;
-  if (support->ok) support->reason.clear();
-  return kernel;
-}
+constexpr EmbeddingKernel kKernels[] = {HALFTONE_LEVEL_ROWS("embedding", accepts, embedding_rows)
+                                            HALFTONE_GPU_ROW("embedding", accepts, embedding_gpu)};
 
 int64_t id_at(const Tensor& ids, int64_t i) {
   const int64_t where = i * ids.stride(0);
@@ -93,27 +76,23 @@ std::string describe(const EmbeddingPlan& plan) {
 }
 
 Support can_run(const EmbeddingProblem& problem, const Device& device) {
-  Support support;
-  choose_kernel(problem, device, &support);
-  return support;
+  return support_of(kKernels, problem, device);
 }
-
 EmbeddingPlan plan(const EmbeddingProblem& problem, const Device& device) {
-  Support support;
-  const EmbeddingKernel* kernel = choose_kernel(problem, device, &support);
-  require_support(support);
-  return {problem, device, kernel};
+  return {problem, device, kernel_for(kKernels, problem, device)};
 }
 
 void run(const EmbeddingPlan& plan, const EmbeddingTensors& t, Stream& stream) {
   const EmbeddingProblem& p = plan.problem;
   require(plan.kernel != nullptr, "embedding: the plan is empty; make it with plan()");
+  check_stream("embedding", stream, plan.device);
+  const bool on_gpu = plan.kernel->function.gpu != nullptr;
   const bool fits = t.ids.defined() && is_integer_index(t.ids.format()) && t.ids.rank() == 1 &&
-                    t.ids.size(0) == p.tokens;
+                    t.ids.size(0) == p.tokens && t.ids.device() == plan.device;
   if (!fits) {
     fail(ErrorCode::invalid_argument, "embedding: ids is ",
          t.ids.defined() ? to_string(t.ids) : std::string("undefined"), "; it must be i32 or i64 [",
-         p.tokens, "]");
+         p.tokens, "] on ", plan.device.name());
   }
   check_tensor("embedding", "table", t.table, {p.vocabulary, p.columns}, p.table, plan.device);
   check_tensor("embedding", "out", t.out, {p.tokens, p.columns}, p.out, plan.device);
@@ -123,7 +102,7 @@ void run(const EmbeddingPlan& plan, const EmbeddingTensors& t, Stream& stream) {
           t.table.has_scales() ? to_string(t.table.scaling()) : std::string("none"),
           ") are not those of the plan (", p.scaled ? to_string(p.scaling) : std::string("none"),
           ")");
-  for (int64_t i = 0; i < p.tokens; ++i) {
+  for (int64_t i = 0; i < p.tokens && !on_gpu; ++i) {  // a GPU's kernel looks itself
     const int64_t id = id_at(t.ids, i);
     require(id >= 0 && id < p.vocabulary, "embedding: ids[", i, "] is ", id,
             ", outside the table of ", p.vocabulary, " rows");
@@ -151,7 +130,11 @@ void run(const EmbeddingPlan& plan, const EmbeddingTensors& t, Stream& stream) {
     args.block_columns = p.scaling.block_cols;
     args.scale_row_stride = scales.stride(0);
     args.scale_column_stride = scales.stride(1);
-    args.tensor_scale = t.table.tensor_scale_value();
+    if (on_gpu && t.table.tensor_scale().defined()) {
+      args.tensor_scale_at = t.table.tensor_scale().data<float>();
+    } else {
+      args.tensor_scale = t.table.tensor_scale_value();
+    }
     if (p.scaling.asymmetric) {
       const Tensor& zeros = t.table.zero_points();
       require(zeros.format() == Format::u8, "embedding: zero points are ", name(zeros.format()),
@@ -161,8 +144,9 @@ void run(const EmbeddingPlan& plan, const EmbeddingTensors& t, Stream& stream) {
       args.zero_column_stride = zeros.stride(1);
     }
   }
+  if (on_gpu) return plan.kernel->function.gpu(args, {p.tokens, p.vocabulary}, stream);
   for_rows(stream, p.tokens, p.columns,
-           [&](int64_t begin, int64_t end) { plan.kernel->function(args, begin, end); });
+           [&](int64_t begin, int64_t end) { plan.kernel->function.cpu(args, begin, end); });
 }
 
 Tensor embedding(const Tensor& ids, const Tensor& table, Format out, Stream& stream) {

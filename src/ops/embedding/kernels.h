@@ -1,13 +1,16 @@
-// Kernels of embedding lookup, one per CPU instruction level.
+// Kernels of embedding lookup: one per CPU instruction level, and that of GPUs.
 #pragma once
 #include <cstdint>
 
+#include "base/levels.h"
 #include "halftone/dtype.h"
 
 namespace halftone {
 
+class Stream;
+
 struct EmbeddingArgs {
-  const void* ids;  // checked by the caller
+  const void* ids;  // of the CPU: checked by the caller
   int64_t id_stride;
   bool wide_ids;  // i64, else i32
   const char* table;
@@ -24,21 +27,17 @@ struct EmbeddingArgs {
   const uint8_t* zero_points;  // as the scales; null: symmetric
   int64_t zero_row_stride, zero_column_stride;
   float tensor_scale;
+  const float* tensor_scale_at;  // where only the device can read it; else null
 };
 // Writes tokens [begin, end).
 using EmbeddingFunction = void (*)(const EmbeddingArgs&, int64_t begin, int64_t end);
 
-namespace cpu_baseline {
-void embedding_rows(const EmbeddingArgs&, int64_t begin, int64_t end);
-}
-namespace cpu_avx2 {
-void embedding_rows(const EmbeddingArgs&, int64_t begin, int64_t end);
-}
-namespace cpu_avx512 {
-void embedding_rows(const EmbeddingArgs&, int64_t begin, int64_t end);
-}
-namespace cpu_avx512_bf16 {
-void embedding_rows(const EmbeddingArgs&, int64_t begin, int64_t end);
-}
+HALFTONE_DECLARE_LEVELS(void embedding_rows(const EmbeddingArgs&, int64_t begin, int64_t end))
+
+struct EmbeddingRange {
+  int64_t tokens, vocabulary;
+};
+using EmbeddingGpuFunction = void (*)(const EmbeddingArgs&, const EmbeddingRange&, Stream&);
+void embedding_gpu(const EmbeddingArgs&, const EmbeddingRange&, Stream&);
 
 }  // namespace halftone

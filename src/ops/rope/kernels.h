@@ -1,10 +1,13 @@
-// Kernels of rotary embedding, one per CPU instruction level.
+// Kernels of rotary embedding: one per CPU instruction level, and that of GPUs.
 #pragma once
 #include <cstdint>
 
+#include "base/levels.h"
 #include "halftone/dtype.h"
 
 namespace halftone {
+
+class Stream;
 
 struct RopeArgs {
   char* x;
@@ -12,7 +15,7 @@ struct RopeArgs {
   int64_t heads;
   const double* frequencies;  // [pairs]
   int64_t pairs;
-  const void* positions;  // [tokens], checked by the caller
+  const void* positions;  // [tokens]; of the CPU: checked by the caller
   int64_t position_stride;
   bool wide_positions;  // i64, else i32
   bool interleaved;
@@ -22,17 +25,9 @@ struct RopeArgs {
 // Rotates tokens [begin, end).
 using RopeFunction = void (*)(const RopeArgs&, int64_t begin, int64_t end);
 
-namespace cpu_baseline {
-void rope_tokens(const RopeArgs&, int64_t begin, int64_t end);
-}
-namespace cpu_avx2 {
-void rope_tokens(const RopeArgs&, int64_t begin, int64_t end);
-}
-namespace cpu_avx512 {
-void rope_tokens(const RopeArgs&, int64_t begin, int64_t end);
-}
-namespace cpu_avx512_bf16 {
-void rope_tokens(const RopeArgs&, int64_t begin, int64_t end);
-}
+HALFTONE_DECLARE_LEVELS(void rope_tokens(const RopeArgs&, int64_t begin, int64_t end))
+
+using RopeGpuFunction = void (*)(const RopeArgs&, int64_t tokens, Stream&);
+void rope_gpu(const RopeArgs&, int64_t tokens, Stream&);
 
 }  // namespace halftone

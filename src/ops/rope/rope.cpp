@@ -7,7 +7,7 @@
 
 namespace halftone {
 
-struct RopeKernel : KernelRow<RopeProblem, RopeFunction> {};
+struct RopeKernel : KernelRow<RopeProblem, CpuOrGpu<RopeFunction, RopeGpuFunction>> {};
 
 namespace {
 
@@ -21,24 +21,8 @@ std::string accepts(const RopeProblem& p) {
   return refuse_rope(p.options, p.head_dim);
 }
 
-constexpr RopeKernel kKernels[] = {
-#if defined(__x86_64__)
-    {{"rope_avx512_bf16", Device::Kind::cpu, CpuLevel::avx512_bf16, accepts,
-      cpu_avx512_bf16::rope_tokens}},
-    {{"rope_avx512", Device::Kind::cpu, CpuLevel::avx512, accepts, cpu_avx512::rope_tokens}},
-    {{"rope_avx2", Device::Kind::cpu, CpuLevel::avx2, accepts, cpu_avx2::rope_tokens}},
-#endif
-    {{"rope_baseline", Device::Kind::cpu, CpuLevel::baseline, accepts, cpu_baseline::rope_tokens}},
-};
-
-const RopeKernel* choose_kernel(const RopeProblem& problem, const Device& device,
-                                Support* support) {
-  const RopeKernel* kernel =
-      choose(std::span<const RopeKernel>(kKernels), problem, device, &support->reason);
-  support->ok = kernel != nullptr;
-  if (support->ok) support->reason.clear();
-  return kernel;
-}
+constexpr RopeKernel kKernels[] = {HALFTONE_LEVEL_ROWS("rope", accepts, rope_tokens)
+                                       HALFTONE_GPU_ROW("rope", accepts, rope_gpu)};
 
 const char* scaling_name(const RopeOptions& o) {
   return o.llama3     ? "llama3 scaling, "
@@ -68,32 +52,41 @@ std::string describe(const RopePlan& plan) {
 }
 
 Support can_run(const RopeProblem& problem, const Device& device) {
-  Support support;
-  choose_kernel(problem, device, &support);
-  return support;
+  return support_of(kKernels, problem, device);
 }
 
 RopePlan plan(const RopeProblem& problem, const Device& device) {
-  Support support;
-  const RopeKernel* kernel = choose_kernel(problem, device, &support);
-  require_support(support);
-  return {problem, device, kernel,
-          rope_frequencies(problem.options, problem.head_dim, problem.length),
-          static_cast<float>(rope_magnitude(problem.options))};
+  const RopeKernel* kernel = kernel_for(kKernels, problem, device);
+  RopePlan made{problem,
+                device,
+                kernel,
+                rope_frequencies(problem.options, problem.head_dim, problem.length),
+                static_cast<float>(rope_magnitude(problem.options)),
+                {}};
+  if (kernel->function.gpu != nullptr) {  // as bytes: no format is called f64
+    const std::span<const double> values(made.frequencies);
+    made.on_device = Tensor::copy_of(values.data(), values.size_bytes(),
+                                     {static_cast<int64_t>(values.size_bytes())}, Format::u8)
+                         .to(device);
+  }
+  return made;
 }
 
 void run(const RopePlan& plan, const RopeTensors& t, Stream& stream) {
   const RopeProblem& p = plan.problem;
   require(plan.kernel != nullptr, "rope: the plan is empty; make it with plan()");
+  check_stream("rope", stream, plan.device);
+  const bool on_gpu = plan.kernel->function.gpu != nullptr;
   check_tensor("rope", "x", t.x, {p.tokens, p.heads, p.head_dim}, p.format, plan.device);
   const bool fits = t.positions.defined() && is_integer_index(t.positions.format()) &&
-                    t.positions.rank() == 1 && t.positions.size(0) == p.tokens;
+                    t.positions.rank() == 1 && t.positions.size(0) == p.tokens &&
+                    t.positions.device() == plan.device;
   if (!fits) {  // the text is built only for the message: it costs more than a decode step's rope
     fail(ErrorCode::invalid_argument, "rope: positions is ",
          t.positions.defined() ? to_string(t.positions) : std::string("undefined"),
-         "; it must be i32 or i64 [", p.tokens, "]");
+         "; it must be i32 or i64 [", p.tokens, "] on ", plan.device.name());
   }
-  for (int64_t i = 0; i < p.tokens; ++i) {
+  for (int64_t i = 0; i < p.tokens && !on_gpu; ++i) {  // a GPU's kernel looks itself
     const int64_t position = position_at(t.positions, i);
     require(position >= 0 && position <= int64_t{1} << 31, "rope: positions[", i, "] is ", position,
             "; it must be 0 to 2^31");
@@ -103,7 +96,7 @@ void run(const RopePlan& plan, const RopeTensors& t, Stream& stream) {
                       t.x.stride(0) * bytes,
                       t.x.stride(1) * bytes,
                       p.heads,
-                      plan.frequencies.data(),
+                      on_gpu ? plan.on_device.data<double>() : plan.frequencies.data(),
                       static_cast<int64_t>(plan.frequencies.size()),
                       t.positions.data(),
                       t.positions.stride(0),
@@ -111,16 +104,18 @@ void run(const RopePlan& plan, const RopeTensors& t, Stream& stream) {
                       p.options.style == RopeStyle::interleaved,
                       p.format,
                       plan.magnitude};
+  if (on_gpu) return plan.kernel->function.gpu(args, p.tokens, stream);
   for_rows(stream, p.tokens, p.heads * p.head_dim,
-           [&](int64_t begin, int64_t end) { plan.kernel->function(args, begin, end); });
+           [&](int64_t begin, int64_t end) { plan.kernel->function.cpu(args, begin, end); });
 }
 
 void rope(Tensor& x, const Tensor& positions, const RopeOptions& options, Stream& stream) {
   require(x.defined() && x.rank() == 3, "rope: x is ",
           x.defined() ? to_string(x) : std::string("undefined"),
           "; it must be [tokens, heads, head_dim]");
+  const Tensor read = depends_on_length(options) ? positions.to(Device::cpu()) : positions;
   const RopeProblem problem{x.size(0),  x.size(1), x.size(2),
-                            x.format(), options,   sequence_length(options, positions)};
+                            x.format(), options,   sequence_length(options, read)};
   run(plan(problem, x.device()), {x, positions}, stream);
 }
 

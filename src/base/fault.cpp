@@ -1,0 +1,81 @@
+#include "base/fault.h"
+
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "base/backend.h"
+#include "base/message.h"
+
+namespace halftone {
+
+namespace {
+
+FaultReporter make_reporter(const Device& device) {
+  FaultReporter made;
+  void* claim = nullptr;
+  if (device.kind() == Device::Kind::cuda) {
+    // Page-locked memory, which the GPU writes: waiting for a stream needs no copy to look at it.
+    made.record = new (cuda::allocate_pinned(sizeof(FaultRecord))) FaultRecord;
+    claim = cuda::allocate(device, sizeof(uint32_t));
+    cuda::fill(device, claim, 0, sizeof(uint32_t), nullptr);
+  } else {
+    made.record = static_cast<FaultRecord*>(simulator::allocate(device, sizeof(FaultRecord)));
+    simulator::fill(device, made.record, 0, sizeof(FaultRecord), nullptr);
+    claim = simulator::allocate(device, sizeof(uint32_t));
+    simulator::fill(device, claim, 0, sizeof(uint32_t), nullptr);
+  }
+  made.claim = static_cast<uint32_t*>(claim);
+  return made;
+}
+
+std::string sentence(const FaultRecord& r) {
+  switch (r.fault) {
+    case Fault::embedding_id:
+      return concat("embedding: ids[", r.index, "] is ", r.value, ", outside the table of ",
+                    r.limit, " rows");
+    case Fault::rope_position:
+      return concat("rope: positions[", r.index, "] is ", r.value, "; it must be 0 to 2^31");
+    case Fault::none:
+      break;
+  }
+  return "a kernel reported a fault";
+}
+
+std::mutex mutex;
+
+}  // namespace
+
+FaultReporter fault_reporter(const Device& device) {
+  // Lives as long as the process: a kernel may report when everything else is gone.
+  static auto* reporters = new std::map<std::string, FaultReporter>;
+  const std::lock_guard lock(mutex);
+  const auto [place, made] = reporters->try_emplace(device.name());
+  if (made) {
+    try {
+      place->second = make_reporter(device);
+    } catch (...) {
+      reporters->erase(place);
+      throw;
+    }
+  }
+  return place->second;
+}
+
+void throw_fault(const Device& device) {
+  const FaultReporter reporter = fault_reporter(device);
+  const std::lock_guard lock(mutex);
+  // The GPU writes it behind the compiler's back.
+  if (*const_cast<const volatile Fault*>(&reporter.record->fault) == Fault::none) return;
+  const FaultRecord found = *reporter.record;
+  if (device.kind() == Device::Kind::cuda) {
+    *reporter.record = {};
+    cuda::fill(device, reporter.claim, 0, sizeof(uint32_t), nullptr);
+  } else {
+    simulator::fill(device, reporter.record, 0, sizeof(FaultRecord), nullptr);
+    simulator::fill(device, reporter.claim, 0, sizeof(uint32_t), nullptr);
+  }
+  fail(ErrorCode::invalid_argument, sentence(found), "; a kernel found it on ", device.name());
+}
+
+}  // namespace halftone

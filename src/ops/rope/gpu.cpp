@@ -1,0 +1,12 @@
+#include "ops/rope/gpu.cuh"
+#include "hw/image.h"
+
+namespace halftone {
+
+void rope_gpu(const RopeArgs& args, int64_t tokens, Stream& stream) {
+  if (tokens == 0 || args.heads == 0 || args.pairs == 0) return;
+  launch(hw::image_of<RopeGpu>("rope"), RopeGpu::shape(args, tokens),
+         RopeGpu::Params{args, fault_reporter(stream.device())}, stream);
+}
+
+}  // namespace halftone
