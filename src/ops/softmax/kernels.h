@@ -1,4 +1,4 @@
-// Kernels of softmax, one per CPU instruction level.
+// Kernels of softmax: one per CPU instruction level, and that of GPUs.
 #pragma once
 #include <cstdint>
 
@@ -7,6 +7,8 @@
 #include "halftone/dtype.h"
 
 namespace halftone {
+
+class Stream;
 
 struct SoftmaxArgs {
   Rows x, out;
@@ -21,5 +23,8 @@ struct SoftmaxArgs {
 inline constexpr int64_t kSoftmaxKept = 4096;
 using SoftmaxFunction = void (*)(const SoftmaxArgs&, int64_t begin, int64_t end);
 HALFTONE_DECLARE_LEVELS(void softmax_rows(const SoftmaxArgs&, int64_t begin, int64_t end))
+
+using SoftmaxGpuFunction = void (*)(const SoftmaxArgs&, int64_t rows, Stream&);
+void softmax_gpu(const SoftmaxArgs&, int64_t rows, Stream&);
 
 }  // namespace halftone

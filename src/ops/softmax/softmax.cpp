@@ -9,7 +9,7 @@
 
 namespace halftone {
 
-struct SoftmaxKernel : KernelRow<SoftmaxProblem, SoftmaxFunction> {};
+struct SoftmaxKernel : KernelRow<SoftmaxProblem, CpuOrGpu<SoftmaxFunction, SoftmaxGpuFunction>> {};
 
 namespace {
 
@@ -32,7 +32,8 @@ std::string accepts(const SoftmaxProblem& p) {
   return "";
 }
 
-constexpr SoftmaxKernel kKernels[] = {HALFTONE_LEVEL_ROWS("softmax", accepts, softmax_rows)};
+constexpr SoftmaxKernel kKernels[] = {HALFTONE_LEVEL_ROWS("softmax", accepts, softmax_rows)
+                                          HALFTONE_GPU_ROW("softmax", accepts, softmax_gpu)};
 
 bool is_online(const SoftmaxProblem& p) {
   return p.algorithm == SoftmaxAlgorithm::online || p.columns > kSoftmaxKept;
@@ -56,6 +57,7 @@ SoftmaxPlan plan(const SoftmaxProblem& problem, const Device& device) {
 void run(const SoftmaxPlan& plan, const SoftmaxTensors& t, Stream& stream) {
   const SoftmaxProblem& p = plan.problem;
   require(plan.kernel != nullptr, "softmax: the plan is empty; make it with plan()");
+  check_stream("softmax", stream, plan.device);
   const SoftmaxArgs args{check_rows("softmax", "x", t.x, p.rows, p.columns, p.x, plan.device),
                          check_rows("softmax", "out", t.out, p.rows, p.columns, p.out, plan.device),
                          p.columns,
@@ -65,8 +67,11 @@ void run(const SoftmaxPlan& plan, const SoftmaxTensors& t, Stream& stream) {
                          is_online(p),
                          t.x.data() != t.out.data() && t.x.bytes() + t.out.bytes() >= kStreamFrom};
   check_overlap("softmax", "out", t.out, "x", t.x);
+  if (plan.kernel->function.gpu != nullptr) {
+    return plan.kernel->function.gpu(args, p.rows, stream);
+  }
   for_rows(stream, p.rows, p.columns,
-           [&](int64_t begin, int64_t end) { plan.kernel->function(args, begin, end); });
+           [&](int64_t begin, int64_t end) { plan.kernel->function.cpu(args, begin, end); });
 }
 
 Tensor softmax(const Tensor& x, Stream& stream) {
