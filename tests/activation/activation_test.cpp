@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "activation/activation_bound.h"
 #include "support/compare.h"
 #include "support/tolerance.h"
 
@@ -13,66 +14,16 @@ namespace {
 
 using test::Data;
 
-constexpr double kU = test::kF32Roundoff;
-
-// Error before the last rounding, of a value y = f(x). Formulas that multiply within 8 roundings:
-// 10 u of the value. An argument of exp that is itself rounded moves the result by as many u as it
-// is large, at most 88 and 3 roundings. Softplus adds two terms of its own sign: the larger counts.
-// Results below 2^-126 may come out as 0: then x 2^-126 is lost.
-double error_of(const ActivationFunction& f, double x, double y, bool half) {
-  const double magnitude = std::min(std::abs(x), 88.0);
-  double relative = 10 * kU;
-  if (f.kind == Activation::gelu_tanh) {
-    relative += 6 * std::min(88.0, 1.6 * magnitude * (1 + 0.045 * magnitude * magnitude)) * kU;
-  }
-  if (f.kind == Activation::gelu_erf) {
-    // Without a fused multiply-add the rounding of x^2 / 2 is not made good.
-    const bool fused = cpu_level() > CpuLevel::baseline;
-    relative += (6 + (fused ? 0 : std::min(88.0, x * x / 2))) * kU;
-  }
-  if (f.kind == Activation::softplus) relative += 88 * kU;
-  if (f.kind == Activation::silu || f.kind == Activation::quick_gelu) relative += 176 * kU;
-  const bool exponential = f.kind >= Activation::elu && f.kind != Activation::hardshrink &&
-                           f.kind != Activation::hardswish && f.kind != Activation::hardsigmoid;
-  if (half && exponential) relative += 0x1p-14;
-  if (f.kind == Activation::elu) relative += 16 * kU;
-  return std::abs(y) * relative + (exponential ? (90 + std::abs(f.alpha)) * 0x1p-126 : 0);
-}
-
-std::vector<ActivationFunction> functions() {
-  std::vector<ActivationFunction> all;
-  for (int i = 0; i < kActivationCount; ++i) all.push_back({.kind = static_cast<Activation>(i)});
-  all.push_back({.kind = Activation::elu, .alpha = 1.6732632f});
-  all.push_back({.kind = Activation::silu, .alpha = 1.702f});
-  all.push_back({.kind = Activation::leaky_relu, .slope = 0.2f});
-  all.push_back({.kind = Activation::hardshrink, .lambda = 1.25f});
-  all.push_back({.kind = Activation::softplus, .beta = 3});
-  return all;
-}
-
-std::vector<double> bounds(const Tensor& x, const std::vector<float>& reference,
-                           const ActivationFunction& f, Format out) {
-  const bool half = x.format() != Format::f32 && out != Format::f32;
-  const std::vector<float> in = test::to_floats(x);
-  std::vector<double> bound;
-  for (size_t i = 0; i < in.size(); ++i) {
-    const double error = error_of(f, in[i], reference[i], half);
-    bound.push_back(test::rounded_bound(out, reference[i], 0) +
-                    error * (1 + test::unit_roundoff(out)));
-  }
-  return bound;
-}
-
 void expect_activation(const Tensor& x, const ActivationFunction& f) {
   const std::vector<float> reference = test::to_floats(activation_reference(x, f));
   EXPECT_TRUE(test::within(test::to_floats(activation(x, f)), reference,
-                           bounds(x, reference, f, x.format())))
+                           test::activation_bounds(x, reference, f, x.format())))
       << name(f.kind) << " of " << to_string(x);
 }
 
 TEST(Activation, EqualsTheReferenceAtEveryLevel) {
   test::at_every_level([] {
-    for (const ActivationFunction& f : functions()) {
+    for (const ActivationFunction& f : test::activation_functions()) {
       for (const Format format : test::kPlainFormats) {
         for (const int64_t n : {0, 1, 15, 16, 33, 511, 513, 1100}) {
           expect_activation(test::random_tensor({n}, format, 1), f);
@@ -93,7 +44,7 @@ TEST(Activation, WholeRange) {
     x.insert(x.end(), {0.0f, -0.0f, 1e30f, -1e30f, NAN});
     const auto n = static_cast<int64_t>(x.size());
     const Tensor f32 = Tensor::from<float>(x, {n}, Format::f32);
-    for (const ActivationFunction& f : functions()) {
+    for (const ActivationFunction& f : test::activation_functions()) {
       const bool squares = f.kind == Activation::relu_squared;  // 1e30^2
       const Tensor data = squares ? f32.slice(0, 0, n - 3) : f32;
       expect_activation(data, f);
@@ -118,7 +69,8 @@ TEST(Activation, StridesFormatsInPlaceAndThreads) {
       for (const Format out : test::kPlainFormats) {
         const Tensor z = Tensor::empty(x.shape(), out);
         run(plan(ActivationProblem{x.shape(), f, format, out}, Device::cpu()), {dense, z}, three);
-        EXPECT_TRUE(test::within(test::to_floats(z), reference, bounds(dense, reference, f, out)));
+        EXPECT_TRUE(test::within(test::to_floats(z), reference,
+                                 test::activation_bounds(dense, reference, f, out)));
       }
     }
     const Tensor x = test::random_tensor({70001}, Format::bf16, 5);
@@ -129,9 +81,9 @@ TEST(Activation, StridesFormatsInPlaceAndThreads) {
 
 TEST(Activation, TheToleranceSeesSmallErrors) {
   const Tensor x = test::random_tensor({256}, Format::f32, 8);
-  for (const ActivationFunction& f : functions()) {
+  for (const ActivationFunction& f : test::activation_functions()) {
     const std::vector<float> reference = test::to_floats(activation_reference(x, f));
-    const std::vector<double> bound = bounds(x, reference, f, Format::f32);
+    const std::vector<double> bound = test::activation_bounds(x, reference, f, Format::f32);
     std::vector<float> bad = test::to_floats(activation(x, f));
     EXPECT_TRUE(test::within(bad, reference, bound)) << name(f.kind);
     const size_t positive = static_cast<size_t>(
@@ -143,7 +95,7 @@ TEST(Activation, TheToleranceSeesSmallErrors) {
   const ActivationFunction erf_gelu{.kind = Activation::gelu_erf};
   const std::vector<float> reference = test::to_floats(activation_reference(x, erf_gelu));
   EXPECT_FALSE(test::within(test::to_floats(activation(x, tanh_gelu)), reference,
-                            bounds(x, reference, erf_gelu, Format::f32)))
+                            test::activation_bounds(x, reference, erf_gelu, Format::f32)))
       << "the other gelu";
 }
 

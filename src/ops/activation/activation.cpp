@@ -8,7 +8,7 @@
 namespace halftone {
 
 // A table of its own for each family, over the kernels of ops/map.
-struct MapKernel : KernelRow<ActivationProblem, MapFunction> {};
+struct MapKernel : KernelRow<ActivationProblem, MapFunctions> {};
 
 namespace {
 
@@ -54,7 +54,8 @@ std::string accepts_gated(const GatedProblem& p) {
   return refuse("gated", p.function.function);
 }
 
-constexpr MapKernel kKernels[] = {HALFTONE_LEVEL_ROWS("activation", accepts, map_pieces)};
+constexpr MapKernel kKernels[] = {HALFTONE_LEVEL_ROWS("activation", accepts, map_pieces)
+                                      HALFTONE_GPU_ROW("activation", accepts, map_gpu)};
 
 // A gated problem is accepted or refused before the level is chosen, which does not depend on it.
 Support gated_support(const GatedProblem& p, const Device& device) {
@@ -91,6 +92,7 @@ ActivationPlan plan(const ActivationProblem& problem, const Device& device) {
 void run(const ActivationPlan& plan, const ActivationTensors& t, Stream& stream) {
   const ActivationProblem& p = plan.problem;
   require(plan.kernel != nullptr, "activation: the plan is empty; make it with plan()");
+  check_stream("activation", stream, plan.device);
   MapArgs args;
   args.operation = MapOperation::activation;
   args.function.function = p.function;
@@ -129,6 +131,7 @@ GatedPlan plan(const GatedProblem& problem, const Device& device) {
 void run(const GatedPlan& plan, const GatedTensors& t, Stream& stream) {
   const GatedProblem& p = plan.problem;
   require(plan.kernel != nullptr, "gated: the plan is empty; make it with plan()");
+  check_stream("gated", stream, plan.device);
   MapArgs args;
   args.operation = MapOperation::gated;
   args.function = p.function;

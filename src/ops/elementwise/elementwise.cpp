@@ -8,7 +8,7 @@
 
 namespace halftone {
 
-struct ElementwiseKernel : KernelRow<ElementwiseProblem, MapFunction> {};
+struct ElementwiseKernel : KernelRow<ElementwiseProblem, MapFunctions> {};
 
 namespace {
 
@@ -61,7 +61,8 @@ std::string accepts(const ElementwiseProblem& p) {
   return "";
 }
 
-constexpr ElementwiseKernel kKernels[] = {HALFTONE_LEVEL_ROWS("elementwise", accepts, map_pieces)};
+constexpr ElementwiseKernel kKernels[] = {HALFTONE_LEVEL_ROWS("elementwise", accepts, map_pieces)
+                                              HALFTONE_GPU_ROW("elementwise", accepts, map_gpu)};
 
 // The shape that both broadcast to.
 Shape joint_shape(const char* operation, const Shape& a, const Shape& b) {
@@ -97,6 +98,7 @@ ElementwisePlan plan(const ElementwiseProblem& problem, const Device& device) {
 void run(const ElementwisePlan& plan, const ElementwiseTensors& t, Stream& stream) {
   const ElementwiseProblem& p = plan.problem;
   require(plan.kernel != nullptr, "elementwise: the plan is empty; make it with plan()");
+  check_stream("elementwise", stream, plan.device);
   const Entry& entry = kEntries[static_cast<int>(p.operation)];
   MapArgs args;
   args.operation = entry.operation;

@@ -1,5 +1,5 @@
 // Operations element by element on strided operands, which activations, gated activations and
-// elementwise arithmetic share. Kernels of every instruction level.
+// elementwise arithmetic share. Kernels of every instruction level, and that of GPUs.
 #pragma once
 #include <cstdint>
 
@@ -8,6 +8,8 @@
 #include "halftone/dtype.h"
 
 namespace halftone {
+
+class Stream;
 
 enum class MapOperation : uint8_t {
   activation,  // f(a)
@@ -53,5 +55,9 @@ inline constexpr int64_t kMapPiece = 16 * 1024;
 // Does pieces [begin, end) of the pieces * rows there are.
 using MapFunction = void (*)(const MapArgs&, int64_t begin, int64_t end);
 HALFTONE_DECLARE_LEVELS(void map_pieces(const MapArgs&, int64_t begin, int64_t end))
+
+// `rows`: the product of all extents but the last.
+using MapGpuFunction = void (*)(const MapArgs&, int64_t rows, Stream&);
+void map_gpu(const MapArgs&, int64_t rows, Stream&);
 
 }  // namespace halftone

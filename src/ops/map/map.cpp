@@ -28,7 +28,7 @@ MapOperand map_operand(const char* operation, const char* argument, const Tensor
   return operand;
 }
 
-void run_map(MapFunction function, MapArgs& args, const Shape& shape, Stream& stream) {
+void run_map(const MapFunctions& function, MapArgs& args, const Shape& shape, Stream& stream) {
   if (element_count(shape) == 0) return;
   // Dimensions of one element vanish; neighbours that every operand steps through evenly merge.
   MapOperand* const all[] = {&args.in[0], &args.in[1], &args.in[2], &args.out};
@@ -49,6 +49,8 @@ void run_map(MapFunction function, MapArgs& args, const Shape& shape, Stream& st
   }
   args.rank = rank;
   const int64_t columns = args.extent[rank - 1], count = element_count(shape);
+  const int64_t rows = count / columns;
+  if (function.gpu != nullptr) return function.gpu(args, rows, stream);
   int64_t bytes = count * bits(args.out.format) / 8;
   bool in_place = false;
   for (int k = 0; k < args.operands; ++k) {
@@ -57,9 +59,8 @@ void run_map(MapFunction function, MapArgs& args, const Shape& shape, Stream& st
   }
   args.streamed = bytes >= kStreamFrom && !in_place;  // what was read need not be read once more
   args.pieces = (columns + kMapPiece - 1) / kMapPiece;
-  const int64_t rows = count / columns;
   for_rows(stream, rows * args.pieces, std::min(columns, kMapPiece),
-           [&](int64_t begin, int64_t end) { function(args, begin, end); });
+           [&](int64_t begin, int64_t end) { function.cpu(args, begin, end); });
 }
 
 }  // namespace halftone

@@ -8,12 +8,14 @@
 
 namespace halftone {
 
+using MapFunctions = CpuOrGpu<MapFunction, MapGpuFunction>;
+
 // Broadcast to `shape` by numpy's rule: aligned at the last dimension, extents of 1 repeat.
 // `operation` and `argument` name the operand in errors.
 MapOperand map_operand(const char* operation, const char* argument, const Tensor&,
                        const Shape& shape, Format, const Device&);
 
 // Fills in the dimensions (of `shape`, merged where all operands allow) and runs.
-void run_map(MapFunction, MapArgs&, const Shape& shape, Stream&);
+void run_map(const MapFunctions&, MapArgs&, const Shape& shape, Stream&);
 
 }  // namespace halftone
