@@ -199,8 +199,6 @@ struct ExpandedPair {
   HALFTONE_INLINE bool passed() const { return true; }
 };
 
-inline constexpr int64_t kDecodeStrip = 64;  // keys whose P V is added to O at a time
-
 // C of MR rows, 64 columns, += P V over `steps` steps; false, and C as it was, where a code is in
 // no table.
 template <class Products, class Pair, int MR>

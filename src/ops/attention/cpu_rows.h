@@ -91,45 +91,56 @@ class Prefetcher {
   int64_t left_, offset_ = int64_t{1} << 62;
 };
 
-// Asks for rows ahead of their use, in the order in which memory lies and evenly between the work:
-// in the order of use, head by head, the same lines take up to twice as long, and bursts overflow
-// the queue of outstanding lines. Where the rows of the heads do not lie side by side, those of all
-// heads but the first are left to the hardware. Inlined by force: see Prefetcher.
+// Asks for rows ahead of their use, evenly between the work, 64 rows at a time: four walks in the
+// order in which memory lies, each over 16 of them. One walk alone would stand still at every new
+// page (docs/findings/cpu-decode.md). Where the rows of the heads do not lie side by
+// side, those of all heads but the first are left to the hardware. Inlined by force: see
+// Prefetcher.
 class LinesAhead {
  public:
+  static constexpr int kWalks = 4, kWalkRows = 16;
+  // Rows first .. end, a multiple of 64.
   HALFTONE_INLINE LinesAhead(const AttentionRows& rows, int64_t heads, int64_t row_bytes,
                              const RowPointer* first, const RowPointer* end)
       : row_(first),
         end_(end),
         bytes_(rows.head_bytes == row_bytes ? heads * row_bytes : row_bytes) {}
+  // Asks for `kLines` lines, on average.
   template <int kLines>
   HALFTONE_INLINE void step() {
     if (row_ == end_) return;
-    const uint8_t* p = row_->data + offset_;
-    offset_ += 64 * kLines;
-    if (__builtin_expect(offset_ <= bytes_, 1)) {
-#pragma GCC unroll 8
-      for (int i = 0; i < kLines; ++i) __builtin_prefetch(p + 64 * i, 0, 2);
-      if (offset_ < bytes_) return;
-      next_row();
-      return;
+    if constexpr (kLines < kWalks) {
+      credit_ += kLines;
+      if (credit_ < kWalks) return;
+      credit_ = 0;
     }
-    offset_ -= 64 * kLines;
-    for (int i = 0; i < kLines && row_ != end_; ++i) {
-      __builtin_prefetch(row_->data + offset_, 0, 2);
+#pragma GCC unroll 2
+    for (int i = 0; i < (kLines + kWalks - 1) / kWalks; ++i) {
+#pragma GCC unroll 4
+      for (int w = 0; w < kWalks; ++w) {
+        __builtin_prefetch(row_[w * kWalkRows].data + offset_, 0, 2);
+      }
       offset_ += 64;
-      if (offset_ >= bytes_) next_row();
+      if (offset_ < bytes_) continue;
+      next_row();
+      if (row_ == end_) return;
     }
   }
 
  private:
   HALFTONE_INLINE void next_row() {
     offset_ = 0;
-    if (++row_ != end_ && row_->scales != nullptr) __builtin_prefetch(row_->scales, 0, 2);
+    if (row_->scales != nullptr) {
+#pragma GCC unroll 4
+      for (int w = 0; w < kWalks; ++w) __builtin_prefetch(row_[w * kWalkRows].scales, 0, 2);
+    }
+    ++row_;
+    if (++walked_ % kWalkRows == 0) row_ += (kWalks - 1) * kWalkRows;
   }
   const RowPointer *row_, *end_;
   const int64_t bytes_;
   int64_t offset_ = 0;
+  int walked_ = 0, credit_ = 0;
 };
 
 HALFTONE_INLINE bool has_row_scales(const AttentionRows& rows) {
