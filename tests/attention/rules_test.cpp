@@ -246,48 +246,74 @@ TEST(AttentionMasks, HiddenBeginningsAndEndsNeedNotBeFinite) {
   });
 }
 
-// NaN in K and V of some keys reaches the rows that see them, and no others.
+// `t` with NaN in all numbers of a key of one head of 64.
+Tensor with_nan(const Tensor& t, int64_t key) {
+  const Tensor poisoned = (t.has_scales() ? t.scales() : t).contiguous_copy();
+  const int64_t row = poisoned.bytes() / t.size(1);
+  std::memset(poisoned.data<char>() + key * row, 0xff, static_cast<size_t>(row));
+  return t.has_scales() ? t.quantized(t.scaling(), poisoned, t.tensor_scale()) : poisoned;
+}
+
+// NaN in K and V of some keys reaches the rows that see them, and no others, whose bits stay.
+void expect_nan_only_where_seen(const Case& c, int64_t key) {
+  const AttentionProblem& p = c.problem;
+  Case poisoned = c;
+  poisoned.tensors.k = with_nan(c.tensors.k, key);
+  poisoned.tensors.v = with_nan(c.tensors.v, key);
+  run_case(&poisoned);
+  const std::vector<float> clean = to_floats(c.tensors.out), got = to_floats(poisoned.tensors.out);
+  for (size_t i = 0; i < got.size(); ++i) {
+    const int64_t query = static_cast<int64_t>(i) / (p.heads * p.value_dim);
+    const bool seen = query + p.key_length - p.query_length >= key &&
+                      (!p.mask || mask_term(c.tensors.mask, 0, 0, query, key) == 0);
+    if (seen) {
+      ASSERT_TRUE(std::isnan(got[i])) << query << " sees " << key;
+    } else {
+      ASSERT_EQ(got[i], clean[i]) << query << " does not see " << key;
+    }
+  }
+}
+
 TEST(AttentionMasks, HiddenKeysNeedNotBeFinite) {
+  constexpr int64_t kKeys = 300;
   at_every_level([] {
-    for (const AttentionMode& mode :
-         {kBf16, AttentionMode{Format::f32, Format::f32}, AttentionMode{Format::int8, Format::bf16},
-          AttentionMode{Format::fp8_e4m3, Format::fp8_e4m3},
-          AttentionMode{Format::nvfp4, Format::nvfp4}}) {
-      for (const bool masked : {false, true}) {
-        SCOPED_TRACE(to_string(mode) + (masked ? ", masked" : ", causal"));
-        Case c = make_case({1, 120, 120, 2, 1, 64}, mode, 59);
-        c.problem.causal = true;
-        if (masked) set_mask(&c, boolean_mask({1, 1, 120, 120}, 60));
-        run_case(&c);
-        const auto poison = [](const Tensor& t, int64_t key) {
-          if (!t.has_scales()) {
-            const Tensor copy = t.contiguous_copy();
-            const int64_t row = 64 * bits(t.format()) / 8;
-            std::memset(copy.data<char>() + key * row, 0xff, static_cast<size_t>(row));
-            return copy;
+    for (const AttentionMode& mode : attention_modes()) {
+      for (const int64_t queries : {int64_t{120}, int64_t{4}}) {  // prefill and decode
+        for (const bool masked : {false, true}) {
+          SCOPED_TRACE(to_string(mode) + (masked ? ", masked" : ", causal") +
+                       (queries == 4 ? ", decode" : ""));
+          Case c = make_case({1, queries, kKeys, 2, 1, 64}, mode, 59);
+          c.problem.causal = true;
+          if (masked) set_mask(&c, boolean_mask({1, 1, queries, kKeys}, 60));
+          run_case(&c);
+          for (const int64_t key : {int64_t{3}, int64_t{190}, kKeys - 3, kKeys - 1}) {
+            expect_nan_only_where_seen(c, key);
           }
-          const Tensor scales = t.scales().contiguous_copy();
-          const int64_t row = scales.bytes() / 120;
-          std::memset(scales.data<char>() + key * row, 0xff, static_cast<size_t>(row));
-          return t.quantized(t.scaling(), scales, t.tensor_scale());
-        };
-        for (const int64_t key : {3, 70, 119}) {
-          Case poisoned = c;
-          poisoned.tensors.k = poison(c.tensors.k, key);
-          poisoned.tensors.v = poison(c.tensors.v, key);
-          run_case(&poisoned);
-          const std::vector<float> clean = to_floats(c.tensors.out);
-          const std::vector<float> got = to_floats(poisoned.tensors.out);
-          for (size_t i = 0; i < got.size(); ++i) {
-            const auto query = static_cast<int64_t>(i / 128);
-            const bool seen =
-                query >= key && (!masked || mask_term(c.tensors.mask, 0, 0, query, key) == 0);
-            if (seen) {
-              ASSERT_TRUE(std::isnan(got[i])) << query << " sees " << key;
-            } else {
-              ASSERT_EQ(got[i], clean[i]) << query << " does not see " << key;
-            }
-          }
+        }
+      }
+    }
+  });
+}
+
+// One number of V that is not finite spoils its own column.
+TEST(AttentionMasks, TheOtherColumnsOfAHiddenKeyAreKept) {
+  at_every_level([] {
+    for (const int64_t queries : {int64_t{120}, int64_t{4}}) {
+      Case c = make_case({1, queries, 300, 2, 1, 64}, kBf16, 61);
+      c.problem.causal = true;
+      run_case(&c);
+      Case poisoned = c;
+      poisoned.tensors.v = c.tensors.v.contiguous_copy();
+      poisoned.tensors.v.data<uint16_t>()[298 * 64 + 5] = 0x7f80;
+      run_case(&poisoned);
+      const std::vector<float> clean = to_floats(c.tensors.out);
+      const std::vector<float> got = to_floats(poisoned.tensors.out);
+      for (size_t i = 0; i < got.size(); ++i) {
+        const bool spoilt = i / 128 + 2 >= static_cast<size_t>(queries) && i % 64 == 5;
+        if (spoilt) {
+          ASSERT_TRUE(std::isinf(got[i])) << i;
+        } else {
+          ASSERT_EQ(got[i], clean[i]) << i;
         }
       }
     }

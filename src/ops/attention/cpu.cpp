@@ -2,6 +2,7 @@
 #include "ops/attention/cpu.h"
 
 #include "ops/attention/cpu_few.h"
+#include "ops/attention/cpu_pack.h"
 
 namespace halftone::HALFTONE_LEVEL {
 namespace {
@@ -38,27 +39,6 @@ class ManyRowsTile : public TileBase<Products> {
       }
     }
     return shown;
-  }
-
-  // O += P V of a key whose V is not finite, for the rows from r on that see it.
-  void add_special(int64_t r, int64_t count, int64_t base, int64_t key, const float* add) {
-    auto* row = reinterpret_cast<Element*>(s_.expanded);
-    const RowPointer source = RowCursor(t_.v, base + key, 0).next();
-    const RowToExpand<Element> to_expand{source.data, source.scales, row};
-    expand_rows_of<Element>(t_.v.format)(&to_expand, 1, t_.value_dim, columns_);
-    const auto* weights = reinterpret_cast<const Element*>(s_.weights);
-    for (int64_t i = 0; i < count; ++i) {
-      const float weight = as_float(weights[i * chunk_ + key]);
-      // Scores stay behind softmax but for P in NVFP4, which takes their place.
-      const bool hidden = t_.rounding == AttentionRounding::nvfp4
-                              ? weight == 0
-                              : s_.scores[i * chunk_ + key] == kMinusInfinity;
-      for (int64_t c = 0; !hidden && c < t_.value_dim; ++c) {
-        const float value = as_float(row[c]);
-        if (is_finite(value)) continue;
-        this->o_[(r + i) * columns_ + c] += weight * value * (add == nullptr ? 1 : add[i]);
-      }
-    }
   }
 
   void process_chunk(int64_t base) {
@@ -130,7 +110,8 @@ class ManyRowsTile : public TileBase<Products> {
       for (int64_t i = 0; i < special.count; ++i) {
         const int64_t key = special.key[i];
         if (key < begin * kPanel || key >= end * kPanel) continue;
-        add_special(r, count, base, key, split ? nullptr : add);
+        this->add_special(0, base + key, s_.scores + key, weights + key, count,
+                          this->o_ + r * columns_, split ? nullptr : add);
       }
     }
   }

@@ -2,6 +2,7 @@
 // which the cache lies, a panel of keys ahead of the products.
 #pragma once
 #include "ops/attention/cpu_decode_values.h"
+#include "ops/attention/cpu_pack.h"
 #include "ops/attention/cpu_tile.h"
 
 namespace halftone::HALFTONE_LEVEL {
@@ -84,6 +85,16 @@ class FewRowsTile : public TileBase<Products> {
                                   o + h * per_head_ * columns_, strip, zeros, &ahead, lines);
       }
     }
+    leave_out_specials(
+        base, begin, end, weights, o, [&](const AttentionRows& v, int64_t h, float* head_o) {
+          Prefetcher nothing(v, 1, 0, 0, 0);
+          for (int64_t p = begin; p < end; p += kStripKeys) {
+            multiply_values<Products>(v, 0, t_.value_dim, columns_, p, smaller(kStripKeys, end - p),
+                                      low_ - base, high_ - base,
+                                      weights + h * per_head_ * chunk_ + p, chunk_, per_head_,
+                                      head_o, strip, zeros, &nothing, 0);
+          }
+        });
     if (!split) this->fold(o, maxima, sums);
   }
 
@@ -95,11 +106,11 @@ class FewRowsTile : public TileBase<Products> {
     constexpr int64_t kMostKeys = attention_chunk(1);
     const int64_t count = end - begin;
     RowPointer k_rows[kMostKeys + kAhead], v_rows[kMostKeys + kAhead];
-    list_rows(t_.k, base + begin, count, k_rows);
-    list_rows(t_.v, base + begin, count, v_rows);
+    list_rows(t_.k, base + begin, count, low_, high_, k_rows);
+    list_rows(t_.v, base + begin, count, low_, high_, v_rows);
     for (int64_t i = 0; i < kAhead; ++i) k_rows[count + i] = v_rows[i];
     if (base + end < high_) {
-      list_rows(t_.k, base + end, kAhead, v_rows + count);
+      list_rows(t_.k, base + end, kAhead, low_, high_, v_rows + count);
     } else {
       for (int64_t i = 0; i < kAhead; ++i) v_rows[count + i] = v_rows[count - 1];
     }
@@ -125,15 +136,25 @@ class FewRowsTile : public TileBase<Products> {
          reinterpret_cast<const uint8_t*>(weights + begin), chunk_, o, kAhead,
          reinterpret_cast<uint8_t*>(s_.expanded)},
         v_rows, count);
+    leave_out_specials(
+        base, begin, end, weights, o, [&](const AttentionRows& v, int64_t h, float* head_o) {
+          list_rows(v, begin, count, low_ - base, high_ - base, v_rows);
+          add({v, t_.value_dim, 1, per_head_,
+               reinterpret_cast<const uint8_t*>(weights + h * per_head_ * chunk_ + begin), chunk_,
+               head_o, 0, reinterpret_cast<uint8_t*>(s_.expanded)},
+              v_rows, count);
+        });
     if (!split) this->fold(o, maxima, sums);
   }
 
-  // Keys that no row sees take the place of one that some row does: their weight is 0.
-  void list_rows(const AttentionRows& rows, int64_t first, int64_t count, RowPointer* list) const {
-    RowCursor cursor(rows, larger(first, low_), 0);
-    int64_t i = smaller(count, larger(0, low_ - first));
-    for (; i < count && first + i < high_; ++i) list[i] = cursor.next();
-    const int64_t seen = larger(0, low_ - first);
+  // Keys that no row sees, outside [low, high), take the place of one that some row does: their
+  // weight is 0.
+  void list_rows(const AttentionRows& rows, int64_t first, int64_t count, int64_t low, int64_t high,
+                 RowPointer* list) const {
+    RowCursor cursor(rows, larger(first, low), 0);
+    const int64_t seen = smaller(count, larger(0, low - first));
+    int64_t i = seen;
+    for (; i < count && first + i < high; ++i) list[i] = cursor.next();
     for (; i < count; ++i) list[i] = list[i - 1];
     for (int64_t j = 0; j < seen; ++j) list[j] = list[seen];
   }
@@ -148,6 +169,32 @@ class FewRowsTile : public TileBase<Products> {
   }
   uint8_t* packed_ = nullptr;
 #endif
+
+  // V of a key that a row does not see, if it is not finite, makes NaN of its weight of 0: heads
+  // with such an O are multiplied again, by V without the numbers that are not finite, and those
+  // are added to the rows that see them. multiply(v, head, o) adds to the head's O.
+  template <class Multiply>
+  void leave_out_specials(int64_t base, int64_t begin, int64_t end, const Element* weights,
+                          float* o, const Multiply& multiply) {
+    const bool hides = t_.mask != nullptr || this->low(rows_ - 1) > low_ || this->high(0) < high_;
+    for (int64_t h = 0; hides && h < t_.kv_heads; ++h) {
+      float* head_o = o + h * per_head_ * columns_;
+      if (!has_specials(head_o, per_head_ * columns_)) continue;
+      SpecialKeys special;
+      const AttentionRows v = without_specials(
+          t_.v, h, t_.value_dim, columns_, base, larger(begin, low_ - base),
+          smaller(end, high_ - base), chunk_, reinterpret_cast<uint8_t*>(s_.values),
+          reinterpret_cast<Element*>(s_.expanded), &special);
+      if (special.count == 0) continue;
+      __builtin_memset(head_o, 0, static_cast<size_t>(per_head_ * columns_) * 4);
+      multiply(v, h, head_o);
+      for (int64_t i = 0; i < special.count; ++i) {
+        const int64_t at = h * per_head_ * chunk_ + special.key[i];
+        this->add_special(h, base + special.key[i], s_.scores + at, weights + at, per_head_, head_o,
+                          nullptr);
+      }
+    }
+  }
 
   void load_value_scales(int64_t base, int64_t begin, int64_t end) {
     for (int64_t h = 0; has_row_scales(t_.v) && h < t_.kv_heads; ++h) {

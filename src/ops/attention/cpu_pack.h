@@ -1,6 +1,7 @@
 // K and V of a chunk in the layout of cpu_multiply.h: each cache row is read and expanded once per
 // KV head and then serves every query of the tile and every head of the group.
 #pragma once
+#include "ops/attention/cpu_special.h"
 #include "ops/attention/cpu_transpose.h"
 
 namespace halftone::HALFTONE_LEVEL {
@@ -120,37 +121,6 @@ HALFTONE_INLINE void interleave(const uint16_t* even, const uint16_t* odd, uint3
   const u32v high = __builtin_convertvector(load_raw<u16v>(odd), u32v);
   store_raw(out, low | (high << 16));
 }
-
-HALFTONE_INLINE float as_float(float x) { return x; }
-HALFTONE_INLINE float as_float(uint16_t bf16) { return bits_as<float>(uint32_t{bf16} << 16); }
-HALFTONE_INLINE bool is_finite(float x) { return x - x == 0; }
-
-// Whether one of `columns` elements (a multiple of kPanel) is infinite or NaN; those become 0.
-template <class Element>
-HALFTONE_INLINE bool remove_specials(Element* row, int64_t columns) {
-  const u32v high = broadcast_u32(0x7f800000u), low = broadcast_u32(0x7f80u);
-  constexpr int64_t kStep = kLanes * 4 / static_cast<int64_t>(sizeof(Element));
-  i32v any = {};
-  for (int64_t c = 0; c < columns; c += kStep) {
-    const u32v x = load_raw<u32v>(row + c);
-    any |= (x & high) == high;
-    if constexpr (sizeof(Element) == 2) any |= (x & low) == low;
-  }
-  int32_t lanes[kLanes], found = 0;
-  store_raw(lanes, any);
-  for (int i = 0; i < kLanes; ++i) found |= lanes[i];
-  for (int64_t c = 0; found != 0 && c < columns; ++c) {
-    if (!is_finite(as_float(row[c]))) row[c] = 0;
-  }
-  return found != 0;
-}
-
-// Keys whose V is not finite: left out of the product, whose weight of 0 for a hidden key would
-// make NaN of them, and added to the rows that see them afterwards.
-struct SpecialKeys {
-  int64_t count = 0;
-  int16_t key[256];  // of the chunk
-};
 
 // Keys [first, first + count) of V with its columns in the lanes: panel p of kPanel columns is at
 // `packed` + p * panel_stride, its row of step s at + s * kPanel, s counting from `first`. count is
