@@ -36,6 +36,9 @@ std::string sentence(const FaultRecord& r) {
                     r.limit, " rows");
     case Fault::rope_position:
       return concat("rope: positions[", r.index, "] is ", r.value, "; it must be 0 to 2^31");
+    case Fault::quantize_scale:
+      return concat("quantize: the scale of block ", r.index,
+                    " is above 65504, the largest f16; choose a scaling with f32 scales");
     case Fault::none:
       break;
   }

@@ -10,8 +10,9 @@ namespace halftone {
 
 enum class Fault : uint32_t {
   none,
-  embedding_id,   // ids[index] is value; the table has limit rows
-  rope_position,  // positions[index] is value; the largest is limit
+  embedding_id,    // ids[index] is value; the table has limit rows
+  rope_position,   // positions[index] is value; the largest is limit
+  quantize_scale,  // that of block index overflows its format
 };
 struct FaultRecord {
   Fault fault = Fault::none;

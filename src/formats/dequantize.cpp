@@ -3,6 +3,7 @@
 
 #include "base/message.h"
 #include "base/thread_pool.h"
+#include "formats/gpu_kernels.h"
 #include "formats/kernels.h"
 #include "formats/row_quantizer.h"
 #include "formats/rows.h"
@@ -16,24 +17,71 @@ namespace {
 constexpr int64_t kPiece = 32768;   // elements of one piece of work, as in quantize.cpp
 constexpr int64_t kBuffer = 16384;  // bytes of a strip of the result
 
+void dequantize_on_gpu(const Tensor& x, const Tensor& out, Stream& stream) {
+  require(x.contiguous() || (x.rank() <= 3 && x.stride(-1) == 1), "dequantize: x of shape ",
+          to_string(x.shape()), " has strides ", to_string(x.strides()),
+          "; on a GPU it must be row-major, or of rank 2 or 3 with a last stride of 1");
+  if (x.numel() == 0) return;
+  DequantizeArgs args;
+  args.format = x.format(), args.out_format = out.format();
+  args.out = out.data<char>();
+  args.columns = x.size(-1), args.rows = x.rank() > 1 ? x.size(-2) : 1;
+  args.matrices = x.numel() / (args.rows * args.columns);
+  const auto bytes = [&](int64_t elements) { return elements * bits(x.format()) / 8; };
+  if (x.contiguous()) {
+    args.codes = {x.data<char>(), 1, bytes(args.columns), 0};
+  } else {
+    args.codes = {x.data<char>(), args.rows, x.rank() == 3 ? bytes(x.stride(0)) : 0,
+                  x.rank() > 1 && args.rows > 1 ? bytes(x.stride(-2)) : 0};
+  }
+  if (x.has_scales()) {
+    const Scaling& scaling = x.scaling();
+    args.scale_format = scaling.format;
+    args.block_rows = scaling.block_rows, args.block_columns = scaling.block_cols;
+    args.layout = scaling.layout;
+    args.scales = x.scales().data<char>();
+    if (x.tensor_scale().defined()) args.tensor_scale = x.tensor_scale().data<float>();
+    const auto strides = [&](const Tensor& t, int64_t* matrix, int64_t* row, int64_t* column) {
+      require(x.rank() <= 3 || t.contiguous(), "dequantize: the scales of x, ",
+              to_string(t.shape()), ", have strides; on a GPU they must be row-major");
+      *column = t.size(-1) == 1 ? 0 : t.stride(-1);
+      *row = t.rank() > 1 && t.size(-2) != 1 ? t.stride(-2) : 0;
+      const int64_t matrices = t.rank() > 2 ? t.numel() / (t.size(-1) * t.size(-2)) : 1;
+      require(matrices == 1 || matrices == args.matrices, "dequantize: the scales of x, ",
+              to_string(t.shape()), ", repeat over some of its matrices ", to_string(x.shape()));
+      *matrix = matrices == 1 ? 0 : t.stride(-3);
+    };
+    if (scaling.layout == ScaleLayout::linear) {
+      strides(x.scales(), &args.scale_matrix, &args.scale_row, &args.scale_column);
+    } else {
+      args.scale_matrix = x.scales().bytes() / args.matrices;
+    }
+    if (scaling.asymmetric) {
+      args.zeros = x.zero_points().data<uint8_t>();
+      strides(x.zero_points(), &args.zero_matrix, &args.zero_row, &args.zero_column);
+    }
+  }
+  dequantize_gpu(args, stream);
+}
+
 }  // namespace
 
 void dequantize_into(const Tensor& x, Tensor& result, Stream& stream) {
   require(x.defined(), "dequantize: x is undefined");
   require(result.defined() && is_plain_float(result.format()), "dequantize: out is ",
           name(result.format()), "; it must be f32, f16 or bf16");
-  require(result.shape() == x.shape() && result.contiguous() && result.device().is_cpu(),
-          "dequantize: out ", to_string(result.shape()),
-          " must be row-major, on the CPU and of x's ", "shape ", to_string(x.shape()));
+  require(result.shape() == x.shape() && result.contiguous() && result.device() == x.device(),
+          "dequantize: out ", to_string(result.shape()), " must be row-major, on ",
+          x.device().name(), " and of x's shape ", to_string(x.shape()));
   const Format out = result.format();
-  require(x.device().is_cpu() && stream.device().is_cpu(), "dequantize: x is on ",
-          x.device().name(), " and the stream on ", stream.device().name(),
-          "; both must be on the CPU");
+  require(x.device() == stream.device(), "dequantize: x is on ", x.device().name(),
+          " and the stream on ", stream.device().name(), "; both must be on the same device");
   const bool known = std::find(std::begin(kElementFormats), std::end(kElementFormats),
                                x.format()) != std::end(kElementFormats);
   require(known, "dequantize: x is ", name(x.format()), ", which holds no quantised numbers");
   require(x.has_scales() || is_fp8(x.format()), "dequantize: x is ", name(x.format()),
           " without scales; attach them with Tensor::quantized");
+  if (!x.device().is_cpu()) return dequantize_on_gpu(x, result, stream);
   if (x.numel() == 0) return;
   const int64_t columns = x.size(-1);
   const Tensor source =
@@ -90,7 +138,7 @@ Tensor dequantize(const Tensor& x, Format out, Stream& stream) {
   require(x.defined(), "dequantize: x is undefined");
   require(is_plain_float(out), "dequantize: out is ", name(out), "; it must be f32, f16 or bf16");
   if (is_plain_float(x.format())) return convert(x, out, stream);
-  Tensor result = Tensor::empty(x.shape(), out);
+  Tensor result = Tensor::empty(x.shape(), out, x.device());
   dequantize_into(x, result, stream);
   return result;
 }

@@ -6,8 +6,10 @@
 #include <cstring>
 #include <vector>
 
+#include "base/device_memory.h"
 #include "base/message.h"
 #include "base/thread_pool.h"
+#include "formats/gpu_kernels.h"
 #include "formats/kernels.h"
 #include "formats/quantize_rows.h"
 #include "formats/row_quantizer.h"
@@ -267,16 +269,17 @@ bool quantize_blocks_of(const Source& source, const Recipe& recipe, const Scalin
 namespace {
 
 // Checks what is written to, and clears the padding of its scales.
-void prepare(const Shape& shape, const QuantizeOptions& options, Tensor& out) {
+void prepare(const Shape& shape, const QuantizeOptions& options, Tensor& out, Stream& stream) {
   const Support support = can_quantize(shape, options);
   require(support.ok, "quantize: ", support.reason);
   require(out.defined() && out.shape() == shape && out.format() == options.format &&
               out.contiguous() && out.has_scales() && out.scaling() == options.scaling &&
-              out.scales().contiguous() && out.device().is_cpu(),
+              out.scales().contiguous() && out.device() == stream.device(),
           "quantize_into: out does not fit x ", to_string(shape), " and ", to_string(options),
           "; make it with empty_quantized");
   if (options.scaling.layout == ScaleLayout::linear) return;
-  std::memset(out.scales().data(), 0, static_cast<size_t>(out.scales().bytes()));
+  fill_memory(out.device(), out.scales().data(), 0, static_cast<size_t>(out.scales().bytes()),
+              &stream);
 }
 
 void finish(bool fits, const Recipe& recipe, const QuantizeOptions& options, Tensor& out) {
@@ -287,15 +290,59 @@ void finish(bool fits, const Recipe& recipe, const QuantizeOptions& options, Ten
 
 }  // namespace
 
+namespace {
+
+void quantize_on_gpu(const Tensor& x, const QuantizeOptions& options, const Recipe& recipe,
+                     Tensor& out, Stream& stream) {
+  require(!options.adaptive, "quantize: adaptive scales are chosen on the CPU alone; x is on ",
+          x.device().name());
+  require(x.contiguous() || (x.rank() <= 3 && x.stride(-1) == 1), "quantize: x of shape ",
+          to_string(x.shape()), " has strides ", to_string(x.strides()),
+          "; on a GPU it must be row-major, or of rank 2 or 3 with a last stride of 1");
+  if (x.numel() == 0) return;
+  QuantizeArgs args;
+  args.recipe = recipe;
+  args.source = x.format();
+  args.columns = x.size(-1), args.rows = x.rank() > 1 ? x.size(-2) : 1;
+  args.matrices = x.numel() / (args.rows * args.columns);
+  const int64_t bytes = plain_bytes(x.format());
+  if (x.contiguous()) {
+    args.x = {x.data<char>(), 1, args.columns * bytes, 0};
+  } else {
+    args.x = {x.data<char>(), args.rows, x.rank() == 3 ? x.stride(0) * bytes : 0,
+              x.rank() > 1 ? x.stride(-2) * bytes : 0};
+    if (args.rows == 1) args.x.inner_stride = 0;
+  }
+  args.block_rows = options.scaling.block_rows;
+  args.codes = out.data<uint8_t>();
+  args.scales = out.scales().data<uint8_t>();
+  args.scale_bytes = out.scales().bytes() / args.matrices;
+  args.layout = options.scaling.layout;
+  if (options.scaling.asymmetric) args.zeros = out.zero_points().data<uint8_t>();
+  Tensor amax;
+  if (options.format == Format::nvfp4) {
+    args.tensor_scale = out.tensor_scale().data<float>();
+    if (!options.tensor_scale) {
+      amax = Tensor::zeros({1}, Format::i32, x.device());
+      amax_gpu(args, amax.data<uint32_t>(), stream);
+      args.amax = amax.data<uint32_t>();
+    }
+  }
+  quantize_gpu(args, stream);
+}
+
+}  // namespace
+
 void quantize_into(const Tensor& x, const QuantizeOptions& options, Tensor& out, Stream& stream) {
   require(x.defined(), "quantize: x is undefined");
   require(is_plain_float(x.format()), "quantize: x is ", name(x.format()),
           "; it must be f32, f16 or bf16");
-  require(x.device().is_cpu() && stream.device().is_cpu(), "quantize: x is on ", x.device().name(),
-          " and the stream on ", stream.device().name(), "; both must be on the CPU");
-  prepare(x.shape(), options, out);
+  require(x.device() == stream.device(), "quantize: x is on ", x.device().name(),
+          " and the stream on ", stream.device().name(), "; both must be on the same device");
+  prepare(x.shape(), options, out, stream);
   const int64_t columns = x.size(-1), rows = x.rank() > 1 ? x.size(-2) : 1;
   Recipe recipe = make_recipe(options);
+  if (!x.device().is_cpu()) return quantize_on_gpu(x, options, recipe, out, stream);
   bool fits = true;
   if (x.numel() > 0) {
     const Source source{x.stride(-1) == 1 || columns == 1 ? x : x.contiguous_copy(),
@@ -316,13 +363,19 @@ void quantize_into(const Tensor& x, const QuantizeOptions& options, Tensor& out,
 void quantize_produced(Format format, const QuantizeOptions& options, Tensor& out, Stream& stream,
                        FunctionRef<void(int64_t begin, int64_t end, const Tensor& tile)> produce) {
   const Shape& shape = out.shape();
-  prepare(shape, options, out);
+  prepare(shape, options, out, stream);
   require(options.scaling.block_rows == 1, "quantising in one pass needs scales within rows; ",
           to_string(options), " has blocks of several rows: run the operation, then quantize");
   require(options.format != Format::nvfp4 || options.tensor_scale,
           "quantising in one pass cannot look for nvfp4's tensor scale first; set "
           "QuantizeOptions::tensor_scale");
   const Recipe recipe = make_recipe(options);
+  if (!out.device().is_cpu()) {
+    const int64_t rows = out.numel() / std::max<int64_t>(out.size(-1), 1);
+    const Tensor whole = Tensor::empty({rows, out.size(-1)}, format, out.device());
+    produce(0, rows, whole);
+    return quantize_on_gpu(whole.reshape(shape), options, recipe, out, stream);
+  }
   bool fits = true;
   if (out.numel() > 0) {
     const int64_t columns = out.size(-1), rows = out.rank() > 1 ? out.size(-2) : 1;
@@ -359,7 +412,7 @@ Tensor quantize(const Tensor& x, const QuantizeOptions& options, Stream& stream)
   require(x.defined(), "quantize: x is undefined");
   const Support support = can_quantize(x.shape(), options);
   require(support.ok, "quantize: ", support.reason);
-  Tensor out = empty_quantized(x.shape(), options);
+  Tensor out = empty_quantized(x.shape(), options).to(x.device());
   quantize_into(x, options, out, stream);
   return out;
 }

@@ -21,17 +21,6 @@ void set_tensor_scale(float tensor_scale, Recipe* recipe) {
   recipe->tensor_scale = tensor_scale;
 }
 
-void set_tensor_amax(float amax, Recipe* recipe) {
-  if (amax == 0) return;  // all scales 1
-  recipe->encode_scale = 2688.0f / amax;
-  recipe->tensor_scale = amax / 2688.0f;
-  if (!(recipe->encode_scale < kFloatMax)) {
-    recipe->encode_scale = kFloatMax;
-    recipe->tensor_scale = 1.0f / kFloatMax;
-  }
-  recipe->decode_scale = 1.0f / recipe->encode_scale;
-}
-
 bool quantize_rows(const Recipe& recipe, const RowsIn& in, const RowsOut& out) {
   const FormatKernels& kernels = format_kernels();
   bool fits = true;

@@ -16,7 +16,16 @@ Recipe make_recipe(const QuantizeOptions&);
 void set_tensor_scale(float tensor_scale, Recipe*);
 
 // The tensor scale that quantize() gives a tensor whose largest |x| is `amax`, finite.
-void set_tensor_amax(float amax, Recipe*);
+constexpr void set_tensor_amax(float amax, Recipe* recipe) {
+  if (amax == 0) return;  // all scales 1
+  recipe->encode_scale = 2688.0f / amax;
+  recipe->tensor_scale = amax / 2688.0f;
+  if (!(recipe->encode_scale < kFloatMax)) {
+    recipe->encode_scale = kFloatMax;
+    recipe->tensor_scale = 1.0f / kFloatMax;
+  }
+  recipe->decode_scale = 1.0f / recipe->encode_scale;
+}
 
 // Rows to quantise and where the results go; strides in bytes.
 struct RowsIn {
@@ -41,7 +50,7 @@ bool quantize_rows(const Recipe&, const RowsIn&, const RowsOut&);
 // Quantises rows that `produce` makes, tile by tile, without their ever reaching memory: rows
 // begin .. end of all of out's, in `format`, into `tile` [end - begin, columns]. The bits are those
 // of quantize() of the whole. Scales within rows only, and nvfp4 with a given tensor scale.
-// `produce` is called on several threads.
+// `produce` is called on several threads; on a GPU once, for all rows, whose memory is allocated.
 void quantize_produced(Format format, const QuantizeOptions&, Tensor& out, Stream&,
                        FunctionRef<void(int64_t begin, int64_t end, const Tensor& tile)> produce);
 

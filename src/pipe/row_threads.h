@@ -22,7 +22,7 @@ inline uint32_t threads_of_row(int64_t columns) {
 class RowThreads {
  public:
   static constexpr uint32_t kLeastBlock = 128;  // threads: few enough for one row in a hurry
-  static constexpr uint32_t kSharedBytes = 2 * 32 * sizeof(float);
+  static constexpr uint32_t kSharedBytes = 2 * 32 * 8;  // of two reductions
 
   static LaunchShape shape(int64_t rows, uint32_t threads) {
     const uint32_t block = threads < kLeastBlock ? kLeastBlock : threads;
@@ -53,28 +53,40 @@ class RowThreads {
     return reduce(
         x, [](float a, float b) { return hw::max(a, b); }, site);
   }
-  template <class Combine>
-  HT_DEVICE float reduce(float x, Combine combine, hw::Site site = hw::Site::current()) {
+  // Of values of 4 or 8 bytes.
+  template <class T, class Combine>
+  HT_DEVICE T reduce(T x, Combine combine, hw::Site site = hw::Site::current()) {
     const uint32_t lanes = threads_ < 32 ? threads_ : 32;
     x = reduce_lanes(x, lanes, combine, site);
     if (threads_ <= 32) return x;
     // The warps in turn, through one of two halves: the barrier of the next reduction comes after
     // everybody has read this one.
-    const hw::SharedAddress partial = scratch_ + half_ * 128;
+    const hw::SharedAddress partial = scratch_ + half_ * (kSharedBytes / 2);
     half_ ^= 1;
-    const uint32_t warps = threads_ / 32, lane = thread_ % 32;
-    if (lane == 0) hw::store_shared(partial + thread_ / 32 * 4, x, site);
+    const uint32_t warps = threads_ / 32, lane = thread_ % 32, bytes = sizeof(T);
+    if (lane == 0) hw::store_shared(partial + thread_ / 32 * bytes, x, site);
     hw::barrier_sync(site);
     const uint32_t first = thread_ / threads_ * warps;
-    x = hw::load_shared<float>(partial + (first + (lane & (warps - 1))) * 4, site);
+    x = hw::load_shared<T>(partial + (first + (lane & (warps - 1))) * bytes, site);
     return reduce_lanes(x, warps, combine, site);
   }
 
  private:
-  template <class Combine>
-  HT_DEVICE static float reduce_lanes(float x, uint32_t lanes, Combine combine, hw::Site site) {
+  template <class T>
+  HT_DEVICE static T shuffle(T x, uint32_t distance, hw::Site site) {
+    if constexpr (sizeof(T) == 4) {
+      return hw::shuffle_xor(x, distance, 32, hw::kFullWarp, site);
+    } else {
+      auto words = std::bit_cast<hw::Vector<uint32_t, 2>>(x);
+      words[0] = hw::shuffle_xor(words[0], distance, 32, hw::kFullWarp, site);
+      words[1] = hw::shuffle_xor(words[1], distance, 32, hw::kFullWarp, site);
+      return std::bit_cast<T>(words);
+    }
+  }
+  template <class T, class Combine>
+  HT_DEVICE static T reduce_lanes(T x, uint32_t lanes, Combine combine, hw::Site site) {
     for (uint32_t distance = lanes / 2; distance > 0; distance /= 2) {
-      x = combine(x, hw::shuffle_xor(x, distance, 32, hw::kFullWarp, site));
+      x = combine(x, shuffle(x, distance, site));
     }
     return x;
   }

@@ -1,0 +1,46 @@
+// Quantisation and dequantisation on GPUs.
+#pragma once
+#include <cstdint>
+
+#include "base/rows.h"
+#include "formats/recipe.h"
+#include "halftone/dtype.h"
+
+namespace halftone {
+
+class Stream;
+
+// Matrices of rows x columns whose blocks of block_rows x recipe.group elements share a scale; 0 is
+// all of the matrix's rows or columns. Codes are row-major, without gaps.
+struct QuantizeArgs {
+  Recipe recipe;  // not adaptive
+  Rows x;         // counted over the matrices
+  Format source = Format::bf16;
+  int64_t matrices = 1, rows = 0, columns = 0, block_rows = 1;
+  uint8_t *codes = nullptr, *scales = nullptr, *zeros = nullptr;
+  ScaleLayout layout = ScaleLayout::linear;
+  int64_t scale_bytes = 0;         // of a matrix's scales
+  const uint32_t* amax = nullptr;  // of nvfp4: bits of the largest |x|, null: in the recipe
+  float* tensor_scale = nullptr;   // where nvfp4's goes; or null
+};
+// A scale that overflows f16 is reported as a fault of the stream.
+void quantize_gpu(const QuantizeArgs&, Stream&);
+// Raises *largest to the bits of the largest finite |x|.
+void amax_gpu(const QuantizeArgs&, uint32_t* largest, Stream&);
+
+struct DequantizeArgs {
+  Format format = Format::fp8_e4m3, out_format = Format::f32, scale_format = Format::f32;
+  Rows codes;
+  char* out = nullptr;  // row-major
+  int64_t matrices = 1, rows = 0, columns = 0;
+  int64_t block_rows = 1, block_columns = 0;  // 0: all
+  const char* scales = nullptr;               // null: 1
+  const uint8_t* zeros = nullptr;             // strides in elements, 0 to repeat
+  int64_t scale_matrix = 0, scale_row = 0, scale_column = 0;
+  int64_t zero_matrix = 0, zero_row = 0, zero_column = 0;
+  ScaleLayout layout = ScaleLayout::linear;  // of tiled ones scale_matrix is in bytes
+  const float* tensor_scale = nullptr;
+};
+void dequantize_gpu(const DequantizeArgs&, Stream&);
+
+}  // namespace halftone

@@ -1,0 +1,117 @@
+// Quantisation and dequantisation on GPUs: the CPU's bits.
+#include "halftone/quantize.h"
+#include "support/devices.h"
+
+namespace halftone {
+namespace {
+
+using test::OnDevice;
+using test::same_bits;
+
+class FormatsOnDevice : public OnDevice {
+ protected:
+  // Codes, scales, zero points and tensor scale.
+  static void expect_same_parts(const Tensor& there, const Tensor& expected) {
+    const Tensor x = there.to(Device::cpu());
+    EXPECT_TRUE(same_bits(Tensor::view(x.data(), x.shape(), x.format()),
+                          Tensor::view(expected.data(), x.shape(), x.format())))
+        << "codes";
+    EXPECT_TRUE(same_bits(x.scales(), expected.scales())) << "scales";
+    if (expected.tensor_scale().defined()) {
+      EXPECT_TRUE(same_bits(x.tensor_scale(), expected.tensor_scale())) << "tensor scale";
+    }
+    if (expected.scaling().asymmetric) {
+      EXPECT_TRUE(same_bits(x.zero_points(), expected.zero_points())) << "zero points";
+    }
+  }
+  void expect_quantised(const Tensor& x, const QuantizeOptions& options) const {
+    SCOPED_TRACE(to_string(options) + " of " + to_string(x));
+    Stream s = stream();
+    const Tensor expected = quantize(x, options);
+    const Tensor y = quantize(x.to(device), options, s);
+    s.synchronize();
+    expect_same_parts(y, expected);
+    for (const Format out : test::kPlainFormats) {
+      const Tensor back = dequantize(y, out, s);
+      s.synchronize();
+      const std::vector<float> values = test::to_floats(dequantize(expected, out));
+      EXPECT_TRUE(test::within(test::to_floats(back.to(Device::cpu())), values,
+                               std::vector<double>(values.size(), 0)))
+          << "dequantised to " << name(out);
+    }
+  }
+};
+
+TEST_P(FormatsOnDevice, EveryQuantisationGivesTheBitsOfTheCpu) {
+  uint64_t seed = 0;
+  for (const std::string& text : quantization_names()) {
+    const QuantizeOptions options = parse_quantization(text);
+    for (const Shape& shape : {Shape{3, 64}, Shape{130, 160}, Shape{2, 5, 96}}) {
+      ++seed;
+      expect_quantised(
+          test::random_tensor(shape, test::kPlainFormats[seed % 3], seed, test::Data::outliers),
+          options);
+    }
+    if (can_quantize({3, 21}, options)) {
+      expect_quantised(test::random_tensor({3, 21}, Format::bf16, ++seed), options);
+    }
+  }
+}
+
+TEST_P(FormatsOnDevice, ScaleLayouts) {
+  for (const Format format : {Format::nvfp4, Format::mxfp8, Format::mxfp4}) {
+    for (const ScaleLayout layout :
+         {ScaleLayout::tiled_128x4, ScaleLayout::tiled_8x4, ScaleLayout::packed}) {
+      QuantizeOptions options(format);
+      options.scaling.layout = layout;
+      expect_quantised(test::random_tensor({2, 9, 160}, Format::bf16, 1), options);
+    }
+  }
+}
+
+TEST_P(FormatsOnDevice, ExtremesAndSpecialValues) {
+  for (const char* text :
+       {"nvfp4", "mxfp8", "mxfp8_down", "mxfp4", "fp8", "fp8_row", "int8", "fp8_tensor"}) {
+    const QuantizeOptions options = parse_quantization(text);
+    for (const test::Data data : {test::Data::tiny, test::Data::huge, test::Data::all_equal}) {
+      expect_quantised(test::random_tensor({4, 96}, Format::f32, 2, data), options);
+    }
+    expect_quantised(Tensor::zeros({4, 96}, Format::f32), options);
+    Tensor special = test::random_tensor({4, 96}, Format::f32, 3);
+    special.data<float>()[5] = NAN;
+    special.data<float>()[100] = INFINITY;
+    expect_quantised(special, options);
+  }
+  QuantizeOptions given(Format::nvfp4);
+  given.tensor_scale = 0.01f;
+  expect_quantised(test::random_tensor({4, 96}, Format::bf16, 4), given);
+}
+
+TEST_P(FormatsOnDevice, AnOverflowingScaleIsReported) {
+  const Tensor x = test::random_tensor({2, 64}, Format::f32, 5, test::Data::huge).to(device);
+  Stream s = stream();
+  const Tensor y = quantize(x, parse_quantization("int4"), s);
+  test::expect_error([&] { s.synchronize(); }, {"quantize", "65504"});
+}
+
+TEST_P(FormatsOnDevice, StridedRowsInAnyOrder) {
+  const Tensor rows = test::random_tensor({6, 128}, Format::bf16, 6);
+  const Tensor x = test::shifted(rows, device, 1, 3);
+  const QuantizeOptions options(Format::mxfp8);
+  Tensor out = empty_quantized(x.shape(), options).to(device);
+  expect_any_order(out.scales(), [&](Stream& s) { quantize_into(x, options, out, s); });
+  expect_same_parts(out, quantize(rows, options));
+}
+
+TEST_P(FormatsOnDevice, WhatAGpuDoesNotDoIsNamed) {
+  const Tensor x = test::random_tensor({2, 64}, Format::f32, 7).to(device);
+  Stream s = stream();
+  test::expect_error([&] { quantize(x, parse_quantization("mxfp8_adaptive"), s); },
+                     {"adaptive", device.name()});
+  test::expect_error([&] { quantize(x, parse_quantization("mxfp8")); }, {"stream", "same device"});
+}
+
+HALFTONE_ON_DEVICES(FormatsOnDevice);
+
+}  // namespace
+}  // namespace halftone
