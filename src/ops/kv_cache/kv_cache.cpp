@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/arguments.h"
+#include "base/device_memory.h"
 #include "base/message.h"
 #include "base/thread_pool.h"
+#include "formats/gpu_kernels.h"
 #include "formats/quantize_rows.h"
+#include "halftone/elementwise.h"
 
 namespace halftone {
 
@@ -36,7 +40,7 @@ Tensor make_pages(const KvCacheOptions& o, int64_t pages, const Device& device) 
 }
 
 void copy_bytes(const Tensor& from, const Tensor& to) {
-  std::memcpy(to.data(), from.data(),
+  copy_memory(to.device(), to.data(), from.device(), from.data(),
               static_cast<size_t>(packed_bytes(from.format(), from.numel())));
 }
 
@@ -49,9 +53,8 @@ QuantizeOptions quantization_of(Format f) {
 
 }  // namespace
 
-Support can_run(const KvCacheOptions& o, const Device& device) {
+Support can_run(const KvCacheOptions& o, const Device&) {
   const auto no = [](auto... parts) { return Support{false, concat(parts...)}; };
-  if (!device.is_cpu()) return no("no kv_cache of this build lives on device ", device.name());
   if (!is_plain_float(o.format) && o.format != Format::fp8_e4m3 && o.format != Format::nvfp4) {
     return no("the cache format is ", name(o.format),
               "; it must be f32, f16, bf16, fp8_e4m3 or nvfp4");
@@ -103,11 +106,11 @@ void KvCache::reserve(int64_t length) {
   };
   // Both are made before either is replaced: a failed allocation leaves the cache as it was.
   std::vector<Tensor> keys = grow(&keys_), values = grow(&values_);
-  Tensor table = Tensor::empty({1, pages}, Format::i32, device_);
+  Tensor table = Tensor::empty({1, pages}, Format::i32);
   for (int64_t i = 0; i < pages; ++i) table.data<int32_t>()[i] = static_cast<int32_t>(i);
   keys_ = std::move(keys);
   values_ = std::move(values);
-  page_table_ = std::move(table);
+  page_table_ = table.to(device_);
 }
 
 namespace {
@@ -141,9 +144,36 @@ void store_rows(const Tensor& x, const Tensor& pages, int64_t first, const Recip
   }
 }
 
-void check_rows(const char* what, const Tensor& x, const KvCacheOptions& o) {
+// The same on a GPU: x behind token `first` of the cache.
+void store_on_gpu(const Tensor& x, const Tensor& pages, int64_t first, const Recipe* recipe,
+                  Stream& stream) {
+  const int64_t tokens = x.size(0), heads = x.size(1), dim = x.size(2);
+  if (recipe == nullptr) {
+    const Tensor rows = pages.reshape({pages.size(0) * pages.size(1), heads, dim});
+    const ElementwiseProblem problem{
+        .operation = Elementwise::copy, .shape = x.shape(), .a = x.format(), .out = pages.format()};
+    const Tensor to = rows.slice(0, first, first + tokens);
+    return run(plan(problem, x.device()), {x, {}, {}, to}, stream);
+  }
+  const int64_t bytes = bits(x.format()) / 8;
+  const Tensor& scales = pages.scales();
+  QuantizeArgs args;
+  args.recipe = *recipe;
+  args.x = {x.data<char>(), heads, x.stride(0) * bytes, x.stride(1) * bytes};
+  if (heads == 1) args.x.inner_stride = 0;
+  args.source = x.format();
+  args.rows = tokens * heads, args.columns = dim;
+  args.codes = pages.data<uint8_t>() + first * heads * packed_bytes(pages.format(), dim);
+  args.scales =
+      scales.data<uint8_t>() + first * heads * scales.size(-1) * bits(scales.format()) / 8;
+  quantize_gpu(args, stream);
+}
+
+void check_rows(const char* what, const Tensor& x, const KvCacheOptions& o, const Device& device) {
   require(x.defined() && is_plain_float(x.format()), what, " is ",
           x.defined() ? name(x.format()) : "undefined", "; a cache takes f32, f16 or bf16");
+  require(x.device() == device, what, " is on ", x.device().name(), ", the cache on ",
+          device.name());
   require(x.rank() == 3 && x.size(1) == o.kv_heads && x.size(2) == o.head_dim, what, " has shape ",
           shown(x.shape()), "; the cache takes [tokens, ", o.kv_heads, ", ", o.head_dim, "]");
   require(x.stride(2) == 1 || o.head_dim == 1, what, " has stride ", x.stride(2),
@@ -155,8 +185,9 @@ void check_rows(const char* what, const Tensor& x, const KvCacheOptions& o) {
 void KvCache::append(int64_t layer, const Tensor& k, const Tensor& v, Stream& stream) {
   require(layer >= 0 && layer < options_.layers, "layer is ", layer, "; the cache has ",
           options_.layers);
-  check_rows("k", k, options_);
-  check_rows("v", v, options_);
+  check_stream("kv_cache", stream, device_);
+  check_rows("k", k, options_, device_);
+  check_rows("v", v, options_, device_);
   require(k.size(0) == v.size(0), "k has ", k.size(0), " tokens and v ", v.size(0));
   require(length_ + k.size(0) <= options_.max_length, "the cache is full: ", length_,
           " tokens and ", k.size(0), " more exceed max_length ", options_.max_length);
@@ -166,6 +197,7 @@ void KvCache::append(int64_t layer, const Tensor& k, const Tensor& v, Stream& st
     const Recipe recipe =
         is_quantised(options_.format) ? make_recipe(quantization_of(options_.format)) : Recipe{};
     const Recipe* used = is_quantised(options_.format) ? &recipe : nullptr;
+    if (!device_.is_cpu()) return store_on_gpu(x, pages, length_, used, stream);
     const int64_t first = length_ * options_.kv_heads;
     if (x.numel() <= kSerialElements) return store_rows(x, pages, first, used, 0, rows);
     const int64_t grain = std::max<int64_t>(1, kSerialElements / options_.head_dim);
