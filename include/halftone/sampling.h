@@ -93,7 +93,8 @@ class Sampler {
 };
 
 // One token of each row of logits [rows, vocabulary] (f32, f16 or bf16, any strides), row i by
-// samplers[i] and histories[i] (empty: no histories). A row's token depends on no other row.
+// samplers[i] and histories[i] (empty: no histories). A row's token depends on no other row. Logits
+// of a GPU stay there where every row takes its largest one; the others come to the CPU.
 void sample_rows(const Tensor& logits, std::span<Sampler> samplers,
                  std::span<const std::span<const int32_t>> histories,
                  std::span<SampledToken> tokens, Stream& = Stream::default_stream());

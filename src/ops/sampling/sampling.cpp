@@ -9,6 +9,8 @@
 #include "base/thread_pool.h"
 #include "formats/kernels.h"
 #include "formats/rows.h"
+#include "ops/sampling/gpu.h"
+#include "ops/sampling/portable_math.h"
 
 namespace halftone {
 
@@ -17,38 +19,6 @@ namespace {
 constexpr float kBanned = -std::numeric_limits<float>::infinity();
 
 size_t at(int32_t token) { return static_cast<size_t>(token); }
-
-double power_of_two(int n) {  // of a normal number
-  return __builtin_bit_cast(double, static_cast<uint64_t>(n + 1023) << 52);
-}
-
-// exp(x) for x <= 0 from additions and multiplications alone: unlike the C library's, the result
-// has the same bits on every machine, and so has the choice of a token. Error below 2 ulp.
-double portable_exp(double x) {
-  if (!(x > -700)) return 0;
-  constexpr double kShift = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
-  const double n = (x * 1.4426950408889634 + kShift) - kShift;
-  const double r = (x - n * 0x1.62e42fefa3800p-1) - n * 0x1.ef35793c76730p-45;
-  // Taylor in Horner form; |r| <= 0.35 makes 14 terms enough.
-  constexpr double kInverse[] = {1,       1.0 / 2, 1.0 / 3, 1.0 / 4,  1.0 / 5,  1.0 / 6,  1.0 / 7,
-                                 1.0 / 8, 1.0 / 9, 0.1,     1.0 / 11, 1.0 / 12, 1.0 / 13, 1.0 / 14};
-  double p = 1;
-  for (int k = 14; k > 0; --k) p = 1 + p * r * kInverse[k - 1];
-  return p * power_of_two(static_cast<int>(n));
-}
-
-// ln(x) of a positive normal number, likewise; error below 1e-15 of max(1, |ln x|).
-double portable_log(double x) {
-  const auto bits = __builtin_bit_cast(uint64_t, x);
-  int exponent = static_cast<int>(bits >> 52) - 1023;
-  double m = __builtin_bit_cast(double, (bits & 0xfffffffffffffu) | 0x3ff0000000000000u);
-  if (m > 1.4142135623730951) m *= 0.5, ++exponent;
-  // ln m = 2 atanh(s), s = (m - 1) / (m + 1), |s| < 0.172: 11 odd powers.
-  const double s = (m - 1) / (m + 1), s2 = s * s;
-  double sum = 0;
-  for (int k = 21; k > 0; k -= 2) sum = sum * s2 + 1.0 / k;
-  return 2 * s * sum + exponent * 0.69314718055994531;
-}
 
 uint64_t mix(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -297,17 +267,39 @@ void top_logprobs(std::span<const float> logits, std::span<SampledToken> out) {
   for (SampledToken& t : out) t.logprob = static_cast<float>(double{t.logprob} - sum);
 }
 
+namespace {
+
+// Greedy, with nothing that changes a logit.
+bool takes_largest_logit(const Sampler& sampler) {
+  const SamplingOptions& o = sampler.options();
+  return o.temperature == 0 && o.logit_bias.empty() && o.repetition_penalty == 1 &&
+         o.frequency_penalty == 0 && o.presence_penalty == 0;
+}
+
+}  // namespace
+
 void sample_rows(const Tensor& logits, std::span<Sampler> samplers,
                  std::span<const std::span<const int32_t>> histories,
                  std::span<SampledToken> tokens, Stream& stream) {
   require(logits.defined() && logits.rank() == 2 && is_plain_float(logits.format()) &&
-              logits.device().is_cpu() && stream.device().is_cpu(),
-          "sample_rows: logits must be [rows, vocabulary] in f32, f16 or bf16 on the CPU");
+              logits.device() == stream.device(),
+          "sample_rows: logits must be [rows, vocabulary] in f32, f16 or bf16 on the device of the "
+          "stream, ",
+          stream.device().name());
   const auto rows = static_cast<size_t>(logits.size(0));
   require(samplers.size() == rows && tokens.size() == rows &&
               (histories.empty() || histories.size() == rows),
           "sample_rows: ", rows, " rows of logits, ", samplers.size(), " samplers, ",
           histories.size(), " histories and ", tokens.size(), " tokens; there must be as many");
+  if (!logits.device().is_cpu()) {
+    if (rows == 0) return;
+    if (std::all_of(samplers.begin(), samplers.end(), takes_largest_logit)) {
+      return largest_logits_gpu(logits, tokens, stream);
+    }
+    stream.synchronize();
+    return sample_rows(logits.to(Device::cpu()), samplers, histories, tokens,
+                       Stream::default_stream());
+  }
   const bool direct = logits.format() == Format::f32 && logits.stride(1) == 1;
   const Tensor source = direct || logits.stride(1) == 1 ? logits : logits.contiguous_copy();
   const auto vocabulary = static_cast<size_t>(logits.size(1));

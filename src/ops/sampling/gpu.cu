@@ -1,0 +1,5 @@
+#include "hw/image.h"
+#include "ops/sampling/gpu.cuh"
+
+HT_GPU_ENTRY(halftone::LargestLogitGpu)
+HT_GPU_ENTRY(halftone::LogitSumGpu)

@@ -1,0 +1,80 @@
+// Tokens from logits on GPUs.
+#include "halftone/sampling.h"
+#include "support/devices.h"
+
+namespace halftone {
+namespace {
+
+using test::OnDevice;
+
+class SamplingOnDevice : public OnDevice {
+ protected:
+  std::vector<SampledToken> sampled(const Tensor& logits, const SamplingOptions& options,
+                                    Stream& s) const {
+    std::vector<Sampler> samplers;
+    for (int64_t i = 0; i < logits.size(0); ++i) {
+      samplers.emplace_back(options, static_cast<uint64_t>(i));
+    }
+    std::vector<SampledToken> tokens(samplers.size());
+    sample_rows(logits, samplers, {}, tokens, s);
+    return tokens;
+  }
+  void expect_same(const Tensor& logits, const SamplingOptions& options) const {
+    Stream s = stream();
+    const auto there = sampled(logits.to(device), options, s);
+    const auto here = sampled(logits, options, Stream::default_stream());
+    for (size_t i = 0; i < here.size(); ++i) {
+      EXPECT_EQ(there[i].token, here[i].token);
+      // The sums of exponentials differ by their order in FP64.
+      EXPECT_NEAR(there[i].logprob, here[i].logprob, std::abs(here[i].logprob) * 0x1p-23);
+    }
+  }
+};
+
+TEST_P(SamplingOnDevice, TheLargestLogitOfEachRow) {
+  for (const Format format : test::kPlainFormats) {
+    for (const int64_t vocabulary : {1, 7, 300, 4096, 4097, 9001}) {
+      expect_same(test::random_tensor({3, vocabulary}, format, 1), {});
+    }
+  }
+}
+
+TEST_P(SamplingOnDevice, TiesGoToTheLowerIndexAndBannedTokensLose) {
+  constexpr float kBanned = -INFINITY;
+  expect_same(Tensor::from({1, 3, 3, 2, -5, -3, -3, -4, kBanned, -0.0f, 0, kBanned}, {3, 4}), {});
+  expect_same(Tensor::from({kBanned, kBanned, kBanned, -1e30f}, {1, 4}), {});
+}
+
+TEST_P(SamplingOnDevice, EveryOptionGivesTheTokensOfTheCpu) {
+  const Tensor logits = test::random_tensor({4, 500}, Format::f32, 2);
+  expect_same(logits, {.temperature = 0.8f, .top_k = 40, .top_p = 0.9f, .seed = 3});
+  expect_same(logits, {.temperature = 1.5f, .min_p = 0.05f, .seed = 4, .typical_p = 0.9f});
+  expect_same(logits, {.logit_bias = {{7, 100.0f}}});
+}
+
+TEST_P(SamplingOnDevice, StridedRowsInAnyOrder) {
+  const Tensor rows = test::random_tensor({2, 5000}, Format::bf16, 5);
+  const Tensor x = test::shifted(rows, device, 1, 3);
+  const auto expected = sampled(rows, {}, Stream::default_stream());
+  for (uint64_t seed = 1; seed <= (simulated() ? 8 : 1); ++seed) {
+    Stream s = stream({.schedule = SimulatorOptions::Schedule::adversarial, .seed = seed});
+    const auto tokens = sampled(x, {}, s);
+    for (size_t i = 0; i < 2; ++i) EXPECT_EQ(tokens[i].token, expected[i].token);
+  }
+}
+
+TEST_P(SamplingOnDevice, ImpossibleLogitsAreErrors) {
+  Stream s = stream();
+  const auto fails = [&](std::initializer_list<float> row, const std::vector<std::string>& words) {
+    const Tensor x = Tensor::from(row, {1, static_cast<int64_t>(row.size())}).to(device);
+    test::expect_error([&] { sampled(x, {}, s); }, words);
+  };
+  fails({1, NAN, INFINITY}, {"logits[1]"});
+  fails({1, 2, INFINITY}, {"logits[2]"});
+  fails({-INFINITY, -INFINITY}, {"every logit is -inf"});
+}
+
+HALFTONE_ON_DEVICES(SamplingOnDevice);
+
+}  // namespace
+}  // namespace halftone
