@@ -1,4 +1,5 @@
-// Each operation runs on a tile of rows that its thread then quantises from the cache.
+// Each operation runs on a tile of rows that its thread then quantises from the cache; on a GPU on
+// all rows, which a second kernel quantises.
 #include "halftone/fused_quantize.h"
 
 #include "base/message.h"
@@ -12,9 +13,8 @@ namespace {
 
 // x as [rows, columns].
 Tensor matrix(const char* what, const char* argument, const Tensor& x) {
-  require(x.defined() && x.rank() >= 1 && x.contiguous() && is_plain_float(x.format()) &&
-              x.device().is_cpu(),
-          what, ": ", argument, " must be row-major [..., columns] in f32, f16 or bf16 on the CPU");
+  require(x.defined() && x.rank() >= 1 && x.contiguous() && is_plain_float(x.format()), what, ": ",
+          argument, " must be row-major [..., columns] in f32, f16 or bf16");
   const int64_t columns = x.size(-1);
   return x.reshape({columns > 0 ? x.numel() / columns : 0, columns});
 }
@@ -66,7 +66,7 @@ namespace {
 Tensor norm_quantize(NormKind kind, float eps, const NormTensors& t, const QuantizeOptions& options,
                      Stream& stream) {
   require(t.x.defined(), "norm_quantize: x is undefined");
-  Tensor out = empty_quantized(t.x.shape(), options);
+  Tensor out = empty_quantized(t.x.shape(), options).to(t.x.device());
   NormProblem problem;
   problem.kind = kind, problem.eps = eps;
   norm_quantize_into(problem, t, options, out, stream);
@@ -115,7 +115,7 @@ void activation_quantize_into(const Tensor& x, const ActivationFunction& functio
 Tensor activation_quantize(const Tensor& x, const ActivationFunction& function,
                            const QuantizeOptions& options, Stream& stream) {
   require(x.defined(), "activation_quantize: x is undefined");
-  Tensor out = empty_quantized(x.shape(), options);
+  Tensor out = empty_quantized(x.shape(), options).to(x.device());
   activation_quantize_into(x, function, options, out, stream);
   return out;
 }
@@ -150,7 +150,7 @@ Tensor gated_quantize(const Tensor& gate, const Tensor& up, const GatedActivatio
   require(gate.defined() && gate.rank() >= 1, "gated_quantize: gate is undefined");
   Shape shape = gate.shape();
   if (!up.defined()) shape[shape.rank() - 1] /= 2;
-  Tensor out = empty_quantized(shape, options);
+  Tensor out = empty_quantized(shape, options).to(gate.device());
   gated_quantize_into(gate, up, function, options, out, stream);
   return out;
 }
