@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "conv/conv1d_bound.h"
 #include "halftone/activation.h"
 #include "halftone/conv.h"
 #include "support/compare.h"
@@ -10,38 +11,11 @@
 namespace halftone {
 namespace {
 
-Tensor magnitude(const Tensor& x) {
-  if (!x.defined()) return x;
-  std::vector<float> values = test::to_floats(x);
-  for (float& v : values) v = std::abs(v);
-  return Tensor::from<float>(values, x.shape(), Format::f32);
-}
-
-// Blocks of 64 terms, K / 64 of them, the bias and the product: (66 + K / 64) u of the sum of
-// magnitudes. The activations here do not stretch differences by more than 1.2; their own error is
-// within 200 u of the result.
-std::vector<double> bounds(const Tensor& x, const Tensor& w, const Tensor& b,
-                           const Conv1dOptions& o, const std::vector<float>& reference,
-                           Format out) {
-  Conv1dOptions plain = o;
-  plain.activation = {.kind = Activation::identity};
-  const std::vector<float> sums =
-      test::to_floats(conv1d_reference(magnitude(x), magnitude(w), magnitude(b), plain));
-  const double terms = static_cast<double>(w.size(1) * w.size(2));
-  std::vector<double> bound;
-  for (size_t i = 0; i < sums.size(); ++i) {
-    const double error = 1.2 * (66 + terms / 64) * test::kF32Roundoff * sums[i] +
-                         200 * test::kF32Roundoff * std::abs(reference[i]);
-    bound.push_back(test::rounded_bound(out, reference[i], 0) + error * 1.01);
-  }
-  return bound;
-}
-
 void expect_conv(const Tensor& x, const Tensor& w, const Tensor& b, const Conv1dOptions& o) {
   const Tensor y = conv1d(x, w, b, o);
   const std::vector<float> reference = test::to_floats(conv1d_reference(x, w, b, o));
-  EXPECT_TRUE(
-      test::within(test::to_floats(y), reference, bounds(x, w, b, o, reference, y.format())))
+  EXPECT_TRUE(test::within(test::to_floats(y), reference,
+                           test::conv1d_bounds(x, w, b, o, reference, y.format())))
       << to_string(x) << ", " << to_string(w) << ", stride " << o.stride << ", padding "
       << o.padding << ", dilation " << o.dilation << ", groups " << o.groups;
 }
@@ -133,7 +107,7 @@ TEST(Conv1d, TheToleranceSeesSmallErrors) {
   const Tensor w = test::random_tensor({4, 20, 3}, Format::f32, 14);
   const Conv1dOptions o{.padding = 1};
   const std::vector<float> reference = test::to_floats(conv1d_reference(x, w, {}, o));
-  const std::vector<double> bound = bounds(x, w, {}, o, reference, Format::f32);
+  const std::vector<double> bound = test::conv1d_bounds(x, w, {}, o, reference, Format::f32);
   const auto breaks = [&](const Tensor& y) {
     return !test::within(test::to_floats(y), reference, bound);
   };

@@ -8,7 +8,7 @@
 
 namespace halftone {
 
-struct Conv1dKernel : KernelRow<Conv1dProblem, Conv1dFunction> {};
+struct Conv1dKernel : KernelRow<Conv1dProblem, CpuOrGpu<Conv1dFunction, Conv1dGpuFunction>> {};
 
 namespace {
 
@@ -47,7 +47,18 @@ std::string accepts(const Conv1dProblem& p) {
   return "";
 }
 
-constexpr Conv1dKernel kKernels[] = {HALFTONE_LEVEL_ROWS("conv1d", accepts, conv1d_units)};
+std::string accepts_gpu(const Conv1dProblem& p) {
+  if (std::string reason = accepts(p); !reason.empty()) return reason;
+  constexpr int64_t kMost = 65535;  // of a grid's second and third extent
+  if (p.out_channels > kMost || p.batch > kMost) {
+    return concat("conv1d: out_channels is ", p.out_channels, " and batch ", p.batch,
+                  "; a GPU takes at most ", kMost, " of each");
+  }
+  return "";
+}
+
+constexpr Conv1dKernel kKernels[] = {HALFTONE_LEVEL_ROWS("conv1d", accepts, conv1d_units)
+                                         HALFTONE_GPU_ROW("conv1d", accepts_gpu, conv1d_gpu)};
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -73,6 +84,7 @@ Layout layout_of(const Conv1dProblem& p, Conv1dFunction function) {
   a.x_format = p.x;
   a.weight_format = p.weight;
   a.out_format = p.out;
+  if (function == nullptr) return l;  // a GPU has no workspace
   function(a, Conv1dStep::multiply, 0, 0, &l.tile);
   // The first tap lies ceil(padding / stride) elements before the first output's place, the last
   // one this far behind.
@@ -106,7 +118,7 @@ Support can_run(const Conv1dProblem& problem, const Device& device) {
 }
 Conv1dPlan plan(const Conv1dProblem& problem, const Device& device) {
   Conv1dPlan made{problem, device, kernel_for(kKernels, problem, device), 0, nullptr};
-  const Layout l = layout_of(problem, made.kernel->function);
+  const Layout l = layout_of(problem, made.kernel->function.cpu);
   const int64_t floats = l.expanded + l.packed;
   made.workspace_bytes = floats * int64_t{sizeof(float)};
   require(floats < (int64_t{1} << 40), "conv1d: the workspace would take ", made.workspace_bytes,
@@ -118,13 +130,14 @@ Conv1dPlan plan(const Conv1dProblem& problem, const Device& device) {
 void run(const Conv1dPlan& plan, const Conv1dTensors& t, Stream& stream) {
   const Conv1dProblem& p = plan.problem;
   require(plan.kernel != nullptr, "conv1d: the plan is empty; make it with plan()");
+  check_stream("conv1d", stream, plan.device);
   const auto check = [&](const char* argument, const Tensor& x, const Shape& shape, Format format) {
     require(x.defined() && x.shape() == shape && x.format() == format && x.device() == plan.device,
             "conv1d: ", argument, " is ", x.defined() ? to_string(x) : std::string("undefined"),
             ", the plan was made for ", name(format), " ", shown(shape), " on ",
             plan.device.name());
   };
-  const Conv1dFunction function = plan.kernel->function;
+  const Conv1dFunction function = plan.kernel->function.cpu;
   Layout l = layout_of(p, function);
   Conv1dArgs& a = l.args;
   check("x", t.x, {p.batch, p.in_channels, p.length}, p.x);
@@ -154,6 +167,11 @@ void run(const Conv1dPlan& plan, const Conv1dTensors& t, Stream& stream) {
   a.weight = t.weight.data<char>();
   a.out_channel = t.out.stride(1) * out_bytes;
   a.out_step = t.out.stride(2) * out_bytes;
+  if (plan.kernel->function.gpu != nullptr) {
+    a.x = t.x.data<char>(), a.out = t.out.data<char>();
+    return plan.kernel->function.gpu(a, p.batch, t.x.stride(0) * in_bytes,
+                                     t.out.stride(0) * out_bytes, stream);
+  }
   a.expanded = plan.workspace.get();
   a.packed = a.expanded + l.expanded;
   const auto step = [&](Conv1dStep what, int64_t units, int64_t work) {

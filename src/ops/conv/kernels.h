@@ -1,4 +1,4 @@
-// Kernels of convolution, one per CPU instruction level.
+// Kernels of convolution: one per CPU instruction level, and that of GPUs.
 #pragma once
 #include <cstdint>
 
@@ -7,6 +7,8 @@
 #include "halftone/dtype.h"
 
 namespace halftone {
+
+class Stream;
 
 // The steps of one image: expand x, expand the weights, multiply. Strides in bytes.
 struct Conv1dArgs {
@@ -46,5 +48,10 @@ using Conv1dFunction = void (*)(const Conv1dArgs&, Conv1dStep, int64_t begin, in
                                 Conv1dTile* tile);
 HALFTONE_DECLARE_LEVELS(void conv1d_units(const Conv1dArgs&, Conv1dStep, int64_t begin, int64_t end,
                                           Conv1dTile* tile))
+
+// Strides in bytes from image to image; args has those of the first, without a workspace.
+using Conv1dGpuFunction = void (*)(const Conv1dArgs&, int64_t batch, int64_t x_batch,
+                                   int64_t out_batch, Stream&);
+void conv1d_gpu(const Conv1dArgs&, int64_t batch, int64_t x_batch, int64_t out_batch, Stream&);
 
 }  // namespace halftone

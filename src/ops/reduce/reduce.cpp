@@ -6,11 +6,12 @@
 #include "base/arguments.h"
 #include "base/kernel_table.h"
 #include "formats/row_reader.h"
+#include "ops/reduce/gpu.h"
 #include "ops/reduce/kernels.h"
 
 namespace halftone {
 
-struct ReduceKernel : KernelRow<ReduceProblem, ReduceFunction> {};
+struct ReduceKernel : KernelRow<ReduceProblem, CpuOrGpu<ReduceFunction, ReduceGpuFunction>> {};
 
 namespace {
 
@@ -55,7 +56,23 @@ std::string accepts(const ReduceProblem& p) {
   return "";
 }
 
-constexpr ReduceKernel kKernels[] = {HALFTONE_LEVEL_ROWS("reduce", accepts, reduce_run)};
+std::string accepts_gpu(const ReduceProblem& p) {
+  if (std::string reason = accepts(p); !reason.empty()) return reason;
+  for (const auto& [argument, format] : {std::pair{"x", p.x}, {"y", p.y}}) {
+    if (*argument == 'y' && p.operation != Reduction::dot) continue;
+    if (!is_plain_float(format)) {
+      return concat(name(p.operation), ": ", argument, " is ", name(format),
+                    "; a GPU takes f32, f16 and bf16 (dequantize() expands the others)");
+    }
+  }
+  return p.shape[axis_of(p)] < int64_t{1} << 32
+             ? ""
+             : concat(name(p.operation), ": axis ", p.axis, " has ", p.shape[axis_of(p)],
+                      " elements; a GPU takes fewer than 2^32");
+}
+
+constexpr ReduceKernel kKernels[] = {HALFTONE_LEVEL_ROWS("reduce", accepts, reduce_run)
+                                         HALFTONE_GPU_ROW("reduce", accepts_gpu, reduce_gpu)};
 
 Shape without(const Shape& shape, int axis) {
   int64_t extents[Dims::kMaxRank];
@@ -69,7 +86,7 @@ Shape without(const Shape& shape, int axis) {
 class Reducer {
  public:
   Reducer(const ReducePlan& plan, const ReduceTensors& t)
-      : p_(plan.problem), run_(plan.kernel->function), x_(t.x), out_(t.out) {
+      : p_(plan.problem), run_(plan.kernel->function.cpu), x_(t.x), out_(t.out) {
     if (p_.operation == Reduction::dot) y_.emplace(t.y);
     switch (p_.operation) {
       case Reduction::sum_of_squares:
@@ -225,6 +242,22 @@ void check_operand(const ReducePlan& plan, const char* argument, const Tensor& x
           "; of quantised formats it must be 1");
 }
 
+void run_on_gpu(const ReducePlan& plan, const ReduceTensors& t, Stream& stream) {
+  const ReduceProblem& p = plan.problem;
+  for (const auto& [argument, x] : {std::pair{"x", &t.x}, {"y", &t.y}}) {
+    require(!x->defined() || x->contiguous(), name(p.operation), ": ", argument, " has strides ",
+            x->defined() ? to_string(x->strides()) : std::string(),
+            "; on a GPU it must be row-major");
+  }
+  ReduceGpuArgs args{p.operation, p.x, p.y, p.out, t.x.data<char>(), nullptr, t.out.data<char>()};
+  if (p.operation == Reduction::dot) args.y = t.y.data<char>();
+  const int axis = axis_of(p);
+  args.n = p.shape[axis];
+  for (int d = 0; d < axis; ++d) args.outer *= p.shape[d];
+  for (int d = axis + 1; d < p.shape.rank(); ++d) args.inner *= p.shape[d];
+  plan.kernel->function.gpu(args, stream);
+}
+
 }  // namespace
 
 const char* name(Reduction r) { return kNames[static_cast<int>(r)]; }
@@ -241,7 +274,7 @@ ReducePlan plan(const ReduceProblem& problem, const Device& device) {
   ReducePlan made{problem, device, kernel_for(kKernels, problem, device), nullptr};
   const int axis = axis_of(problem);
   const int64_t chunks = (problem.shape[axis] + kChunk - 1) / kChunk;
-  if (axis == problem.shape.rank() - 1 && chunks > 1) {
+  if (axis == problem.shape.rank() - 1 && chunks > 1 && device.is_cpu()) {
     const int64_t rows = element_count(without(problem.shape, axis));
     made.workspace.reset(new float[static_cast<size_t>(rows * chunks)]);
   }
@@ -252,6 +285,7 @@ void run(const ReducePlan& plan, const ReduceTensors& t, Stream& stream) {
   const ReduceProblem& p = plan.problem;
   require(plan.kernel != nullptr, "reduce: the plan is empty; make it with plan()");
   const char* operation = name(p.operation);
+  check_stream(operation, stream, plan.device);
   check_operand(plan, "x", t.x, p.x, p.x_scaled);
   if (p.operation == Reduction::dot) check_operand(plan, "y", t.y, p.y, p.y_scaled);
   const int axis = axis_of(p);
@@ -260,6 +294,7 @@ void run(const ReducePlan& plan, const ReduceTensors& t, Stream& stream) {
           operation, ": out is ", t.out.defined() ? to_string(t.out) : std::string("undefined"),
           "; it must be row-major ", name(p.out), " ", shown(rest));
   require(t.out.data() != t.x.data() || t.out.numel() == 0, operation, ": out is x");
+  if (plan.kernel->function.gpu != nullptr) return run_on_gpu(plan, t, stream);
   const Reducer reducer(plan, t);
   const int64_t n = p.shape[axis], rows = element_count(rest);
   if (axis < p.shape.rank() - 1) {

@@ -1,8 +1,10 @@
-// Copies in another order, for any processor.
+// Copies in another order, for any processor, and for GPUs.
 #pragma once
 #include <cstdint>
 
 namespace halftone {
+
+class Stream;
 
 // out is [outer..., rows, columns]; strides in bytes. The source steps by one element along the
 // rows of out (`turned`), along its columns, or along neither.
@@ -24,5 +26,9 @@ constexpr int64_t permute_tile(int element) { return element == 1 ? 128 : 256 / 
 using PermuteFunction = void (*)(const PermuteArgs&, int64_t begin, int64_t end);
 // Strips [begin, end) of all outer indices.
 void permute_strips(const PermuteArgs&, int64_t begin, int64_t end);
+
+// `outer`: the product of the leading extents.
+using PermuteGpuFunction = void (*)(const PermuteArgs&, int64_t outer, Stream&);
+void permute_gpu(const PermuteArgs&, int64_t outer, Stream&);
 
 }  // namespace halftone

@@ -7,7 +7,7 @@
 
 namespace halftone {
 
-struct PermuteKernel : KernelRow<PermuteProblem, PermuteFunction> {};
+struct PermuteKernel : KernelRow<PermuteProblem, CpuOrGpu<PermuteFunction, PermuteGpuFunction>> {};
 
 namespace {
 
@@ -28,7 +28,8 @@ std::string accepts(const PermuteProblem& p) {
 }
 
 constexpr PermuteKernel kKernels[] = {
-    {{"permute", Device::Kind::cpu, CpuLevel::baseline, accepts, permute_strips}}};
+    {{"permute", Device::Kind::cpu, CpuLevel::baseline, accepts, permute_strips}},
+    HALFTONE_GPU_ROW("permute", accepts, permute_gpu)};
 
 Shape permuted(const Shape& shape, const Dims& order) {
   Shape result = shape;
@@ -53,6 +54,7 @@ PermutePlan plan(const PermuteProblem& problem, const Device& device) {
 void run(const PermutePlan& plan, const PermuteTensors& t, Stream& stream) {
   const PermuteProblem& p = plan.problem;
   require(plan.kernel != nullptr, "permute: the plan is empty; make it with plan()");
+  check_stream("permute", stream, plan.device);
   require(t.x.defined() && t.x.shape() == p.shape && t.x.format() == p.format &&
               t.x.device() == plan.device,
           "permute: x is ", t.x.defined() ? to_string(t.x) : std::string("undefined"),
@@ -105,11 +107,12 @@ void run(const PermutePlan& plan, const PermuteTensors& t, Stream& stream) {
   }
   args.x = t.x.data<char>();
   args.out = t.out.data<char>();
+  if (plan.kernel->function.gpu != nullptr) return plan.kernel->function.gpu(args, count, stream);
   const int64_t tile = permute_tile(args.element);
   args.strips = (args.rows + tile - 1) / tile;
   args.streamed = 2 * t.out.bytes() >= kStreamFrom;
   for_rows(stream, count * args.strips, std::min(args.rows, tile) * args.columns,
-           [&](int64_t begin, int64_t end) { plan.kernel->function(args, begin, end); });
+           [&](int64_t begin, int64_t end) { plan.kernel->function.cpu(args, begin, end); });
 }
 
 Tensor permute(const Tensor& x, const Dims& order, Stream& stream) {
