@@ -61,7 +61,7 @@ Operation attention_rows() {
     p.head_dim = 64;
     p.q = p.k = mode.qk;
     p.v = mode.pv;
-    p.out = mode.qk == Format::f32 ? Format::f32 : Format::bf16;
+    p.out = is_plain_float(mode.qk) ? mode.qk : Format::bf16;
     p.mode = mode;
     p.causal = p.lse = p.sinks = true;
     p.mask = Format::bf16, p.softcap = 30, p.attention_chunk_size = 64;
@@ -73,22 +73,6 @@ Operation attention_rows() {
     decode.page_size = 64;
     decode.window_left = 32;
     rows.formats.emplace_back(to_string(mode), all<AttentionProblem>({p, decode}));
-  }
-  return rows;
-}
-
-Operation dense_attention_rows() {
-  Operation rows{"attention of sequences of one length (causal, window, chunk, sinks, GQA, LSE)",
-                 {}};
-  for (const Format f : {Format::f16, Format::bf16}) {
-    AttentionProblem p;
-    p.batch = 2, p.heads = 8, p.kv_heads = 2, p.query_length = p.key_length = 100;
-    p.q = p.k = p.v = p.out = f, p.mode = {f, f};
-    p.causal = p.lse = p.sinks = true, p.window_left = 32, p.attention_chunk_size = 64;
-    std::vector<AttentionProblem> heads;
-    for (const int64_t dim : {8, 64, 96, 128, 256}) heads.push_back(p), heads.back().head_dim = dim;
-    heads.push_back(p), heads.back().head_dim = 192, heads.back().value_dim = 128;
-    rows.formats.emplace_back(to_string(p.mode), all(heads));
   }
   return rows;
 }
@@ -209,7 +193,7 @@ Operation sparse_attention_rows() {
 }
 
 std::vector<Operation> operations() {
-  std::vector<Operation> table{attention_rows(), dense_attention_rows(), sparse_attention_rows()};
+  std::vector<Operation> table{attention_rows(), sparse_attention_rows()};
   Operation product{"matrix product", {}}, experts{"expert product (MoE)", {}},
       lookup{"embedding", {}}, quantised{"quantize, dequantize", {}};
   for (const Weight& w : weights()) {

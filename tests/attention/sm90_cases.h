@@ -33,7 +33,7 @@ inline std::vector<Sm90Case> sm90_cases() {
       {{2, 193, 225, 2, 1, 64}, Format::f16, true},
       {{1, 70, 300, 3, 3, 40}, Format::bf16, true, 100},
       {{1, 130, 177, 2, 2, 128}},
-      {{1, 20, 8200, 1, 1, 128}, Format::bf16, true},
+      {{1, 70, 8200, 1, 1, 128}, Format::bf16, true},
       {{1, 257, 352, 4, 2, 128}, Format::f16},
       {{1, 128, 128, 2, 1, 128}, Format::bf16, true},
       {{1, 200, 333, 2, 1, 128}, Format::bf16, true, -1, -1, 0, true},

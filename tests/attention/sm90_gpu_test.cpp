@@ -1,7 +1,6 @@
 // The attention kernel of Hopper on the GPU.
-#include <random>
-
-#include "attention/sm90_cases.h"
+#include "attention/sm90_layouts.h"
+#include "base/device_memory.h"
 #include "cuda/gpu.h"
 #include "halftone/graph.h"
 
@@ -22,27 +21,17 @@ TEST_F(AttentionOnGpu, EveryInstanceAndMaskWithinTheBound) {
   for (const Sm90Case& s : sm90_cases()) expect_case(stream, s, ++seed);
 }
 
-TEST_F(AttentionOnGpu, RandomProblems) {
-  std::mt19937_64 random(20);
-  const auto upto = [&](int64_t n) { return static_cast<int64_t>(random() % uint64_t(n)); };
+TEST_F(AttentionOnGpu, EveryLayoutWithinTheBound) {
   Stream stream(device);
-  for (uint64_t i = 0; i < 200; ++i) {
-    Sm90Case s;
-    s.sizes.batch = 1 + upto(2);
-    s.sizes.kv_heads = 1 + upto(2);
-    s.sizes.heads = s.sizes.kv_heads * (1 + upto(3));
-    s.sizes.queries = 1 + upto(400);
-    s.sizes.keys = 1 + upto(500);
-    s.sizes.head_dim = 8 * (1 + upto(32));
-    s.sizes.value_dim = upto(2) == 0 ? s.sizes.head_dim : 8 * (1 + upto(32));
-    s.format = upto(2) == 0 ? Format::bf16 : Format::f16;
-    s.causal = upto(2) == 0;
-    if (upto(3) == 0) s.left = upto(200);
-    if (upto(3) == 0) s.right = upto(200);
-    if (upto(4) == 0) s.chunk = 1 + upto(200);
-    s.sinks = upto(3) == 0;
-    SCOPED_TRACE("problem " + std::to_string(i));
-    expect_case(stream, s, 100 + i);
+  uint64_t seed = 1;
+  for (const LayoutCase& l : layout_cases()) expect_layout(stream, l, ++seed);
+}
+
+TEST_F(AttentionOnGpu, RandomProblems) {
+  Stream stream(device);
+  for (uint64_t seed = 1; seed <= 1000; ++seed) {
+    SCOPED_TRACE("problem " + std::to_string(seed));
+    expect_layout(stream, random_layout(seed, 400, 3000), seed);
     if (HasFailure()) break;
   }
 }
@@ -59,6 +48,29 @@ TEST_F(AttentionOnGpu, CapturedInAGraph) {
   for (int i = 0; i < 3; ++i) graph.replay(stream);
   stream.synchronize();
   EXPECT_EQ(to_floats(t.out.to(Device::cpu())), to_floats(c.tensors.out));
+}
+
+// The lengths of a captured run are those in memory when it is replayed; splits and their sum are
+// two kernels of the graph.
+TEST_F(AttentionOnGpu, LengthsOfAGraphAreReadWhenItRuns) {
+  Stream stream(device);
+  LayoutCase l{Sm90Case{{2, 1, 4000, 4, 2, 128}}, {}, {4000, 900}, Keys::paged, 16};
+  LaidOut laid(l, 4);
+  AttentionTensors t = laid.on(device);
+  const AttentionPlan planned = plan(laid.whole.problem, device);
+  run(planned, t, stream);
+  const Graph graph = Graph::capture(stream, [&](Stream& s) { run(planned, t, s); });
+  const auto replayed = [&](const std::vector<int32_t>& lengths) {
+    const Tensor now = i32(lengths).to(device);
+    copy_memory(device, const_cast<void*>(std::as_const(t.seqused_k).data()), device, now.data(),
+                8);
+    graph.replay(stream);
+    stream.synchronize();
+    return to_floats(t.lse.to(Device::cpu()));
+  };
+  const std::vector<float> longest = replayed({4000, 900}), shorter = replayed({3000, 900});
+  EXPECT_NE(longest, shorter);
+  EXPECT_EQ(longest, replayed({4000, 900}));
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // The instances of the kernel for Hopper, and which one a problem gets.
 #pragma once
+#include "base/launch.h"
 #include "ops/attention/sm90.cuh"
+#include "ops/attention/sm90_general.cuh"
 
 namespace halftone::attention_sm90 {
 
@@ -20,6 +22,23 @@ inline constexpr Tile kTiles[] = {
 };
 inline constexpr int kTileCount = sizeof(kTiles) / sizeof(kTiles[0]);
 
+// Those of the general form. Tiles are whole pages of the usual sizes, or parts. One
+// warpgroup has the few rows of decode.
+inline constexpr Tile kGeneralTiles[] = {
+    {64, 64, 128, 1, 1},    //
+    {128, 128, 128, 1, 1},  //
+    {256, 256, 64, 1, 1},   //
+    {64, 64, 96, 3, 1},     // 152 registers
+    {128, 128, 128, 2, 1},  //
+    {192, 128, 128, 2, 1},  //
+    {256, 256, 64, 2, 1},
+};
+inline constexpr int kGeneralTileCount = sizeof(kGeneralTiles) / sizeof(kGeneralTiles[0]);
+
+// Those with mask tensors, whose addresses and terms take the registers of half of S and P.
+inline constexpr Tile kMaskedTiles[] = {{128, 128, 64, 2, 1}, {256, 256, 32, 2, 1}};
+inline constexpr int kMaskedTileCount = sizeof(kMaskedTiles) / sizeof(kMaskedTiles[0]);
+
 // The first that holds the heads and suits the mask and the lengths.
 constexpr int choose_tile(uint32_t head_dim, uint32_t value_dim, bool masked, uint32_t queries,
                           uint32_t keys) {
@@ -32,8 +51,44 @@ constexpr int choose_tile(uint32_t head_dim, uint32_t value_dim, bool masked, ui
   }
   return -1;
 }
+// The same of the general form, for `rows` of a pack of heads.
+constexpr int choose_general_tile(uint32_t head_dim, uint32_t value_dim, int64_t rows) {
+  for (int i = 0; i < kGeneralTileCount; ++i) {
+    const Tile& tile = kGeneralTiles[i];
+    if (head_dim > tile.head_dim || value_dim > tile.value_dim) continue;
+    if ((tile.warpgroups == 1) != (rows <= 64)) continue;
+    return i;
+  }
+  return -1;
+}
 
-// The __global__ function of an instance: defined in sm90.cu.
+constexpr int choose_masked_tile(uint32_t head_dim, uint32_t value_dim) {
+  return head_dim <= 128 && value_dim <= 128 ? 0 : 1;
+}
+
+// The __global__ functions of the instances: defined in sm90.cu and sm90_general.cu.
 const void* gpu_entry(hw::Type, int tile);
+const void* gpu_general_entry(hw::Type, int tile);
+const void* gpu_masked_entry(hw::Type, int tile);
+const void* gpu_combine_entry(hw::Type);
+
+// Both halves of an instance: sm90_sim.cpp and sm90_general_sim.cpp.
+template <class Parameters>
+struct Instance {
+  KernelImage image;
+  LaunchShape (*shape)(const Parameters&, uint32_t multiprocessors);
+};
+Instance<Params> instance(hw::Type, int tile);
+Instance<GeneralParams> general_instance(hw::Type, int tile);
+Instance<GeneralParams> masked_instance(hw::Type, int tile);
+Instance<GeneralParams> combine_instance(hw::Type);
+
+template <class Kernel>
+Instance<typename Kernel::Params> joined(const char* name, const void* entry,
+                                         void (*body)(const void*)) {
+  return {{name, Arch::sm_90a, entry, body, sizeof(typename Kernel::Params), Kernel::kThreads,
+           Kernel::kMinBlocks},
+          Kernel::shape};
+}
 
 }  // namespace halftone::attention_sm90

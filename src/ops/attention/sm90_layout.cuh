@@ -1,0 +1,106 @@
+// Attention on Hopper: the shape of an instance, its shared memory, its rings and its roles.
+#pragma once
+#include "hw/cluster.h"
+#include "pipe/ring.h"
+#include "pipe/roles.h"
+#include "tile/shared_tile.h"
+
+namespace halftone::attention_sm90 {
+
+using tile::Major;
+using tile::SharedTile;
+
+// One instance. `head_dim` and `value_dim` are the largest: what a smaller problem lacks is filled
+// with zeros.
+struct Tile {
+  uint32_t head_dim, value_dim;  // multiples of 64
+  uint32_t keys;                 // of a tile of K and V
+  uint32_t warpgroups;           // of 64 query rows
+  uint32_t cluster;              // blocks
+};
+
+// Registers of a thread that loads and of one that multiplies. Two warpgroups hold S, P and O of 64
+// rows each in 240 registers, three in 160; 0: alone, both get what the launch gives. Threads that
+// copy by themselves need more than one that asks the copy engine.
+struct Budget {
+  uint32_t load, multiply;
+};
+constexpr Budget budget(uint32_t warpgroups, bool threads_copy) {
+  if (warpgroups == 1) return {0, 0};
+  if (warpgroups == 2) return threads_copy ? Budget{40, 232} : Budget{24, 240};
+  return threads_copy ? Budget{56, 152} : Budget{32, 160};
+}
+
+// kThreadsCopy: whether four warps fill the stages, or one thread by the copy engine.
+template <Tile kTile, bool kThreadsCopy>
+struct Layout {
+  static constexpr uint32_t kHeadDim = kTile.head_dim, kValueDim = kTile.value_dim;
+  static constexpr uint32_t kKeys = kTile.keys, kWarpgroups = kTile.warpgroups;
+  static constexpr uint32_t kRows = 64 * kWarpgroups, kCluster = kTile.cluster;
+  static constexpr uint32_t kWarps = kWarpgroups * 4;
+  static constexpr uint32_t kStages = 2;  // of K and of V: one is read while the other is filled
+  static constexpr uint32_t kPanel = 64;  // 16-bit elements of a 128-byte line
+  static_assert(kHeadDim % kPanel == 0 && kValueDim % kPanel == 0, "whole panels");
+  static_assert(kKeys % 16 == 0, "P V takes 16 keys at a time");
+  static_assert(kKeys % (8 * kCluster) == 0, "a share starts where the swizzle does");
+  static_assert(kCluster == 1 || !kThreadsCopy, "threads copy for their own block");
+
+  enum class Worker { load, multiply };
+  static constexpr uint32_t kLoadWarps = 4;
+  static constexpr Budget kBudget = budget(kWarpgroups, kThreadsCopy);
+  static constexpr pipe::Roles kRoles{
+      {{"load", kLoadWarps, kBudget.load}, {"multiply", kWarps, kBudget.multiply}}};
+  static constexpr uint32_t kThreads = kRoles.threads(), kMinBlocks = 1;
+  enum class Barrier { turn0, turn1, turn2, count };
+  static constexpr uint32_t kTurnThreads = 256;  // the warpgroup that waits, and the one before
+
+  HT_HOST_DEVICE static SharedTile q_tile() {
+    return {Major::k, tile::Swizzle::b128, 16, kRows, kHeadDim};
+  }
+  HT_HOST_DEVICE static SharedTile k_tile() {
+    return {Major::k, tile::Swizzle::b128, 16, kKeys, kHeadDim};
+  }
+  HT_HOST_DEVICE static SharedTile v_tile() {
+    return {Major::mn, tile::Swizzle::b128, 16, kValueDim, kKeys};
+  }
+  static constexpr uint32_t kQBytes = kRows * kHeadDim * 2;
+  static constexpr uint32_t kKBytes = kKeys * kHeadDim * 2, kVBytes = kKeys * kValueDim * 2;
+
+  static constexpr hw::Scope kScope = kCluster > 1 ? hw::Scope::cluster : hw::Scope::cta;
+  using QRing = pipe::Ring<1, kQBytes>;
+  using KRing = pipe::Ring<kStages, kKBytes, kScope>;
+  using VRing = pipe::Ring<kStages, kVBytes, kScope>;
+  struct Rings {
+    QRing q;
+    KRing k;
+    VRing v;
+  };
+  static constexpr uint32_t kK = kQBytes, kV = kK + kStages * kKBytes;
+  static constexpr uint32_t kQBarriers = kV + kStages * kVBytes;
+  static constexpr uint32_t kKBarriers = kQBarriers + QRing::kSharedBytes;
+  static constexpr uint32_t kVBarriers = kKBarriers + KRing::kSharedBytes;
+  static constexpr uint32_t kSharedBytes = kVBarriers + VRing::kSharedBytes;
+  static_assert(kSharedBytes <= 227 * 1024, "a block of Hopper has 227 KB");
+
+  HT_DEVICE static Rings rings(hw::SharedAddress base) {
+    return {{base + kQBarriers}, {base + kKBarriers}, {base + kVBarriers}};
+  }
+  HT_DEVICE static void init(const Rings& rings) {
+    // A stage is full when the copy engine's one thread has said what to expect, or every loading
+    // warp that its rows are there.
+    constexpr uint32_t kFillers = kThreadsCopy ? kLoadWarps : 1;
+    rings.q.init(kFillers, kWarps);
+    rings.k.init(kFillers, kCluster * kWarps);
+    rings.v.init(kFillers, kCluster * kWarps);
+    rings.q.name("q full", "q empty");
+    rings.k.name("k full", "k empty");
+    rings.v.name("v full", "v empty");
+    hw::fence_mbarrier_init();
+  }
+  HT_DEVICE static uint32_t block_rank() {
+    if constexpr (kCluster > 1) return hw::cluster_rank();
+    return 0;
+  }
+};
+
+}  // namespace halftone::attention_sm90

@@ -1,0 +1,130 @@
+// Attention on Hopper: the products of a warpgroup and the softmax of its rows.
+#pragma once
+#include "hw/convert.h"
+#include "hw/math.h"
+#include "hw/mufu.h"
+#include "hw/thread.h"
+#include "hw/warp.h"
+#include "hw/wgmma.h"
+#include "ops/attention/key_range.h"
+#include "ops/attention/sm90_layout.cuh"
+
+namespace halftone::attention_sm90 {
+
+inline constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
+inline constexpr float kInfinity = __builtin_huge_valf();
+
+template <hw::Type kType>
+HT_DEVICE uint32_t round_pair(float low, float high) {
+  if constexpr (kType == hw::Type::bf16) return hw::cvt_bf16x2(low, high);
+  return hw::cvt_f16x2(low, high);
+}
+
+// A thread's part of its warp's 16 rows: row lane / 4 and the one 8 further.
+struct Softmax {
+  float scale;     // softmax scale x log2(e), positive
+  float shift[2];  // -scale x largest score so far, what P is relative to; +inf before any key
+  float sum[2];    // of this thread's P
+
+  HT_DEVICE explicit Softmax(float scale_log2) : scale(scale_log2) {
+    shift[0] = shift[1] = kInfinity;
+    sum[0] = sum[1] = 0;
+  }
+  // The scores become P. `rescale`: what O, as the sum, is to be multiplied by.
+  template <uint32_t kCount>
+  HT_DEVICE void step(float (&s)[kCount], float (&rescale)[2],
+                      hw::Site site = hw::Site::current()) {
+    HT_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      float top = hw::max(s[2 * half], s[2 * half + 1]);
+      HT_UNROLL
+      for (uint32_t j = 4 + 2 * half; j < kCount; j += 4) {
+        top = hw::max(top, hw::max(s[j], s[j + 1]));
+      }
+      top = hw::max(top, hw::shuffle_xor(top, 1, 4, hw::kFullWarp, site));
+      top = hw::max(top, hw::shuffle_xor(top, 2, 4, hw::kFullWarp, site));
+      const float before = shift[half];
+      shift[half] = hw::min(before, -hw::mul(top, scale));
+      // A row that has seen no key yet is relative to 0: its P are exp(-inf) = 0.
+      const float now = shift[half] == kInfinity ? 0 : shift[half];
+      rescale[half] = hw::ex2_approx_ftz(hw::add(now, -before));
+      float part = 0;
+      HT_UNROLL
+      for (uint32_t j = 2 * half; j < kCount; j += 4) {
+        HT_UNROLL
+        for (uint32_t i = j; i < j + 2; ++i) {
+          s[i] = hw::ex2_approx_ftz(hw::fma(s[i], scale, now));
+          part = hw::add(part, s[i]);
+        }
+      }
+      sum[half] = hw::fma(sum[half], rescale[half], part);
+    }
+  }
+  // The sum of a row, from the four threads that have parts of it.
+  HT_DEVICE float row_sum(uint32_t half, hw::Site site = hw::Site::current()) const {
+    const float pair = hw::add(sum[half], hw::shuffle_xor(sum[half], 1, 4, hw::kFullWarp, site));
+    return hw::add(pair, hw::shuffle_xor(pair, 2, 4, hw::kFullWarp, site));
+  }
+};
+
+// One warpgroup's operands and accumulators.
+template <hw::Type kType, class Layout>
+struct Products {
+  static constexpr uint32_t kKeys = Layout::kKeys;
+  hw::SharedAddress base;
+  tile::WgmmaDescriptor q;
+  float s[kKeys / 2], o[Layout::kValueDim / 2];
+  uint32_t p[kKeys / 16][4];
+
+  HT_DEVICE Products(hw::SharedAddress memory, uint32_t warpgroup)
+      : base(memory),
+        q(tile::WgmmaDescriptor::of(Layout::q_tile(), memory.value)
+              .advanced(Layout::q_tile().advance(warpgroup * 64, 0))) {}
+  // Starts S = Q K^T with the K of a stage, as one group.
+  HT_DEVICE void multiply_keys(uint32_t stage, hw::Site site = hw::Site::current()) {
+    const auto k = tile::WgmmaDescriptor::of(Layout::k_tile(),
+                                             (base + (Layout::kK + stage * Layout::kKBytes)).value);
+    hw::wgmma_fence(site);
+    HT_UNROLL
+    for (uint32_t d = 0; d < Layout::kHeadDim; d += 16) {
+      hw::wgmma<kType>(s, q.advanced(Layout::q_tile().advance(0, d)),
+                       k.advanced(Layout::k_tile().advance(0, d)), d > 0, site);
+    }
+    hw::wgmma_commit(site);
+  }
+  // Starts O += P V with the V of a stage; `fresh`: O = P V.
+  HT_DEVICE void multiply_values(uint32_t stage, bool fresh, hw::Site site = hw::Site::current()) {
+    const auto v = tile::WgmmaDescriptor::of(Layout::v_tile(),
+                                             (base + (Layout::kV + stage * Layout::kVBytes)).value);
+    hw::wgmma_fence(site);
+    HT_UNROLL
+    for (uint32_t k = 0; k < kKeys / 16; ++k) {
+      hw::wgmma<kType, kType, Major::mn>(o, p[k], v.advanced(Layout::v_tile().advance(0, k * 16)),
+                                         !fresh || k > 0, site);
+    }
+    hw::wgmma_commit(site);
+  }
+  // The accumulator of two neighbouring fragments is the operand of the next product.
+  HT_DEVICE void round() {
+    HT_UNROLL
+    for (uint32_t i = 0; i < kKeys / 4; ++i) {
+      p[i / 4][i % 4] = round_pair<kType>(s[2 * i], s[2 * i + 1]);
+    }
+  }
+  // Keys that a row does not see get the score -inf.
+  HT_DEVICE void hide(const KeyInterval (&seen)[2], uint32_t n) {
+    const int32_t column = static_cast<int32_t>(n * kKeys + hw::lane_index() % 4 * 2);
+    HT_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      const int32_t first = seen[half].first - column, end = seen[half].end - column;
+      HT_UNROLL
+      for (uint32_t j = 0; j < kKeys / 4; ++j) {
+        const int32_t key = static_cast<int32_t>(8 * (j / 2) + j % 2);
+        float& score = s[4 * (j / 2) + 2 * half + j % 2];
+        if (key < first || key >= end) score = -kInfinity;
+      }
+    }
+  }
+};
+
+}  // namespace halftone::attention_sm90

@@ -1,0 +1,105 @@
+// Attention on Hopper: scores that are more than q . k x scale: softcap, mask tensors, a scale that
+// is not positive.
+#pragma once
+#include "hw/memory.h"
+#include "hw/mufu.h"
+#include "ops/attention/sm90_math.cuh"
+
+namespace halftone::attention_sm90 {
+
+enum class MaskKind : uint32_t { none, boolean, f32, f16, bf16 };
+
+struct ScoreRules {
+  bool given;  // else nothing here is read
+  float scale_log2;
+  float softcap_log2;      // softcap x log2(e), 0: none
+  float softcap_exponent;  // 2 log2(e) |scale| / softcap
+  MaskKind mask_kind;
+  const void* mask;
+  int64_t batch, head, query,
+      key;  // strides of the mask in elements, 0 where all share it
+
+  // Scores become exponents of 2.
+  template <uint32_t kCount>
+  HT_DEVICE void scale_all(float (&s)[kCount]) const {
+    HT_UNROLL
+    for (uint32_t i = 0; i < kCount; ++i) {
+      s[i] = softcap_log2 == 0 ? hw::mul(s[i], scale_log2) : capped(s[i]);
+    }
+  }
+  HT_DEVICE int64_t mask_row(uint32_t sequence, uint32_t at_head, int32_t at_query) const {
+    return sequence * batch + at_head * head + at_query * query;
+  }
+  // Adds the terms of the thread's two rows from tile column `column` on; keys from `count` on do
+  // not exist.
+  template <uint32_t kCount>
+  HT_DEVICE void add_mask(float (&s)[kCount], int64_t (&rows)[2], int32_t column, int32_t count,
+                          hw::Site site) const {
+    if (mask_kind == MaskKind::none) return;
+    column += static_cast<int32_t>(hw::lane_index() % 4 * 2);
+    rows[0] += column * key, rows[1] += column * key;
+    // A few terms at a time: their loads travel together, and no more addresses are alive.
+    constexpr uint32_t kBatch = 4;
+    static_assert(kCount % kBatch == 0, "whole batches");
+    HT_UNROLL
+    for (uint32_t i = 0; i < kCount; i += kBatch) {
+      int64_t at[kBatch];
+      float term[kBatch] = {};
+      HT_UNROLL
+      for (uint32_t e = 0; e < kBatch; ++e) {
+        // Keys that do not exist read what an existing one does.
+        const int32_t j = static_cast<int32_t>(e / 4 * 8 + e % 2);
+        at[e] = rows[e / 2 % 2] + (column + j < count ? j : -column) * key;
+      }
+      switch (mask_kind) {
+        case MaskKind::none:
+          break;
+        case MaskKind::boolean:
+          read<uint8_t>(at, term, site, [](uint8_t x) { return x != 0 ? 0 : -kInfinity; });
+          break;
+        case MaskKind::f32:
+          read<float>(at, term, site, [](float x) { return x; });
+          break;
+        case MaskKind::f16:
+          read<uint16_t>(at, term, site, [](uint16_t x) { return hw::cvt_f32_f16(x); });
+          break;
+        case MaskKind::bf16:
+          read<uint16_t>(at, term, site, [](uint16_t x) { return hw::cvt_f32_bf16(x); });
+          break;
+      }
+      HT_UNROLL
+      for (uint32_t e = 0; e < kBatch; ++e) {
+        // -inf hides the key, whatever its score.
+        s[i + e] = term[e] == -kInfinity ? term[e] : hw::fma(term[e], kLog2e, s[i + e]);
+      }
+      column += 8;
+      rows[0] += 8 * key, rows[1] += 8 * key;
+    }
+  }
+
+ private:
+  // softcap tanh(x / softcap) x log2(e). With E = exp(-2 |x| / softcap), tanh is (1 - E) / (1 + E):
+  // ex2 within 2 ulp, rcp within 1 and two sums are 7 units of 2^-24 of the cap at most; the
+  // tanh.approx of the chip would be 2^-11.
+  HT_DEVICE float capped(float x) const {
+    const float magnitude = x < 0 ? -x : x;
+    const float e = hw::ex2_approx_ftz(hw::mul(magnitude, -softcap_exponent));
+    const float size =
+        hw::mul(softcap_log2, hw::mul(hw::add(1, -e), hw::rcp_approx_ftz(hw::add(1, e))));
+    return (x < 0) != (scale_log2 < 0) ? -size : size;
+  }
+
+  template <class T, uint32_t kCount, class Value>
+  HT_DEVICE void read(const int64_t (&at)[kCount], float (&term)[kCount], hw::Site site,
+                      Value value) const {
+    T code[kCount];
+    HT_UNROLL
+    for (uint32_t e = 0; e < kCount; ++e) {
+      code[e] = hw::load_global(static_cast<const T*>(mask) + at[e], site);
+    }
+    HT_UNROLL
+    for (uint32_t e = 0; e < kCount; ++e) term[e] = value(code[e]);
+  }
+};
+
+}  // namespace halftone::attention_sm90

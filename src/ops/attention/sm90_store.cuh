@@ -1,0 +1,119 @@
+// Attention on Hopper: what a warpgroup does with its sums.
+#pragma once
+#include "hw/memory.h"
+#include "ops/attention/sm90_math.cuh"
+
+namespace halftone::attention_sm90 {
+
+// Four neighbouring lanes hold a 4 x 4 matrix by columns, afterwards by rows: of a pair of columns
+// of each of four fragments, each lane gets all pairs of one, 16 bytes of a row.
+HT_DEVICE void transpose_quad(uint32_t (&x)[4], uint32_t quad,
+                              hw::Site site = hw::Site::current()) {
+  HT_UNROLL
+  for (uint32_t bit = 1; bit <= 2; bit *= 2) {
+    const bool upper = (quad & bit) != 0;
+    HT_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) {
+      if ((i & bit) != 0) continue;
+      const uint32_t got = hw::shuffle_xor(upper ? x[i] : x[i | bit], bit, 4, hw::kFullWarp, site);
+      (upper ? x[i] : x[i | bit]) = got;
+    }
+  }
+}
+
+// Eight 16-bit columns of a row from `column` on.
+template <class Params>
+HT_DEVICE void store_columns(const Params& p, uint16_t* row, uint32_t column,
+                             const uint32_t (&x)[4], hw::Site site = hw::Site::current()) {
+  if constexpr (requires { p.out_by_elements; }) {
+    if (p.out_by_elements) {
+      HT_UNROLL
+      for (uint32_t e = 0; e < 8; ++e) {
+        const uint16_t one = static_cast<uint16_t>(x[e / 2] >> 16 * (e % 2));
+        if (column + e < p.value_dim) hw::store_global(row + column + e, one, site);
+      }
+      return;
+    }
+  }
+  if (column < p.value_dim) {
+    hw::store_global(reinterpret_cast<hw::Words4*>(row + column),
+                     hw::Words4{{x[0], x[1], x[2], x[3]}}, site);
+  }
+}
+
+// Divides by the sum and writes the rows that exist.
+template <hw::Type kType, class Params, class Work, uint32_t kCount>
+HT_DEVICE void store(const Params& p, const Work& work, int32_t first_row, bool none,
+                     const Softmax& softmax, const float (&o)[kCount]) {
+  const uint32_t quad = hw::lane_index() % 4;
+  HT_UNROLL
+  for (uint32_t half = 0; half < 2; ++half) {
+    const Place place = work.place(first_row + 8 * static_cast<int32_t>(half));
+    float sum = softmax.row_sum(half);
+    const bool empty = none || sum == 0;
+    // The divisor is sum x 2^level; a sink joins it as one more key, of value 0.
+    float level = empty ? -kInfinity : -softmax.shift[half];
+    float factor = 1;
+    if (p.sinks != nullptr) {
+      const float sink =
+          hw::mul(hw::load_global<float>(p.sinks + place.head * p.sink_stride), kLog2e);
+      const float top = hw::max(level, sink);
+      factor = empty ? 0 : hw::ex2_approx_ftz(hw::add(level, -top));
+      sum = hw::add(empty ? 0 : hw::mul(sum, factor), hw::ex2_approx_ftz(hw::add(sink, -top)));
+      level = top;
+    }
+    const float inverse = empty ? 0 : factor / sum;
+    if (p.lse != nullptr && place.exists && quad == 0) {
+      const float lse = hw::mul(hw::add(level, hw::lg2_approx(sum)), kLn2);
+      hw::store_global(p.lse + place.lse, empty && p.sinks == nullptr ? -kInfinity : lse);
+    }
+    HT_UNROLL
+    for (uint32_t j = 0; j < kCount / 4; j += 4) {
+      uint32_t part[4];
+      HT_UNROLL
+      for (uint32_t i = 0; i < 4; ++i) {
+        const float* pair = o + 4 * (j + i) + 2 * half;
+        part[i] =
+            empty ? 0 : round_pair<kType>(hw::mul(pair[0], inverse), hw::mul(pair[1], inverse));
+      }
+      transpose_quad(part, quad);
+      if (place.exists) store_columns(p, place.out, 8 * (j + quad), part);
+    }
+  }
+}
+
+// Of a row in one split of the keys: the sum of its P is sum x 2^level.
+struct SplitSum {
+  float level, sum;
+};
+
+// What a split leaves for sm90_combine.cuh: O not divided, and the sum as sum x
+// 2^level; 0 x 2^-inf, and no O, where the row sees nothing of the split.
+template <class Params, class Work, uint32_t kCount>
+HT_DEVICE void store_partial(const Params& p, const Work& work, int32_t first_row, bool none,
+                             const Softmax& softmax, const float (&o)[kCount]) {
+  const uint32_t quad = hw::lane_index() % 4;
+  HT_UNROLL
+  for (uint32_t half = 0; half < 2; ++half) {
+    const int32_t row = first_row + 8 * static_cast<int32_t>(half);
+    const float sum = softmax.row_sum(half);
+    const bool empty = none || sum == 0;
+    if (!work.place(row).exists) continue;
+    const int64_t index = work.partial_row(row);
+    if (quad == 0) {
+      hw::store_global(p.partial_sums + index,
+                       empty ? SplitSum{-kInfinity, 0} : SplitSum{-softmax.shift[half], sum});
+    }
+    if (empty) continue;
+    float* to = p.partial_values + index * p.partial_stride;
+    HT_UNROLL
+    for (uint32_t j = 0; j < kCount / 4; ++j) {
+      const uint32_t column = 8 * j + 2 * quad;
+      if (column >= p.partial_stride) continue;
+      hw::store_global(reinterpret_cast<hw::Vector<float, 2>*>(to + column),
+                       hw::Vector<float, 2>{{o[4 * j + 2 * half], o[4 * j + 2 * half + 1]}});
+    }
+  }
+}
+
+}  // namespace halftone::attention_sm90

@@ -1,0 +1,126 @@
+// The general form of Hopper's attention on the simulated chip: lengths, pages, strides, masks,
+// splits.
+#include "attention/sm90_layouts.h"
+
+namespace halftone::test {
+namespace {
+
+using Options = SimulatorOptions;
+
+Stream hopper(Options options = {}) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  configure(stream, options);
+  return stream;
+}
+
+TEST(AttentionSm90Layouts, EveryFeatureWithinTheBound) {
+  Stream stream = hopper();
+  uint64_t seed = 1;
+  for (const LayoutCase& l : layout_cases()) {
+    ++seed;
+#if defined(HALFTONE_SANITIZED)
+    if (seed % 3 != 0) continue;
+#endif
+    SCOPED_TRACE("case " + std::to_string(seed - 2));
+    expect_layout(stream, l, seed);
+  }
+}
+
+TEST(AttentionSm90Layouts, RandomProblemsWithinTheBound) {
+  Stream stream = hopper();
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE("problem " + std::to_string(seed));
+    expect_layout(stream, random_layout(seed, 130, 300), seed);
+    if (HasFailure()) break;
+  }
+}
+
+// The bounds would notice a mask that one key does not obey.
+TEST(AttentionSm90Layouts, AHiddenKeyThatCountsBreaksTheBound) {
+  Stream stream = hopper();
+  LayoutCase l{Sm90Case{{1, 3, 40, 1, 1, 64}}};
+  l.mask = Format::u8;
+  const LaidOut right(l, 3);
+  LaidOut wrong(l, 3);
+  uint8_t* mask = wrong.whole.tensors.mask.data<uint8_t>();
+  *std::find(mask, mask + 120, uint8_t{0}) = 1;
+  AttentionTensors t = wrong.on(stream.device());
+  run(plan(wrong.whole.problem, stream.device()), t, stream);
+  const Bounded reference = bounded(right.sequence(0));
+  const std::vector<float> out = to_floats(wrong.out().contiguous_copy());
+  EXPECT_FALSE(within(out, reference.out, reference.out_bound));
+}
+
+// No race, no missing fence, no conflict of banks, whatever the order; and the same bits.
+TEST(AttentionSm90Layouts, StrictUnderAdversarialSchedules) {
+#if defined(HALFTONE_SANITIZED)
+  constexpr uint64_t kSeeds = 2;
+#else
+  constexpr uint64_t kSeeds = 20;
+#endif
+  const LayoutCase cases[] = {
+      {Sm90Case{{2, 20, 200, 2, 1, 64}, Format::bf16, true}, {20, 9}, {200, 70}, Keys::packed},
+      {Sm90Case{{1, 66, 140, 1, 1, 64}, Format::bf16, true}, {}, {}, Keys::paged, 16},
+      {Sm90Case{{1, 2, 150, 2, 1, 64}}, {}, {}, Keys::paged, 7, 1, Format::u8},
+      {Sm90Case{{1, 1, 1030, 2, 1, 64}}},
+  };
+  for (const LayoutCase& l : cases) {
+    LaidOut laid(l, 7);
+    const AttentionPlan planned = plan(laid.whole.problem, Device::simulator(Arch::sm_90a));
+    SCOPED_TRACE(describe(planned));
+    std::vector<float> first;
+    for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+      Stream stream = hopper({.severity = Options::Severity::strict,
+                              .numerics = Options::Numerics::fast,
+                              .schedule = Options::Schedule::adversarial,
+                              .seed = seed,
+                              .throws = false});
+      AttentionTensors t = laid.on(stream.device());
+      run(planned, t, stream);
+      const SimulatorReport report = simulator_report(stream);
+      ASSERT_TRUE(report.clean()) << "seed " << seed << "\n" << to_string(report);
+      EXPECT_EQ(report.counters.shared_wavefronts, report.counters.shared_ideal);
+      const std::vector<float> values = to_floats(t.lse.to(Device::cpu()));
+      if (first.empty()) first = values;
+      ASSERT_EQ(values, first) << "seed " << seed;
+    }
+  }
+}
+
+// With batch_invariant a row has the same bits alone and in a batch, whose splits would be others.
+TEST(AttentionSm90Layouts, SplitsDoNotKnowTheBatch) {
+  Stream stream = hopper();
+  LayoutCase l{Sm90Case{{2, 1, 2300, 1, 1, 64}}};
+  l.batch_invariant = true;
+  LaidOut both(l, 9);
+  AttentionTensors t = both.on(stream.device());
+  run(plan(both.whole.problem, stream.device()), t, stream);
+  Case alone = both.sequence(1);
+  alone.problem.lse = true;
+  run_on(stream, &alone);
+  EXPECT_EQ(to_floats(alone.tensors.out), to_floats(both.out().slice(0, 1, 2).contiguous_copy()));
+}
+
+// Numbers that no host has checked: nothing outside the tensors is read or written.
+TEST(AttentionSm90Layouts, WrongLengthsStayInsideTheTensors) {
+  Stream stream = hopper();
+  LayoutCase l{Sm90Case{{2, 5, 60, 1, 1, 64}}, {5, 3}, {60, 20}, Keys::packed};
+  LaidOut laid(l, 4);
+  AttentionTensors t = laid.on(stream.device());
+  const AttentionPlan planned = plan(laid.whole.problem, stream.device());
+  t.cu_seqlens_q = i32({3, 1000000, -7}).to(stream.device());
+  t.cu_seqlens_k = i32({-2000000000, 2000000000, 50}).to(stream.device());
+  t.seqused_k = i32({2147483647, -1}).to(stream.device());
+  run(planned, t, stream);
+  LayoutCase pages{Sm90Case{{1, 5, 200, 1, 1, 64}}, {}, {}, Keys::paged, 16};
+  LaidOut paged(pages, 4);
+  t = paged.on(stream.device());
+  std::vector<int32_t> table(13, 1 << 30);
+  t.page_table = Tensor::from<int32_t>(table, {1, 13}, Format::i32).to(stream.device());
+  run(plan(paged.whole.problem, stream.device()), t, stream);
+  // Pages that do not exist are zeros: the mean of nothing but them.
+  for (const float x : to_floats(paged.out().contiguous_copy())) EXPECT_EQ(x, 0);
+}
+
+}  // namespace
+}  // namespace halftone::test
