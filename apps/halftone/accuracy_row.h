@@ -10,7 +10,8 @@ struct AccuracyRow {
   double format_cosine = 1, format_relative_l2 = 0, format_max = 0;
   // The kernel against FP64 on the same quantised operands.
   double kernel_cosine = 1, kernel_relative_l2 = 0, kernel_max = 0;
-  std::string worst;  // index of the element with the largest format error
+  std::string worst;    // index of the element with the largest format error
+  std::string refused;  // why the device has no kernel for it; its numbers are void then
 };
 
 }  // namespace halftone

@@ -1,12 +1,14 @@
 // halftone bench: speed beside the roofs of the machine, measured in the same run.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
 #include <fstream>
 
 #include "bench_families.h"
+#include "bench_gpu.h"
 #include "bench_report.h"
 #include "bench_targets.h"
 #include "command.h"
@@ -21,7 +23,7 @@ namespace {
 using nlohmann::json;
 
 struct Options {
-  std::string what, suite, json_path, html_path;
+  std::string what, suite, device = "cpu", json_path, html_path;
   std::vector<std::string> from;
   std::optional<int64_t> threads;
   bool quick = false;
@@ -53,7 +55,7 @@ std::vector<BenchFamily> families(const Options& o) {
     if (!o.what.empty()) {
       wrong_input(fmt::format("bench: \"{}\" and --suite exclude each other", o.what));
     }
-    if (o.suite != "cpu") unknown_choice("bench: --suite", o.suite, {"cpu"});
+    if (o.suite != "cpu") unknown_choice("bench: --suite of the cpu", o.suite, {"cpu"});
     return {all.begin(), all.end()};
   }
   std::vector<std::string> names;
@@ -68,6 +70,31 @@ std::vector<BenchFamily> families(const Options& o) {
   unknown_choice("bench:", o.what, names);
 }
 
+// Of a GPU: by name, by suite or both.
+std::vector<GpuBenchFamily> gpu_families(const Options& o) {
+  std::vector<GpuBenchFamily> chosen;
+  std::vector<std::string> names, suites;
+  for (const GpuBenchFamily& f : gpu_bench_families()) {
+    names.emplace_back(f.name), suites.emplace_back(f.suite);
+    if ((o.what.empty() || o.what == f.name) && (o.suite.empty() || o.suite == f.suite)) {
+      chosen.push_back(f);
+    }
+  }
+  if (o.what.empty() && o.suite.empty()) {
+    wrong_input(
+        fmt::format("bench: say what to measure on {}: {}", o.device, fmt::join(names, ", ")));
+  }
+  const auto known = [](const std::vector<std::string>& all, const std::string& one) {
+    return one.empty() || std::find(all.begin(), all.end(), one) != all.end();
+  };
+  if (!known(names, o.what)) unknown_choice("bench --device " + o.device + ":", o.what, names);
+  if (!known(suites, o.suite)) unknown_choice("bench: --suite of a GPU", o.suite, suites);
+  if (chosen.empty()) {
+    wrong_input(fmt::format("bench: {} has no suite \"{}\"", o.what, o.suite));
+  }
+  return chosen;
+}
+
 json roofs(Stream& stream) {
   return {{"read", {{"value", read_roof(stream, int64_t{320} << 20) * 1e-9}, {"unit", "GB/s"}}},
           {"copy", {{"value", copy_roof(stream, int64_t{320} << 20, 5) * 1e-9}, {"unit", "GB/s"}}},
@@ -76,7 +103,48 @@ json roofs(Stream& stream) {
           {"int8", {{"value", int8_roof(stream) * 1e-9}, {"unit", "GOP/s"}}}};
 }
 
+json gpu_machine(const Device& device) {
+  const DeviceProperties& p = properties(device);
+  json all = machine(available_processors());
+  all["gpu"] = {{"name", p.name},
+                {"arch", name(p.arch)},
+                {"multiprocessors", p.sm_count},
+                {"clock_ghz", p.clock_ghz},
+                {"driver", p.driver}};
+  return all;
+}
+
+json measure_gpu(const Options& o, const Device& device) {
+  if (device.kind() == Device::Kind::simulator) {
+    wrong_input(fmt::format(
+        "bench: --device {} is simulated, its time says nothing; halftone simulate counts",
+        o.device));
+  }
+  if (o.threads) wrong_input("bench: --threads goes with the cpu");
+  const std::vector<GpuBenchFamily> chosen = gpu_families(o);
+  Stream stream(device);
+  json conditions{{"started", now()},
+                  {"quick", o.quick},
+                  {"load_average_before", load_average()},
+                  {"timing",
+                   "device events; bursts of 4 ms after rest, the median of 5; sustained: "
+                   "0.25 s after 0.5 s of load; random data, two sets in turn"}};
+  json report{{"benchmark", o.suite.empty() ? o.what : o.suite},
+              {"machine", gpu_machine(device)},
+              {"published_source", kPublishedSource},
+              {"families", json::array()}};
+  for (const GpuBenchFamily& family : chosen) {
+    report["families"].push_back(
+        family_to_json(family.name, family.title, family.run(stream, o.quick)));
+  }
+  conditions["load_average_after"] = load_average();
+  report["conditions"] = std::move(conditions);
+  return report;
+}
+
 json measure(const Options& o) {
+  if (const Device device = Device::parse(o.device); !device.is_cpu())
+    return measure_gpu(o, device);
   const std::vector<BenchFamily> chosen = families(o);
   Stream stream(Device::cpu(), static_cast<int>(o.threads.value_or(0)));
   json conditions{{"started", now()}, {"quick", o.quick}, {"load_average_before", load_average()}};
@@ -110,9 +178,15 @@ void write_file(const char* option, const std::string& path, const std::string& 
 
 void print_text(const json& report) {
   const json &machine = report.at("machine"), &conditions = report.at("conditions");
-  fmt::print("{} · {} · {} threads · load average {} before, {} after\n",
-             machine.value("processor", ""), machine.value("cpu_level", ""),
-             machine.value("threads", 0), conditions.value("load_average_before", ""),
+  const std::string where =
+      machine.contains("gpu")
+          ? fmt::format("{} · {} multiprocessors at {:.2f} GHz", machine["gpu"].value("name", ""),
+                        machine["gpu"].value("multiprocessors", 0),
+                        machine["gpu"].value("clock_ghz", 0.0))
+          : fmt::format("{} · {} · {} threads", machine.value("processor", ""),
+                        machine.value("cpu_level", ""), machine.value("threads", 0));
+  fmt::print("{} · load average {} before, {} after\n", where,
+             conditions.value("load_average_before", ""),
              conditions.value("load_average_after", ""));
   for (const json& family : report.at("families")) {
     fmt::print("\n{}\n\n{}", bold(family.value("title", "")), family_to_text(family));
@@ -148,7 +222,11 @@ std::function<int()> declare(CLI::App& app) {
   for (const BenchFamily& family : bench_families()) names += std::string(family.name) + " ";
   names.pop_back();
   app.add_option("WHAT", o->what, "one of: " + names);
-  app.add_option("--suite", o->suite, "cpu: every family, with targets and published figures");
+  app.add_option("--suite", o->suite,
+                 "cpu: every family, with targets and published figures; prefill: of a GPU");
+  app.add_option("--device", o->device, "cpu, or a GPU: cuda:N (attention so far)")
+      ->type_name("DEVICE")
+      ->capture_default_str();
   app.add_flag("--quick", o->quick, "fewer sizes and repeats");
   o->json = app.add_option("--json", o->json_path, "write JSON to FILE; alone: to stdout")
                 ->expected(0, 1)
@@ -169,6 +247,7 @@ Command bench_command() {
   return {"bench", "speed of the operations beside the roofs of this machine",
           "  halftone bench gemv\n"
           "  halftone bench attention --quick\n"
+          "  halftone bench attention --device cuda:0 --suite prefill\n"
           "  halftone bench --suite cpu --json cpu.json --html cpu.html\n"
           "  halftone bench --from a.json b.json --html both.html\n",
           declare};

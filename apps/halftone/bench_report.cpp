@@ -12,6 +12,12 @@ namespace {
 
 using nlohmann::json;
 
+void set_target(const BenchRow& row, std::span<const BenchRow> all, json& out) {
+  if (const auto judged = judge(row, all)) {
+    out["target"] = {{"text", judged->target}, {"reached", judged->reached}, {"met", judged->met}};
+  }
+}
+
 json row_to_json(const BenchRow& row, std::span<const BenchRow> all) {
   json out{{"name", row.name},
            {"seconds", row.seconds.median},
@@ -19,6 +25,7 @@ json row_to_json(const BenchRow& row, std::span<const BenchRow> all) {
            {"repeats", row.seconds.repeats},
            {"value", row.value},
            {"unit", row.unit}};
+  if (row.sustained > 0) out["sustained"] = row.sustained;
   if (row.roof > 0) {
     out["roof"] = row.roof;
     out["roof_name"] = row.roof_name;
@@ -34,10 +41,20 @@ json row_to_json(const BenchRow& row, std::span<const BenchRow> all) {
   for (const Published& p : published_for(row.name)) {
     out["published"].push_back({{"peer", p.peer}, {"value", p.value}, {"unit", p.unit}});
   }
-  if (const auto judged = judge(row, all)) {
-    out["target"] = {{"text", judged->target}, {"reached", judged->reached}, {"met", judged->met}};
-  }
+  set_target(row, all, out);
   return out;
+}
+
+// Judges rows again whose peers were added to the report (bench/compare).
+void judge_again(json& family) {
+  std::vector<BenchRow> rows;
+  for (const json& row : family.at("rows")) {
+    BenchRow& r = rows.emplace_back();
+    r.name = row.value("name", ""), r.value = row.value("value", 0.0);
+    r.seconds = row.value("seconds", 0.0), r.roof = row.value("roof", 0.0);
+    r.peer = row.value("peer", 0.0), r.peer_name = row.value("peer_name", "");
+  }
+  for (size_t i = 0; i < rows.size(); ++i) set_target(rows[i], rows, family["rows"][i]);
 }
 
 std::string best_published(const json& row) {
@@ -77,8 +94,11 @@ std::string family_to_text(const json& family, bool markdown) {
                fmt::format("{:.0f} %",
                            100 * (quartiles.at(1).get<double>() - quartiles.at(0).get<double>()) /
                                (seconds > 0 ? seconds : 1)),
-               significant(number("value")), row.at("unit").get<std::string>(),
-               roof ? significant(number("roof")) : "–",
+               number("sustained") > 0
+                   ? fmt::format("{} ({} sustained)", significant(number("value")),
+                                 significant(number("sustained")))
+                   : significant(number("value")),
+               row.at("unit").get<std::string>(), roof ? significant(number("roof")) : "–",
                roof ? fmt::format("{:.0f} %", 100 * number("fraction_of_roof")) : "–",
                peer ? significant(number("peer")) : "–",
                peer ? fmt::format("{:.2f} ({})", number("ratio_to_peer"),
@@ -88,6 +108,28 @@ std::string family_to_text(const json& family, bool markdown) {
   }
   return markdown ? table.markdown() : table.text();
 }
+
+namespace {
+
+// Files are written by hand and by scripts too: what the tables read must be there, of its type.
+bool is_sound_row(const json& row) {
+  const auto is = [&](const char* key, auto type) {
+    return row.contains(key) && (row.at(key).*type)();
+  };
+  if (!row.is_object() || !is("name", &json::is_string) || !is("unit", &json::is_string) ||
+      !is("seconds", &json::is_number) || !is("value", &json::is_number) ||
+      !is("seconds_quartiles", &json::is_array) || row.at("seconds_quartiles").size() != 2) {
+    return false;
+  }
+  for (const char* key : {"roof", "fraction_of_roof", "peer", "ratio_to_peer", "sustained"}) {
+    if (row.contains(key) && !row.at(key).is_number()) return false;
+  }
+  const json& quartiles = row.at("seconds_quartiles");
+  return quartiles[0].is_number() && quartiles[1].is_number() &&
+         (!row.contains("peer_name") || row.at("peer_name").is_string());
+}
+
+}  // namespace
 
 json join_reports(const std::vector<std::string>& paths) {
   json joined;
@@ -110,8 +152,16 @@ json join_reports(const std::vector<std::string>& paths) {
       if (!family.is_object() || !family.contains("name") || !family.contains("rows")) {
         wrong_input(fmt::format("bench: --from \"{}\" has a family without name or rows", path));
       }
+      const json& rows = family.at("rows");
+      if (!rows.is_array() || !std::all_of(rows.begin(), rows.end(), is_sound_row)) {
+        wrong_input(fmt::format(
+            "bench: --from \"{}\": family {} has a row without name, unit, value, seconds or their "
+            "quartiles, or with one of another type",
+            path, family.at("name").dump()));
+      }
       json& all = joined["families"];
       json copy = family;
+      judge_again(copy);
       copy["conditions"] = report.at("conditions");
       const auto same = std::find_if(all.begin(), all.end(), [&](const json& other) {
         return other.at("name") == family.at("name");

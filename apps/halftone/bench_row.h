@@ -15,7 +15,8 @@ struct Timing {
 struct BenchRow {
   std::string name;  // what bench_targets.cpp knows it by
   Timing seconds;
-  double value = 0;  // in `unit`
+  double value = 0;      // in `unit`
+  double sustained = 0;  // the same after half a second of load; 0: not measured
   std::string unit;
   double roof = 0;  // in `unit`, measured in the same run
   std::string roof_name;

@@ -33,6 +33,9 @@ constexpr BenchTarget kTargets[] = {
     {"prefill 32/8 heads of 128, 2048 causal *", Of::value, 500},
     {"prefill 6 heads of 64, 1500 full*", Of::value, 450},
     {"decode 32/8 heads of 128, cache 8192*", Of::roof, 0.85},
+    // Attention on a GPU, beside the vendor's kernel (bench/compare/attention_torch.py).
+    {"prefill * x *, * heads of 256, * bf16+bf16", Of::peer, 1.03},
+    {"prefill * x *, * bf16+bf16", Of::peer, 1.05},
     // Everything bound by memory, beyond the second-level cache.
     {"quantize * to nvfp4_adaptive", Of::roof, 0},
     {"quantize *", Of::roof, 0.85},

@@ -1,5 +1,8 @@
 // halftone check: accuracy, with the error of the format apart from the error of the kernel.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
 
 #include "accuracy_table.h"
 #include "check_attention.h"
@@ -15,7 +18,7 @@ namespace halftone::app {
 namespace {
 
 struct Options {
-  std::string what, model, text;
+  std::string what, model, text, device = "cpu";
   std::vector<std::string> formats;
   std::optional<int64_t> m, n, k, queries, keys, heads, kv_heads, head_dim, tokens, threads;
   std::optional<uint64_t> seed;
@@ -45,6 +48,7 @@ std::vector<AccuracyRow> matmul_rows(const Options& o, Stream& stream) {
 }
 
 nlohmann::json to_json(const AccuracyRow& r) {
+  if (!r.refused.empty()) return {{"mode", r.mode}, {"data", r.data}, {"refused", r.refused}};
   return {
       {"mode", r.mode},
       {"data", r.data},
@@ -103,17 +107,23 @@ std::vector<AccuracyRow> attention_rows(const Options& o, Stream& stream) {
   }
   return rows;
 }
+
 int run(const Options& o) {
   if (o.what != "attention" && o.what != "matmul" && o.what != "ops") {
     unknown_choice("check:", o.what, {"attention", "matmul", "ops"});
   }
-  Stream stream(Device::cpu(), static_cast<int>(o.threads.value_or(0)));
+  const Device device = Device::parse(o.device);
+  if (o.what == "ops" && !device.is_cpu()) {
+    wrong_input("check: --device goes with attention and matmul; ops runs on the cpu");
+  }
+  Stream stream(device, static_cast<int>(o.threads.value_or(0)));
   const std::vector<AccuracyRow> rows = o.what == "matmul" ? matmul_rows(o, stream)
                                         : o.what == "ops"
                                             ? check_ops(o.formats, o.seed.value_or(1), stream)
                                             : attention_rows(o, stream);
   if (o.json) {
-    nlohmann::json json{{"check", o.what}, {"machine", machine(stream.threads())}};
+    nlohmann::json json{
+        {"check", o.what}, {"device", device.name()}, {"machine", machine(stream.threads())}};
     for (const AccuracyRow& row : rows) json["rows"].push_back(to_json(row));
     fmt::print("{}\n", json.dump(2));
   } else {
@@ -146,6 +156,8 @@ std::function<int()> declare(CLI::App& app) {
              "attention: tokens of it, at most (default 512)");
   app.add_flag("--full", o->full, "attention: every query sees every key, not the causal part");
   add_number(app, "--seed", o->seed, "of the random data (default 1)");
+  app.add_option("--device", o->device, "attention, matmul: whose kernels; cpu, cuda:N or sim:ARCH")
+      ->type_name("DEVICE");
   add_number(app, "--threads", o->threads, 1, 1024, "processor threads; default: all usable");
   app.add_flag("--json", o->json, "one JSON object on stdout");
   return [o] { return run(*o); };
@@ -156,18 +168,24 @@ std::function<int()> declare(CLI::App& app) {
 std::string accuracy_table(const std::vector<AccuracyRow>& rows) {
   Table table({"mode", "data", "format: cosine", "relative L2", "max", "kernel: relative L2", "max",
                "worst element"});
+  std::set<std::string> refused;
   for (const AccuracyRow& r : rows) {
+    if (!r.refused.empty()) {
+      refused.insert(fmt::format("{} is refused: {}\n", r.mode, r.refused));
+      continue;
+    }
     table.add({r.mode, r.data, fmt::format("{:.6f}", r.format_cosine),
                significant(r.format_relative_l2, 3), significant(r.format_max, 3),
                significant(r.kernel_relative_l2, 3), significant(r.kernel_max, 3), r.worst});
   }
-  return table.text();
+  return table.text() + fmt::format("{}", fmt::join(refused, ""));
 }
 
 Command check_command() {
   return {"check", "accuracy of the operations: format error apart from kernel error",
           "  halftone check attention\n"
           "  halftone check attention --mode nvfp4+bf16 --head-dim 64 --keys 1000\n"
+          "  halftone check attention --device cuda:0\n"
           "  halftone check attention --model examples/models/bard --text "
           "examples/models/heldout.txt\n"
           "  halftone check matmul --mode nvfp4 --mode int4 --k 4096\n"

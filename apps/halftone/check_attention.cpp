@@ -72,29 +72,51 @@ AttentionProblem problem_of(const AttentionTensors& t, bool causal) {
   return p;
 }
 
+// The widest output that the device takes, f32 where it can: its rounding counts as the kernel's.
+Support choose_output(AttentionProblem& p, const Device& device) {
+  Support first;
+  for (const Format out : {Format::f32, Format::f16, Format::bf16}) {
+    p.out = out;
+    Support support = can_run(p, device);
+    if (support.ok) return support;
+    if (out == Format::f32) first = std::move(support);
+  }
+  return first;
+}
+
 AccuracyRow check_mode(const AttentionData& data, const std::vector<Tensor>& truth,
-                       const AttentionMode& mode, Stream& stream) {
+                       const AttentionMode& mode, bool required, Stream& stream) {
+  AccuracyRow row;
+  row.mode = to_string(mode), row.data = data.name;
+  const Device& device = stream.device();
+  Stream& host = device.is_cpu() ? stream : Stream::default_stream();
   Differences format, kernel;
   for (size_t i = 0; i < data.parts.size(); ++i) {
     const AttentionTensors& original = data.parts[i];
     AttentionProblem p = problem_of(original, data.causal);
     p.mode = mode, p.q = p.k = mode.qk, p.v = mode.pv;
-    require_support(can_run(p, stream.device()));
+    const Support support = choose_output(p, device);
+    if (!support.ok && !required) {
+      row.refused = support.reason;
+      return row;
+    }
+    require_support(support);
     AttentionTensors t;
-    t.q = attention_operand(original.q, p.q, stream);
+    t.q = attention_operand(original.q, p.q, host);
     const bool smooth = mode.qk == Format::int8;
-    t.k = attention_operand(smooth ? smooth_keys(original.k, nullptr, stream) : original.k, p.k,
-                            stream);
-    t.v = attention_operand(original.v, p.v, stream);
-    t.out = Tensor::empty(truth[i].shape(), Format::f32);
+    t.k =
+        attention_operand(smooth ? smooth_keys(original.k, nullptr, host) : original.k, p.k, host);
+    t.v = attention_operand(original.v, p.v, host);
     const Tensor reference = attention_reference(p, t);
-    run(plan(p, stream.device()), t, stream);
+    for (Tensor* x : {&t.q, &t.k, &t.v}) *x = x->to(device);
+    t.out = Tensor::empty(truth[i].shape(), p.out, device);
+    run(plan(p, device), t, stream);
+    stream.synchronize();
+    const Tensor result = convert(t.out.to(Device::cpu()), Format::f32, host);
     const std::string part = data.parts.size() > 1 ? concat("part ", i, " ") : "";
     format.add(reference, truth[i], part);
-    kernel.add(t.out, reference, part);
+    kernel.add(result, reference, part);
   }
-  AccuracyRow row;
-  row.mode = to_string(mode), row.data = data.name;
   row.format_cosine = format.cosine(), row.format_relative_l2 = format.relative_l2();
   row.format_max = format.max, row.worst = format.worst;
   row.kernel_cosine = kernel.cosine(), row.kernel_relative_l2 = kernel.relative_l2();
@@ -127,7 +149,8 @@ std::vector<AccuracyRow> check_attention(Stream& stream, const std::vector<Atten
       truth.push_back(attention_reference(problem_of(t, data.causal), t));
     }
     for (const AttentionMode& mode : attention_modes()) {
-      if (!only || mode == *only) rows.push_back(check_mode(data, truth, mode, stream));
+      if (only && !(mode == *only)) continue;
+      rows.push_back(check_mode(data, truth, mode, only.has_value(), stream));
     }
   }
   return rows;

@@ -18,6 +18,7 @@ Tensor as_weight(const Tensor& weight, const std::string& format, Stream& stream
 }  // namespace
 
 std::vector<AccuracyRow> check_matmul(const MatmulCheck& check, Stream& stream) {
+  Stream& host = stream.device().is_cpu() ? stream : Stream::default_stream();
   std::vector<std::string> formats = check.formats;
   if (formats.empty()) {
     formats = {"f32", "f16", "bf16"};
@@ -32,13 +33,15 @@ std::vector<AccuracyRow> check_matmul(const MatmulCheck& check, Stream& stream) 
       AccuracyRow row;
       row.mode = format;
       row.data = outliers ? "outliers" : "normal";
-      const Tensor stored = as_weight(weight, format, stream);
+      const Tensor stored = as_weight(weight, format, host);
       const Tensor best = matmul_reference(x, stored);
       const Distance of_format = distance(best, exact);
       row.format_cosine = of_format.cosine;
       row.format_relative_l2 = of_format.relative_l2;
       row.format_max = of_format.max;
-      const Tensor result = matmul(x, stored, Format::f32, stream);
+      const Tensor result =
+          matmul(x.to(stream.device()), stored.to(stream.device()), Format::f32, stream)
+              .to(Device::cpu());
       const Distance of_kernel = distance(result, best);
       row.kernel_cosine = of_kernel.cosine;
       row.kernel_relative_l2 = of_kernel.relative_l2;

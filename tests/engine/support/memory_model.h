@@ -141,9 +141,10 @@ inline MemoryCheckpoint random_checkpoint(const ModelConfig& c, Format format = 
 }
 
 inline std::shared_ptr<const Model> make_model(const Checkpoint& checkpoint,
-                                               const std::string& weights = "") {
+                                               const std::string& weights = "",
+                                               const Device& device = Device::cpu()) {
   LoadOptions options;
-  options.weights = weights;
+  options.weights = weights, options.device = device;
   return std::make_shared<LoadedModel>(checkpoint, std::make_unique<ByteTokenizer>(), options);
 }
 

@@ -1,0 +1,29 @@
+// Timing on a GPU by its own events: how the rows of `halftone bench --device cuda:N` are measured.
+#pragma once
+#include <functional>
+
+#include "bench_row.h"
+#include "halftone/stream.h"
+
+namespace halftone {
+
+// What a measurement does; the defaults are those of reports, `quick` ones are for tests.
+struct GpuTimingOptions {
+  double rest = 1.0;     // seconds of idling before a burst: clocks and temperature recover
+  double burst = 0.004;  // of calls in a burst, short enough to stay below the power cap
+  int bursts = 5;
+  double warm_up = 0.5;     // of calls before the sustained figure: clocks have settled
+  double sustained = 0.25;  // of calls that it is taken from
+  static GpuTimingOptions quick() { return {0, 0, 1, 0, 0}; }
+};
+
+struct GpuTiming {
+  Timing burst;          // seconds a call: the median of the bursts, and their quartiles
+  double sustained = 0;  // seconds a call
+};
+
+// f(i) submits call i to the stream; i counts on, for the rotation of buffers. The first call,
+// which may make tensor maps and the like, is not counted.
+GpuTiming time_on_gpu(Stream&, const std::function<void(int)>& f, const GpuTimingOptions& = {});
+
+}  // namespace halftone
