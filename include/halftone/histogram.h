@@ -30,7 +30,7 @@ HistogramPlan plan(const HistogramProblem&, const Device&);
 // Without edges a value that is negative, NaN or not below `bins` is an Error that names its index
 // (of the first one) and the value; counts are then undefined. With edges, bin i holds edges[i] <=
 // v < edges[i + 1], the last one v = edges[bins] too; other values are not counted, NaN is an
-// Error.
+// Error. On a GPU the next Stream::synchronize throws it, of one of those values.
 void run(const HistogramPlan&, const HistogramTensors&, Stream&);
 
 Tensor histogram(const Tensor& x, int64_t bins, Stream& = Stream::default_stream());

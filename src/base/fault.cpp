@@ -39,6 +39,16 @@ std::string sentence(const FaultRecord& r) {
     case Fault::quantize_scale:
       return concat("quantize: the scale of block ", r.index,
                     " is above 65504, the largest f16; choose a scaling with f32 scales");
+    case Fault::histogram_value: {
+      const auto value = __builtin_bit_cast(float, static_cast<int32_t>(r.value));
+      return concat("histogram: x[", r.index, "] is ", value,
+                    r.limit == 0
+                        ? std::string("; it has no place between edges")
+                        : concat("; without edges values must be from 0 to below bins, ", r.limit));
+    }
+    case Fault::histogram_edge:
+      return concat("histogram: edges[", r.index, "] is above edges[", r.index + 1,
+                    "]; they must ascend");
     case Fault::none:
       break;
   }

@@ -10,9 +10,11 @@ namespace halftone {
 
 enum class Fault : uint32_t {
   none,
-  embedding_id,    // ids[index] is value; the table has limit rows
-  rope_position,   // positions[index] is value; the largest is limit
-  quantize_scale,  // that of block index overflows its format
+  embedding_id,     // ids[index] is value; the table has limit rows
+  rope_position,    // positions[index] is value; the largest is limit
+  quantize_scale,   // that of block index overflows its format
+  histogram_value,  // x[index] has the bits `value` as f32; limit is the bins, 0 with edges
+  histogram_edge,   // edges[index] is above the next
 };
 struct FaultRecord {
   Fault fault = Fault::none;

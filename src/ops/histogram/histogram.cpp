@@ -8,6 +8,7 @@
 #include "base/arguments.h"
 #include "base/kernel_table.h"
 #include "formats/row_reader.h"
+#include "ops/histogram/gpu.h"
 
 namespace halftone {
 
@@ -88,7 +89,8 @@ void histogram_pieces(const HistogramArgs& args, int64_t begin, int64_t end) {
 }  // namespace
 
 using HistogramFunction = void (*)(const HistogramArgs&, int64_t begin, int64_t end);
-struct HistogramKernel : KernelRow<HistogramProblem, HistogramFunction> {};
+struct HistogramKernel
+    : KernelRow<HistogramProblem, CpuOrGpu<HistogramFunction, HistogramGpuFunction>> {};
 
 namespace {
 
@@ -100,8 +102,28 @@ std::string accepts(const HistogramProblem& p) {
   return reason.empty() ? reason : concat("histogram: x is ", reason);
 }
 
+std::string accepts_gpu(const HistogramProblem& p) {
+  if (std::string reason = accepts(p); !reason.empty()) return reason;
+  if (is_plain_float(p.x) || p.x == Format::i32) return "";
+  return concat("histogram: x is ", name(p.x), "; a GPU takes f32, f16, bf16 and i32");
+}
+
 constexpr HistogramKernel kKernels[] = {
-    {{"histogram", Device::Kind::cpu, CpuLevel::baseline, accepts, histogram_pieces}}};
+    {{"histogram", Device::Kind::cpu, CpuLevel::baseline, accepts, histogram_pieces}},
+    HALFTONE_GPU_ROW("histogram", accepts_gpu, histogram_gpu)};
+
+void run_on_gpu(const HistogramPlan& plan, const HistogramTensors& t, Stream& stream) {
+  const HistogramProblem& p = plan.problem;
+  require(t.x.contiguous(), "histogram: x has strides ", to_string(t.x.strides()),
+          "; on a GPU it must be row-major");
+  HistogramGpuArgs args{t.x.data<char>(), p.x,    t.x.numel(),
+                        nullptr,          p.bins, t.counts.data<uint64_t>()};
+  if (p.edges) {
+    check_tensor("histogram", "edges", t.edges, {p.bins + 1}, Format::f32, plan.device);
+    args.edges = t.edges.data<float>();
+  }
+  plan.kernel->function.gpu(args, stream);
+}
 
 }  // namespace
 
@@ -120,6 +142,7 @@ HistogramPlan plan(const HistogramProblem& problem, const Device& device) {
 void run(const HistogramPlan& plan, const HistogramTensors& t, Stream& stream) {
   const HistogramProblem& p = plan.problem;
   require(plan.kernel != nullptr, "histogram: the plan is empty; make it with plan()");
+  check_stream("histogram", stream, plan.device);
   require(t.x.defined() && t.x.shape() == p.shape && t.x.format() == p.x &&
               t.x.has_scales() == p.scaled && t.x.device() == plan.device,
           "histogram: x is ", t.x.defined() ? to_string(t.x) : std::string("undefined"),
@@ -132,6 +155,7 @@ void run(const HistogramPlan& plan, const HistogramTensors& t, Stream& stream) {
   check_overlap("histogram", "counts", t.counts, "x", t.x);
   require(t.edges.defined() == p.edges, "histogram: edges are ", p.edges ? "missing" : "given",
           ", the plan was made ", p.edges ? "with" : "without", " them");
+  if (plan.kernel->function.gpu != nullptr) return run_on_gpu(plan, t, stream);
   std::atomic<int64_t> wrong{std::numeric_limits<int64_t>::max()};
   const RowReader reader(t.x);
   HistogramArgs args{reader};
@@ -151,7 +175,7 @@ void run(const HistogramPlan& plan, const HistogramTensors& t, Stream& stream) {
   std::fill_n(args.counts, p.bins, 0);
   if (t.x.numel() == 0) return;
   for_rows(stream, t.x.numel() / columns * args.pieces, std::min(columns, kPiece),
-           [&](int64_t begin, int64_t end) { plan.kernel->function(args, begin, end); });
+           [&](int64_t begin, int64_t end) { plan.kernel->function.cpu(args, begin, end); });
   const int64_t index = wrong.load();
   if (index == std::numeric_limits<int64_t>::max()) return;
   // Elements of packed formats are read in pairs.

@@ -1,0 +1,4 @@
+#include "hw/image.h"
+#include "ops/histogram/gpu.cuh"
+
+HT_GPU_ENTRY(halftone::HistogramGpu)
