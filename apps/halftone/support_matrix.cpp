@@ -216,8 +216,7 @@ std::vector<Operation> operations() {
     e.tokens = 8, e.vocabulary = e.columns = 256;
     e.table = w.format, e.scaling = w.scaling, e.scaled = w.scaled;
     lookup.formats.emplace_back(w.name, all<EmbeddingProblem>({e}));
-    quantised.formats.emplace_back(w.name, [name = w.name, w](const Device& device) {
-      if (!device.is_cpu()) return Support{false, "quantize runs on the CPU"};
+    quantised.formats.emplace_back(w.name, [name = w.name, w](const Device&) {
       return w.scaled ? can_quantize({256, 256}, parse_quantization(name)) : Support{};
     });
   }

@@ -2,6 +2,7 @@
 
 #include "base/message.h"
 #include "base/thread_pool.h"
+#include "formats/gpu_kernels.h"
 #include "formats/kernels.h"
 #include "formats/row_quantizer.h"
 #include "formats/rows.h"
@@ -14,8 +15,13 @@ Tensor convert(const Tensor& x, Format out, Stream& stream) {
   require(is_plain_float(x.format()) && is_plain_float(out),
           "convert goes between f32, f16 and bf16, not from ", name(x.format()), " to ", name(out),
           "; quantize and dequantize do the others");
-  require(x.device().is_cpu() && stream.device().is_cpu(), "convert: x is on ", x.device().name(),
-          " and the stream on ", stream.device().name(), "; both must be on the CPU");
+  require(x.device() == stream.device(), "convert: x is on ", x.device().name(),
+          " and the stream on ", stream.device().name(), "; both must be on the same device");
+  if (!x.device().is_cpu()) {
+    const Tensor result = Tensor::empty(x.shape(), out, x.device());
+    expand_gpu(x, result, stream);
+    return result;
+  }
   if (out == x.format()) return x.contiguous_copy();
   Tensor result = Tensor::empty(x.shape(), out);
   if (x.numel() == 0) return result;

@@ -17,8 +17,10 @@ namespace {
 constexpr int64_t kPiece = 32768;   // elements of one piece of work, as in quantize.cpp
 constexpr int64_t kBuffer = 16384;  // bytes of a strip of the result
 
-void dequantize_on_gpu(const Tensor& x, const Tensor& out, Stream& stream) {
-  require(x.contiguous() || (x.rank() <= 3 && x.stride(-1) == 1), "dequantize: x of shape ",
+}  // namespace
+
+void expand_gpu(const Tensor& x, const Tensor& out, Stream& stream) {
+  require(x.contiguous() || (x.rank() <= 3 && x.stride(-1) == 1), "x of shape ",
           to_string(x.shape()), " has strides ", to_string(x.strides()),
           "; on a GPU it must be row-major, or of rank 2 or 3 with a last stride of 1");
   if (x.numel() == 0) return;
@@ -64,8 +66,6 @@ void dequantize_on_gpu(const Tensor& x, const Tensor& out, Stream& stream) {
   dequantize_gpu(args, stream);
 }
 
-}  // namespace
-
 void dequantize_into(const Tensor& x, Tensor& result, Stream& stream) {
   require(x.defined(), "dequantize: x is undefined");
   require(result.defined() && is_plain_float(result.format()), "dequantize: out is ",
@@ -81,7 +81,7 @@ void dequantize_into(const Tensor& x, Tensor& result, Stream& stream) {
   require(known, "dequantize: x is ", name(x.format()), ", which holds no quantised numbers");
   require(x.has_scales() || is_fp8(x.format()), "dequantize: x is ", name(x.format()),
           " without scales; attach them with Tensor::quantized");
-  if (!x.device().is_cpu()) return dequantize_on_gpu(x, result, stream);
+  if (!x.device().is_cpu()) return expand_gpu(x, result, stream);
   if (x.numel() == 0) return;
   const int64_t columns = x.size(-1);
   const Tensor source =

@@ -248,12 +248,19 @@ struct DequantizeGpu {
     char* out = args.out + row * args.columns * pipe::bytes_of(args.out_format);
     const float factor = args.tensor_scale != nullptr ? hw::load_global(args.tensor_scale) : 1;
     const bool to_odd = args.out_format != Format::f32;
+    const bool plain =
+        args.format == Format::f32 || args.format == Format::f16 || args.format == Format::bf16;
     float scale = 1, zero = 8;
     int64_t group = -1;
     for (int64_t first = int64_t{8} * threads.rank(); first < args.columns;
          first += int64_t{8} * threads.threads()) {
-      const auto codes = pipe::load_codes(args.format, codes_row, first, args.columns);
       float x[8] = {};
+      if (plain) {
+        pipe::load_eight(args.format, codes_row, {first, first + 4}, args.columns, x);
+        pipe::store_eight(args.out_format, out, {first, first + 4}, args.columns, x);
+        continue;
+      }
+      const auto codes = pipe::load_codes(args.format, codes_row, first, args.columns);
       HT_UNROLL
       for (uint32_t i = 0; i < 8; ++i) {
         if (first + i >= args.columns) continue;

@@ -9,6 +9,7 @@
 namespace halftone {
 
 class Stream;
+class Tensor;
 
 // Matrices of rows x columns whose blocks of block_rows x recipe.group elements share a scale; 0 is
 // all of the matrix's rows or columns. Codes are row-major, without gaps.
@@ -29,6 +30,7 @@ void quantize_gpu(const QuantizeArgs&, Stream&);
 void amax_gpu(const QuantizeArgs&, uint32_t* largest, Stream&);
 
 struct DequantizeArgs {
+  // Any that quantize makes, or a plain one.
   Format format = Format::fp8_e4m3, out_format = Format::f32, scale_format = Format::f32;
   Rows codes;
   char* out = nullptr;  // row-major
@@ -42,5 +44,7 @@ struct DequantizeArgs {
   const float* tensor_scale = nullptr;
 };
 void dequantize_gpu(const DequantizeArgs&, Stream&);
+// x of any format to a plain one, row-major, both on the stream's device.
+void expand_gpu(const Tensor& x, const Tensor& out, Stream&);
 
 }  // namespace halftone

@@ -103,6 +103,18 @@ TEST_P(FormatsOnDevice, StridedRowsInAnyOrder) {
   expect_same_parts(out, quantize(rows, options));
 }
 
+TEST_P(FormatsOnDevice, PlainFormatsConvert) {
+  Stream s = stream();
+  for (const Format from : test::kPlainFormats) {
+    const Tensor x = test::random_tensor({3, 77}, from, 8, test::Data::outliers);
+    for (const Format to : test::kPlainFormats) {
+      EXPECT_TRUE(same_bits(convert(x.to(device), to, s).to(Device::cpu()), convert(x, to)));
+      EXPECT_TRUE(same_bits(convert(x.to(device).slice(1, 5, 70), to, s).to(Device::cpu()),
+                            convert(x.slice(1, 5, 70), to)));
+    }
+  }
+}
+
 TEST_P(FormatsOnDevice, WhatAGpuDoesNotDoIsNamed) {
   const Tensor x = test::random_tensor({2, 64}, Format::f32, 7).to(device);
   Stream s = stream();
