@@ -36,7 +36,8 @@ Support can_run(const NmsProblem&, const Device&);
 NmsPlan plan(const NmsProblem&, const Device&);
 // Boxes are visited by falling score, equal scores by rising index. One that no kept box suppressed
 // is kept; it suppresses those after it with area(a & b) / area(a | b) > iou_threshold, in f32. A
-// box that is not finite or not ordered, and a NaN score, are Errors that name its index.
+// box that is not finite or not ordered, and a NaN score, are Errors that name its index; on a GPU
+// the next Stream::synchronize throws them.
 void run(const NmsPlan&, const NmsTensors&, Stream&);
 
 // The indices that stay, i64. classes may be undefined.

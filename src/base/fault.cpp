@@ -49,6 +49,10 @@ std::string sentence(const FaultRecord& r) {
     case Fault::histogram_edge:
       return concat("histogram: edges[", r.index, "] is above edges[", r.index + 1,
                     "]; they must ascend");
+    case Fault::nms_score:
+      return concat("nms: scores[", r.index, "] is nan; it must be a number");
+    case Fault::nms_box:
+      return concat("nms: boxes[", r.index, "] must be finite with x1 <= x2 and y1 <= y2");
     case Fault::none:
       break;
   }

@@ -15,6 +15,8 @@ enum class Fault : uint32_t {
   quantize_scale,   // that of block index overflows its format
   histogram_value,  // x[index] has the bits `value` as f32; limit is the bins, 0 with edges
   histogram_edge,   // edges[index] is above the next
+  nms_score,        // scores[index] is NaN
+  nms_box,          // boxes[index] is not finite or not ordered
 };
 struct FaultRecord {
   Fault fault = Fault::none;

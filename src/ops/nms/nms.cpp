@@ -7,16 +7,18 @@
 #include "base/arguments.h"
 #include "base/kernel_table.h"
 #include "formats/row_reader.h"
+#include "ops/nms/gpu.h"
 #include "ops/nms/kernels.h"
 
 namespace halftone {
 
-struct NmsKernel : KernelRow<NmsProblem, NmsFunction> {};
+struct NmsKernel : KernelRow<NmsProblem, CpuOrGpu<NmsFunction, NmsGpuFunction>> {};
 
 struct NmsWorkspace {
   std::vector<int32_t> order, suppressed, classes;
   std::vector<float> scores, x1, y1, x2, y2, area;
   std::vector<int64_t> names;  // of classes, sorted
+  Tensor on_device;            // of a GPU: everything
 };
 
 namespace {
@@ -35,7 +37,8 @@ std::string accepts(const NmsProblem& p) {
   return "";
 }
 
-constexpr NmsKernel kKernels[] = {HALFTONE_LEVEL_ROWS("nms", accepts, nms_suppress)};
+constexpr NmsKernel kKernels[] = {HALFTONE_LEVEL_ROWS("nms", accepts, nms_suppress)
+                                      HALFTONE_GPU_ROW("nms", accepts, nms_gpu)};
 
 int64_t class_at(const Tensor& classes, int64_t i) {
   const int64_t at = i * classes.stride(0);
@@ -66,6 +69,32 @@ void check(const NmsPlan& plan, const NmsTensors& t) {
   }
 }
 
+void run_on_gpu(const NmsPlan& plan, const NmsTensors& t, Stream& stream) {
+  const NmsProblem& p = plan.problem;
+  const int64_t bytes = bits(p.format) / 8;
+  NmsGpuArgs args;
+  args.boxes = t.boxes.data<char>(), args.scores = t.scores.data<char>();
+  args.format = p.format;
+  args.box_stride = t.boxes.stride(0) * bytes, args.coordinate_stride = t.boxes.stride(1) * bytes;
+  args.score_stride = t.scores.stride(0) * bytes;
+  if (p.classes) {
+    args.classes = t.classes.data();
+    args.class_stride = t.classes.stride(0);
+    args.wide_classes = t.classes.format() == Format::i64;
+  }
+  args.n = p.boxes;
+  args.iou_threshold = p.iou_threshold, args.score_threshold = p.score_threshold;
+  args.keep = t.keep.data<int64_t>(), args.count = t.count.data<int64_t>();
+  args.labels = plan.workspace->on_device.data<int64_t>();
+  auto* words = reinterpret_cast<uint32_t*>(args.labels + p.boxes);
+  args.candidates = words;
+  args.order = words + 2, args.suppressed = args.order + p.boxes;
+  auto* floats = reinterpret_cast<float*>(args.suppressed + p.boxes);
+  args.x1 = floats, args.y1 = args.x1 + p.boxes, args.x2 = args.y1 + p.boxes;
+  args.y2 = args.x2 + p.boxes, args.area = args.y2 + p.boxes;
+  plan.kernel->function.gpu(args, stream);
+}
+
 }  // namespace
 
 std::string describe(const NmsPlan& plan) {
@@ -82,6 +111,10 @@ NmsPlan plan(const NmsProblem& problem, const Device& device) {
                std::make_shared<NmsWorkspace>()};
   const auto n = static_cast<size_t>(problem.boxes);
   NmsWorkspace& w = *made.workspace;
+  if (made.kernel->function.gpu != nullptr) {
+    w.on_device = Tensor::empty({problem.boxes * kNmsWorkspaceBytes + 8}, Format::u8, device);
+    return made;
+  }
   for (auto* v : {&w.order, &w.suppressed}) v->reserve(n);
   for (auto* v : {&w.scores, &w.x1, &w.y1, &w.x2, &w.y2, &w.area}) v->resize(n);
   if (problem.classes) {
@@ -97,6 +130,7 @@ void run(const NmsPlan& plan, const NmsTensors& t, Stream& stream) {
   require(stream.device() == plan.device, "nms: the stream is on ", stream.device().name(),
           ", the plan was made for ", plan.device.name());
   check(plan, t);
+  if (plan.kernel->function.gpu != nullptr) return run_on_gpu(plan, t, stream);
   NmsWorkspace& w = *plan.workspace;
   w.order.clear();
   const Tensor score_rows =
@@ -141,7 +175,7 @@ void run(const NmsPlan& plan, const NmsTensors& t, Stream& stream) {
   for (int64_t i = 0; i < candidates; ++i) {
     if (w.suppressed[static_cast<size_t>(i)] != 0) continue;
     t.keep.data<int64_t>()[kept++] = w.order[static_cast<size_t>(i)];
-    plan.kernel->function(args, i, candidates);
+    plan.kernel->function.cpu(args, i, candidates);
   }
   *t.count.data<int64_t>() = kept;
 }
@@ -155,7 +189,8 @@ Tensor nms(const Tensor& boxes, const Tensor& scores, float iou_threshold, const
   const Tensor keep = Tensor::empty({boxes.size(0)}, Format::i64, boxes.device());
   const Tensor count = Tensor::zeros({1}, Format::i64, boxes.device());
   run(plan(problem, boxes.device()), {boxes, scores, keep, count, classes}, stream);
-  return keep.slice(0, 0, *count.data<int64_t>());
+  stream.synchronize();
+  return keep.slice(0, 0, *count.to(Device::cpu()).data<int64_t>());
 }
 
 }  // namespace halftone
