@@ -76,7 +76,12 @@ MatmulPlan plan(const MatmulProblem&, const Device&);
 // most (145 + K/256) u sum |x_k w_k| before the rounding to `out`, and typically a few u.
 //
 // Order of sums: a function of K and the formats alone. The result of a row has the same bits for
-// any M, any other rows and any number of threads; it may differ between CPU levels.
+// any M, any other rows and any number of threads; it may differ between CPU levels. On a GPU there
+// are two kernels, for few rows and for many, of which that holds by itself.
+//
+// GPU. Operands enter the tensor cores as bf16 numbers, or exact sums of two or three of them, so
+// that the products are exact too; sums lose at most (280 + K/15) u sum |x_k w_k|. An infinite
+// weight against a finite f32 or f16 activation gives NaN, as terms of it may be 0.
 void run(const MatmulPlan&, const MatmulTensors&, Stream&);
 
 // x [..., K] row-major, weight [N, K] -> [..., N] in `out` format (default: that of x, bf16 when x

@@ -10,7 +10,7 @@ namespace halftone::sim {
 
 namespace {
 
-constexpr size_t kMostPending = 64;  // accesses of one site and warp whose lanes are awaited
+constexpr size_t kMostPending = 128;  // accesses of one site and warp whose lanes are awaited
 
 ClusterCounters* counting() {
   const Cluster* cluster = running_cluster();

@@ -5,13 +5,15 @@
 #include "base/kernel_table.h"
 #include "base/message.h"
 #include "halftone/activation.h"
+#include "ops/matmul/matmul_gpu.h"
 #include "ops/matmul/matmul_run.h"
 #include "ops/product/kernel_sets.h"
 #include "ops/product/weights.h"
 
 namespace halftone {
 
-struct MatmulKernel : KernelRow<MatmulProblem, const product::Kernels*> {};
+struct MatmulKernel
+    : KernelRow<MatmulProblem, CpuOrGpu<const product::Kernels*, const products::MatmulGpu*>> {};
 
 namespace {
 
@@ -51,6 +53,7 @@ constexpr MatmulKernel kTable[] = {
       &cpu_baseline::int8_kernels}},
     {{"matmul_baseline_f32", Device::Kind::cpu, CpuLevel::baseline, accepts_any,
       &cpu_baseline::f32_kernels}},
+    HALFTONE_GPU_ROW("matmul", products::accepts_gpu, &products::matmul_gpu),
 };
 
 std::string refuse(const MatmulProblem& p) {
@@ -101,9 +104,20 @@ MatmulProblem problem_of(const Tensor& x, const Tensor& weight, const MatmulOpti
   return p;
 }
 
-void check_matrix(const Tensor& t, const char* what, int64_t rows, int64_t columns, Format format) {
+void check_device(const Tensor& t, const char* what, const Device& device) {
+  require(!t.defined() || t.device() == device, what, " is on ", t.device().name(),
+          "; the plan runs on ", device.name());
+}
+
+void check_matrix(const Tensor& t, const char* what, int64_t rows, int64_t columns, Format format,
+                  const Device& device) {
   require(t.defined(), what, " is undefined");
-  require(t.device().is_cpu(), what, " is on ", t.device().name(), "; the plan runs on cpu");
+  check_device(t, what, device);
+  if (t.has_scales()) {
+    check_device(t.scales(), what, device);
+    check_device(t.zero_points(), what, device);
+    check_device(t.tensor_scale(), what, device);
+  }
   require(t.rank() == 2 && t.size(0) == rows && t.size(1) == columns, what, " is ",
           shown(t.shape()), "; the plan needs [", rows, ", ", columns, "]");
   require(t.format() == format, what, " is ", name(t.format()), "; the plan needs ", name(format));
@@ -111,10 +125,10 @@ void check_matrix(const Tensor& t, const char* what, int64_t rows, int64_t colum
           "; its last dimension must be contiguous");
 }
 
-void check(const MatmulProblem& p, const MatmulTensors& t) {
-  check_matrix(t.x, "x", p.m, p.k, p.x);
-  check_matrix(t.weight, "weight", products::weight_rows(p), p.k, p.weight);
-  check_matrix(t.out, "out", p.m, p.n, p.out);
+void check(const MatmulProblem& p, const MatmulTensors& t, const Device& device) {
+  check_matrix(t.x, "x", p.m, p.k, p.x, device);
+  check_matrix(t.weight, "weight", products::weight_rows(p), p.k, p.weight, device);
+  check_matrix(t.out, "out", p.m, p.n, p.out, device);
   require(t.x.has_scales() == p.x_scaled && (!p.x_scaled || t.x.scaling() == p.x_scaling), "x is ",
           shown(t.x), "; the plan was made for other scales");
   require(bits(p.x) >= 8 || t.x.stride(0) % 2 == 0 || p.m <= 1, "x has strides ",
@@ -139,6 +153,7 @@ void check(const MatmulProblem& p, const MatmulTensors& t) {
                 (p.quantize_out && is_plain_float(t.bias.format())),
             "bias is ", name(t.bias.format()), "; it must be f32 or the format of out, ",
             name(p.out));
+    check_device(t.bias, "bias", device);
     require(t.bias.stride(0) == 1 || rows == 1, "bias has stride ", t.bias.stride(0),
             "; it must be contiguous");
   } else {
@@ -147,7 +162,7 @@ void check(const MatmulProblem& p, const MatmulTensors& t) {
   if (p.residual) {
     const Format format = t.residual.defined() ? t.residual.format() : p.out;
     const bool any = p.quantize_out && is_plain_float(format);
-    check_matrix(t.residual, "residual", p.m, p.n, any ? format : p.out);
+    check_matrix(t.residual, "residual", p.m, p.n, any ? format : p.out, device);
   } else {
     require(!t.residual.defined(), "residual is given; the plan was made without one");
   }
@@ -157,7 +172,7 @@ void check(const MatmulProblem& p, const MatmulTensors& t) {
 
 std::string describe(const MatmulPlan& plan) {
   const MatmulProblem& p = plan.problem;
-  const product::Kernels& k = *plan.kernel->function;
+  const auto* cpu = plan.kernel->function.cpu;
   const auto scales = [](bool scaled, const Scaling& scaling) {
     return scaled ? " (" + to_string(scaling) + " scales)" : "";
   };
@@ -169,8 +184,10 @@ std::string describe(const MatmulPlan& plan) {
       p.activation.kind != Activation::identity ? concat(", ", name(p.activation.kind)) : "",
       p.gated ? concat(", gated by ", name(p.gated->function.kind)) : "",
       p.residual ? " + residual" : "",
-      p.m == 1 ? ", streams W" : concat(", tiles of 3x", k.tile_columns), ", blocks of ",
-      k.chunk * k.block_chunks, " of K, workspace ", plan.workspace_bytes, " bytes");
+      cpu == nullptr ? ", " + plan.kernel->function.gpu->describe(p)
+                     : concat(p.m == 1 ? ", streams W" : concat(", tiles of 3x", cpu->tile_columns),
+                              ", blocks of ", cpu->chunk * cpu->block_chunks, " of K"),
+      ", workspace ", plan.workspace_bytes, " bytes");
 }
 
 Support can_run(const MatmulProblem& problem, const Device& device) {
@@ -189,8 +206,12 @@ MatmulPlan plan(const MatmulProblem& problem, const Device& device) {
   plan.device = device;
   plan.kernel = choose<MatmulKernel>(kTable, problem, device, &reason);
   if (plan.kernel == nullptr) throw Error(ErrorCode::unsupported, reason);
+  if (const products::MatmulGpu* gpu = plan.kernel->function.gpu) {
+    plan.workspace = gpu->workspace(problem, device, &plan.workspace_bytes);
+    return plan;
+  }
   auto w = std::make_shared<products::Workspace>();
-  products::prepare(problem, *plan.kernel->function, w.get());
+  products::prepare(problem, *plan.kernel->function.cpu, w.get());
   plan.workspace_bytes = products::bytes(*w);
   plan.workspace = std::move(w);
   return plan;
@@ -199,9 +220,12 @@ MatmulPlan plan(const MatmulProblem& problem, const Device& device) {
 void run(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {
   require(plan.kernel != nullptr, "the plan is empty; make it with plan()");
   const MatmulProblem& p = plan.problem;
-  check(p, t);
+  require(stream.device() == plan.device, "stream is on ", stream.device().name(),
+          "; the plan runs on ", plan.device.name());
+  check(p, t, plan.device);
   if (p.m == 0) return;
-  products::run_panels(p, *plan.kernel->function, t,
+  if (plan.kernel->function.gpu != nullptr) return plan.kernel->function.gpu->run(plan, t, stream);
+  products::run_panels(p, *plan.kernel->function.cpu, t,
                        static_cast<products::Workspace*>(plan.workspace.get()), stream.pool());
 }
 
@@ -217,7 +241,7 @@ Tensor matmul(const Tensor& x, const Tensor& weight, Format out, Stream& stream)
 
 Tensor matmul(const Tensor& x, const Tensor& weight, const MatmulOptions& options, Stream& stream) {
   const MatmulProblem problem = problem_of(x, weight, options);
-  const MatmulPlan made = plan(problem, Device::cpu());
+  const MatmulPlan made = plan(problem, x.device());
   Shape shape = x.shape();
   shape[x.rank() - 1] = problem.n;
   MatmulTensors tensors;
@@ -246,7 +270,7 @@ Tensor matmul(const Tensor& x, const Tensor& weight, const MatmulOptions& option
     run(made, tensors, stream);
     return tensors.out;
   }
-  const Tensor result = Tensor::empty(shape, problem.out);
+  const Tensor result = Tensor::empty(shape, problem.out, x.device());
   tensors.out = result.reshape({problem.m, problem.n});
   run(made, tensors, stream);
   return result;

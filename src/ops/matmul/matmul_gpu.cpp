@@ -1,0 +1,96 @@
+#include "ops/matmul/matmul_gpu.h"
+
+#include "base/message.h"
+#include "ops/matmul/matmul_run.h"
+#include "ops/product/gpu.h"
+
+namespace halftone::products {
+
+namespace {
+
+struct GpuWorkspace {
+  product::GpuWeight weight;
+  product::GpuX x;
+};
+
+GpuWorkspace make_workspace(const MatmulProblem& p) {
+  GpuWorkspace w;
+  w.weight = product::gpu_weight(x_spec(p), p.weight, p.scaled, p.scaling);
+  w.x = product::GpuX(x_spec(p), w.weight, p.k);
+  return w;
+}
+
+std::shared_ptr<void> workspace(const MatmulProblem& p, const Device& device, int64_t* bytes) {
+  auto w = std::make_shared<GpuWorkspace>(make_workspace(p));
+  w->x.allocate(p.m, device);
+  *bytes = w->x.bytes();
+  return w;
+}
+
+bool many_rows(const MatmulProblem& p, const GpuWorkspace& w) {
+  return !product::is_few(p.m * w.x.terms());
+}
+
+product::GpuFinish finish_of(const MatmulProblem& p, const MatmulTensors& t) {
+  product::GpuFinish f;
+  f.out = t.out.data<char>();
+  f.out_format = p.out;
+  f.out_row = t.out.stride(0) * bits(p.out) / 8;
+  if (p.residual) {
+    f.residual = t.residual.data<char>();
+    f.residual_format = t.residual.format();
+    f.residual_row = t.residual.stride(0) * bits(f.residual_format) / 8;
+  }
+  f.activation = p.activation;
+  f.gate = p.gated.has_value();
+  if (f.gate) f.gated = *p.gated;
+  if (p.bias) {
+    const int64_t size = bits(t.bias.format()) / 8;
+    f.bias_format = t.bias.format();
+    f.bias_step = size * (p.interleaved ? 2 : 1);
+    f.bias[0] = t.bias.data<char>();
+    f.bias[1] = f.bias[0] + size * (p.interleaved ? 1 : p.n);
+  }
+  return f;
+}
+
+void run_gpu(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {
+  const MatmulProblem& p = plan.problem;
+  const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
+  product::GpuProduct g;
+  g.finish = finish_of(p, t);
+  set_weight(w.weight, product::gpu_layout(t.weight, "weight"), &g);
+  g.source[0] = g.source[1] = product::gpu_source(t.weight);
+  if (p.gated) {
+    g.weight.row_step = p.interleaved ? 2 : 1;
+    g.source[1].first_row = p.interleaved ? 1 : p.n;
+  }
+  g.n = static_cast<uint32_t>(p.n);
+  w.x.enter(t.x, p.m, &g, stream);
+  launch_product(w.weight, g, many_rows(p, w), 0, stream);
+}
+
+std::string describe_gpu(const MatmulProblem& p) {
+  const GpuWorkspace w = make_workspace(p);
+  return many_rows(p, w) ? "tiles of 128 x 128" : "16 rows of W a block";
+}
+
+}  // namespace
+
+std::string accepts_gpu(const MatmulProblem& p) {
+  // A grid has 65535 blocks along y, of at least 42 rows.
+  constexpr int64_t kRows = int64_t{1} << 21, kExtent = int64_t{1} << 30;
+  if (p.m > kRows) return concat("m is ", p.m, "; matmul_gpu takes up to ", kRows);
+  if (p.n > kExtent || p.k > kExtent) {
+    return concat("N is ", p.n, " and K ", p.k, "; matmul_gpu takes up to ", kExtent);
+  }
+  if (p.quantize_out) {
+    return concat("quantize_out is ", to_string(*p.quantize_out),
+                  "; matmul_gpu writes f32, f16 and bf16");
+  }
+  return product::refuse_gpu_x(x_spec(p));
+}
+
+const MatmulGpu matmul_gpu = {workspace, run_gpu, describe_gpu};
+
+}  // namespace halftone::products

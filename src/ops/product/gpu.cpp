@@ -1,0 +1,201 @@
+#include "ops/product/gpu.h"
+
+#include <numeric>
+
+#include "base/message.h"
+#include "ops/product/gpu_instances.h"
+#include "ops/product/weights.h"
+
+namespace halftone::product {
+
+GpuLayout gpu_layout(const Tensor& t, const char* name) {
+  GpuLayout l;
+  l.format = t.format();
+  require(t.stride(-1) == 1 || t.size(-1) == 1, name, " has strides ", shown(t.strides()),
+          "; its last dimension must be contiguous");
+  const int64_t row_bits = t.stride(-2) * bits(l.format);
+  require(row_bits % 8 == 0 || t.size(-2) == 1, name, " has strides ", shown(t.strides()),
+          "; 4-bit rows must start at whole bytes");
+  l.row_bytes = row_bits / 8;
+  l.tensor_rows = static_cast<uint32_t>(t.size(-2));
+  l.columns = static_cast<uint32_t>(t.size(-1));
+  if (!t.has_scales()) return l;
+  const Scaling& s = t.scaling();
+  l.scale_format = s.format;
+  l.scales = s.layout;
+  l.block_rows = static_cast<uint32_t>(s.block_rows);
+  l.group = static_cast<uint32_t>(s.block_cols);
+  if (s.layout != ScaleLayout::linear) return l;
+  l.scale_row = t.scales().stride(-2) * bits(s.format) / 8;
+  l.scale_step = t.scales().stride(-1) * bits(s.format) / 8;
+  if (s.asymmetric) {
+    l.zero_row = t.zero_points().stride(-2);
+    l.zero_step = t.zero_points().stride(-1);
+  }
+  return l;
+}
+
+GpuSource gpu_source(const Tensor& t, int64_t matrix) {
+  const auto at = [&](const Tensor& part) {
+    const bool own = matrix > 0 && part.size(0) > 1;
+    return part.data<uint8_t>() + (own ? matrix * part.stride(0) * bits(part.format()) / 8 : 0);
+  };
+  GpuSource s;
+  s.data = at(t);
+  if (!t.has_scales()) return s;
+  s.scales = at(t.scales());
+  if (t.scaling().layout != ScaleLayout::linear && matrix > 0) {
+    const int64_t groups = ceil_div(t.size(-1), t.scaling().block_cols);
+    s.scales = t.scales().data<uint8_t>() +
+               matrix * scale_layout_bytes(t.scaling().layout, t.size(-2), groups);
+  }
+  if (t.scaling().asymmetric) s.zeros = at(t.zero_points());
+  if (t.tensor_scale().defined()) s.tensor_scale = t.tensor_scale().data<float>();
+  return s;
+}
+
+GpuWeight gpu_weight(const XSpec& x, Format weight, bool scaled, const Scaling& scaling) {
+  GpuWeight w;
+  const bool grouped = scaled && scaling.block_cols > 0;
+  switch (weight) {
+    case Format::f32:
+      w.code = GpuCode::f32;
+      break;
+    case Format::f16:
+      w.code = x.format == Format::f16 && !x.quantize ? GpuCode::f16 : GpuCode::f16_terms;
+      break;
+    case Format::bf16:
+      w.code = GpuCode::bf16;
+      break;
+    case Format::fp8_e5m2:
+      w.code = GpuCode::e5m2;
+      break;
+    case Format::int8:
+      w.code = GpuCode::int8;
+      break;
+    case Format::mxfp4:
+    case Format::nvfp4:
+      w.code = GpuCode::e2m1;
+      break;
+    case Format::int4:
+      w.code = GpuCode::int4;
+      break;
+    default:
+      w.code = GpuCode::e4m3;
+  }
+  if (!grouped) return w;
+  // E2M1 times E4M3 has six significant bits: a bf16 number.
+  w.pairs =
+      w.code == GpuCode::e2m1 && scaling.format == Format::fp8_e4m3 && scaling.block_cols % 16 == 0;
+  w.scaled = !w.pairs && !is_plain_float(weight) && scaling.block_cols % 32 == 0;
+  w.dequantise = !w.pairs && !w.scaled;
+  if (w.dequantise) w.code = GpuCode::f32;
+  return w;
+}
+
+std::string refuse_gpu_x(const XSpec& x) {
+  if (x.quantize && x.quantize->adaptive) {
+    return "x is to be quantised with adaptive scales; GPU kernels take those of the recipe";
+  }
+  return "";
+}
+
+GpuX::GpuX(const XSpec& spec, const GpuWeight& weight, int64_t k) : k_(k) {
+  Format codes = spec.format;
+  bool scaled = spec.scaled;
+  Scaling s = spec.scaling;
+  if (spec.quantize) {
+    const QuantizeOptions& q = *spec.quantize;
+    codes = q.format, scaled = true, s = q.scaling;
+    params_.quantise = true;
+    params_.recipe = make_recipe(q);
+    params_.row_tensor_scale = q.format == Format::nvfp4 && !q.tensor_scale;
+    if (s.block_rows == 0) params_.given = *q.tensor_scale;
+  }
+  const bool f16 = codes == Format::f16 && weight.code == GpuCode::f16;
+  direct_ = codes == Format::bf16 || f16;
+  if (direct_) return;
+  if (is_plain_float(codes)) {
+    params_.terms = codes == Format::f16 ? 2 : 3;
+    return;
+  }
+  group_ = scaled ? s.block_cols : 0;
+  params_.groups = static_cast<uint32_t>(group_ > 0 ? ceil_div(k, group_) : 1);
+  if (group_ == 0) {
+    params_.entry = GpuEntry::code;
+  } else if (s.format == Format::ue8m0 || (bits(codes) < 8 && s.format == Format::fp8_e4m3)) {
+    params_.entry = GpuEntry::value;  // exact in bf16
+  } else if (group_ % 32 == 0) {
+    params_.entry = GpuEntry::code;
+  } else {
+    params_.terms = 3;
+  }
+}
+
+void GpuX::allocate(int64_t m, const Device& device) {
+  if (direct_) return;
+  // Whole chunks of 16 bytes, so that rows are copied as they are.
+  const int64_t stride = ceil_div(k_, 8) * 8;
+  rows_ = Tensor::empty({m * params_.terms, stride}, Format::bf16, device);
+  if (params_.terms > 1 && group_ == 0) return;  // plain floats
+  row_scales_ = Tensor::empty({m}, Format::f32, device);
+  if (params_.entry == GpuEntry::code && group_ > 0) {
+    scales_ = Tensor::empty({m, static_cast<int64_t>(params_.groups)}, Format::f32, device);
+  }
+}
+
+int64_t GpuX::bytes() const {
+  int64_t total = 0;
+  for (const Tensor* t : {&rows_, &scales_, &row_scales_}) {
+    if (t->defined()) total += t->bytes();
+  }
+  return total;
+}
+
+void GpuX::enter(const Tensor& x, int64_t m, GpuProduct* product, Stream& stream) const {
+  product->k = static_cast<uint32_t>(k_);
+  product->m = static_cast<uint32_t>(m);
+  product->terms = params_.terms;
+  if (direct_) {
+    product->x = x.data<uint8_t>();
+    product->x_row = x.stride(0) * 2;
+    return;
+  }
+  GpuRowsParams p = params_;
+  p.layout = gpu_layout(x, "x");
+  p.source = gpu_source(x);
+  p.rows = static_cast<uint32_t>(m), p.columns = static_cast<uint32_t>(k_);
+  p.out = rows_.data<uint16_t>();
+  p.out_row = rows_.stride(0);
+  product->x = rows_.data<uint8_t>();
+  product->x_row = rows_.stride(0) * 2;
+  if (row_scales_.defined()) product->finish.row_scales = p.row_scales = row_scales_.data<float>();
+  if (scales_.defined()) {
+    product->x_scales = p.scales = scales_.data<float>();
+    product->x_scale_row = p.groups;
+    product->x_group = static_cast<uint32_t>(group_);
+    const auto chunks = static_cast<uint32_t>(group_ / 32);
+    product->period = product->period > 0 ? std::gcd(product->period, chunks) : chunks;
+  }
+  launch(hw::image_of<GpuRows>("product_rows"), GpuRows::shape(p), p, stream);
+}
+
+void set_weight(const GpuWeight& w, const GpuLayout& layout, GpuProduct* p) {
+  p->weight = layout;
+  p->scaled = w.scaled, p->dequantise = w.dequantise, p->pairs = w.pairs;
+  p->factor = w.pairs ? CodePolicy<GpuCode::e2m1>::kFactor : 1.0f;
+  if (w.scaled) p->period = layout.group / 32;
+}
+
+uint32_t rows_of_part(uint32_t terms, bool many) {
+  return (many ? kMany.columns : kFew.columns) / terms;
+}
+
+void launch_product(const GpuWeight& w, GpuProduct p, bool many, uint32_t parts, Stream& stream) {
+  const GpuInstance instance = w.code <= GpuCode::bf16   ? gpu_plain(w.code, many)
+                               : w.code <= GpuCode::int8 ? gpu_bytes(w.code, many)
+                                                         : gpu_nibbles(w.code, many);
+  launch(instance.image, instance.shape(p, parts), p, stream);
+}
+
+}  // namespace halftone::product

@@ -1,0 +1,4 @@
+#include "hw/image.h"
+#include "ops/product/gpu_rows.cuh"
+
+HT_GPU_ENTRY(halftone::product::GpuRows)

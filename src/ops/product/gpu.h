@@ -1,0 +1,57 @@
+// Products on a GPU, host side: what a matrix is to the kernels, how x enters, which instance.
+#pragma once
+#include <string>
+
+#include "halftone/stream.h"
+#include "halftone/tensor.h"
+#include "ops/product/gpu_product.h"
+#include "ops/product/gpu_rows.cuh"
+#include "ops/product/x_rows.h"
+
+namespace halftone::product {
+
+// A matrix as the kernels read it. Of a tensor [matrices, rows, columns], one.
+GpuLayout gpu_layout(const Tensor&, const char* name);
+GpuSource gpu_source(const Tensor&, int64_t matrix = 0);
+
+// How the codes of a weight enter, and its scales.
+struct GpuWeight {
+  GpuCode code = GpuCode::bf16;
+  bool scaled = false, dequantise = false, pairs = false;  // see GpuProduct
+};
+GpuWeight gpu_weight(const XSpec& x, Format weight, bool scaled, const Scaling&);
+
+// Empty, or the rule that an x breaks which other kernels take.
+std::string refuse_gpu_x(const XSpec&);
+
+// How rows of x enter: as they lie, or as bf16 terms made by a kernel before, with the scales that
+// multiply sums.
+class GpuX {
+ public:
+  GpuX() = default;
+  GpuX(const XSpec&, const GpuWeight&, int64_t k);
+  bool direct() const { return direct_; }
+  uint32_t terms() const { return params_.terms; }
+  // Room for `m` rows; none if they enter as they lie.
+  void allocate(int64_t m, const Device&);
+  int64_t bytes() const;
+  // Makes the m rows of x, and says in the product where they are.
+  void enter(const Tensor& x, int64_t m, GpuProduct*, Stream&) const;
+
+ private:
+  GpuRowsParams params_;
+  bool direct_ = true;
+  int64_t k_ = 0, group_ = 0;
+  Tensor rows_, scales_, row_scales_;
+};
+
+// The fields of a product that follow from the weight's format and k.
+void set_weight(const GpuWeight&, const GpuLayout&, GpuProduct*);
+// Whether few rows of x go to the kernel that reads W once for eight columns.
+inline bool is_few(int64_t columns) { return columns <= 16; }
+// `parts`: blocks along the rows of x, where these are cut by a list of parts; else 0.
+void launch_product(const GpuWeight&, GpuProduct, bool many, uint32_t parts, Stream&);
+// Rows of x for a block.
+uint32_t rows_of_part(uint32_t terms, bool many);
+
+}  // namespace halftone::product

@@ -1,0 +1,9 @@
+#include "ops/product/gpu_instances.h"
+
+namespace halftone::product {
+
+GpuInstance gpu_bytes(GpuCode code, bool many) {
+  return gpu_instance<GpuCode::e4m3, GpuCode::e5m2, GpuCode::int8>(code, many);
+}
+
+}  // namespace halftone::product

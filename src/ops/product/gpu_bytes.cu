@@ -1,0 +1,5 @@
+#include "ops/product/gpu_instances.h"
+
+HT_PRODUCT_ENTRIES(e4m3)
+HT_PRODUCT_ENTRIES(e5m2)
+HT_PRODUCT_ENTRIES(int8)

@@ -1,0 +1,4 @@
+#include "ops/product/gpu_instances.h"
+
+HT_PRODUCT_ENTRIES(e2m1)
+HT_PRODUCT_ENTRIES(int4)

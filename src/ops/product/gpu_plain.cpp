@@ -1,0 +1,9 @@
+#include "ops/product/gpu_instances.h"
+
+namespace halftone::product {
+
+GpuInstance gpu_plain(GpuCode code, bool many) {
+  return gpu_instance<GpuCode::f32, GpuCode::f16, GpuCode::f16_terms, GpuCode::bf16>(code, many);
+}
+
+}  // namespace halftone::product

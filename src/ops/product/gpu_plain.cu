@@ -1,0 +1,6 @@
+#include "ops/product/gpu_instances.h"
+
+HT_PRODUCT_ENTRIES(f32)
+HT_PRODUCT_ENTRIES(f16)
+HT_PRODUCT_ENTRIES(f16_terms)
+HT_PRODUCT_ENTRIES(bf16)

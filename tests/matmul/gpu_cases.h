@@ -1,0 +1,93 @@
+// Products on a GPU, real or simulated, against FP64.
+#pragma once
+#include "halftone/matmul.h"
+#include "halftone/simulator.h"
+#include "matmul/weights.h"
+
+namespace halftone::test {
+
+// How often a term of the sum is rounded, in units of 2^-24 of the sum of magnitudes. A chain of at
+// most 12 MMAs of 16 elements starts from zero; on sm_80 one is two sums of 8 products, each of
+// whose 9 addends is cut off 24 bits below the largest and whose result is cut off at 23: 11 units
+// a sum (from sm_90 on 10.5 an MMA). Then, at most for every 32 elements, the sum times its scales
+// joins the rest, two roundings; 4 warps, 3 terms of x, 2 scales of the rows, 1 of a scale, 1 of x
+// rounded, bias and residual. The terms of x have 1.01 of its magnitude.
+inline double gpu_roundings(int64_t k) {
+  return 1.01 * (12 * 22 + 2 * static_cast<double>((k + 31) / 32) + 4 + 3 + 2 + 1 + 1 + 2);
+}
+inline std::vector<double> gpu_bounds(const Expected& e, int64_t k, Format out,
+                                      double largest_operand) {
+  std::vector<double> b;
+  for (size_t i = 0; i < e.values.size(); ++i) {
+    // What lies below the smallest f32, or the smallest bf16 of a term, is lost.
+    const double sum = gpu_roundings(k) * 0x1p-24 * e.magnitudes[i] +
+                       3.0 * static_cast<double>(k) * 0x1p-126 * largest_operand;
+    b.push_back(sum + unit_roundoff(out) * (std::abs(e.values[i]) + sum) +
+                (out == Format::f16 ? 0x1p-25 : 0x1p-149));
+  }
+  return b;
+}
+
+// The product on the stream's device, back on the CPU.
+inline Tensor matmul_on(Stream& stream, const Tensor& x, const Tensor& weight,
+                        const MatmulOptions& options = {}) {
+  const Device& device = stream.device();
+  MatmulOptions there = options;
+  there.bias = options.bias.defined() ? options.bias.to(device) : Tensor();
+  there.residual = options.residual.defined() ? options.residual.to(device) : Tensor();
+  const Tensor y = matmul(x.to(device), weight.to(device), there, stream);
+  stream.synchronize();
+  return y.to(Device::cpu());
+}
+
+struct GpuCase {
+  WeightSpec weight;
+  WeightSpec x;
+  int64_t m, n, k;
+  Format out = Format::f32;
+};
+
+inline void expect_product(Stream& stream, const GpuCase& c, uint64_t seed,
+                           Data data = Data::normal) {
+  SCOPED_TRACE(concat(label(c.x), " x ", label(c.weight), " ", c.m, "x", c.n, "x", c.k, " out ",
+                      name(c.out), " on ", stream.device().name()));
+  const Weight w = random_weight(c.weight, c.n, c.k, seed, data);
+  const Weight x = random_weight(c.x, c.m, c.k, seed + 1, data);
+  Expected e;
+  double largest = 1;
+  for (const double v : w.values) largest = std::max(largest, std::abs(v));
+  for (const double v : x.values) largest = std::max(largest, std::abs(v));
+  for (int64_t i = 0; i < c.m; ++i) {
+    for (int64_t j = 0; j < c.n; ++j) {
+      double sum = 0, magnitude = 0;
+      for (int64_t l = 0; l < c.k; ++l) {
+        const double product =
+            x.values[static_cast<size_t>(i * c.k + l)] * w.values[static_cast<size_t>(j * c.k + l)];
+        sum += product, magnitude += std::abs(product);
+      }
+      e.values.push_back(static_cast<float>(sum));
+      e.magnitudes.push_back(magnitude);
+    }
+  }
+  for (float& v : e.values) {
+    if (c.out == Format::f16 && std::abs(v) >= 65520.0f) v = std::copysign(INFINITY, v);
+  }
+  MatmulOptions options;
+  options.out = c.out;
+  const Tensor y = matmul_on(stream, x.tensor, w.tensor, options);
+  EXPECT_TRUE(within(to_floats(y), e.values, gpu_bounds(e, c.k, c.out, largest)));
+}
+
+// Every weight format with every plain x, sizes around the tiles.
+inline std::vector<GpuCase> plain_cases(int64_t m, int64_t n, int64_t k) {
+  std::vector<GpuCase> cases;
+  for (const WeightSpec& spec : weight_specs()) {
+    const int64_t step = k_step(spec), depth = (k + step - 1) / step * step;
+    for (const Format x : {Format::bf16, Format::f32, Format::f16}) {
+      cases.push_back({spec, {x}, m, n, depth, x == Format::f16 ? Format::f16 : Format::f32});
+    }
+  }
+  return cases;
+}
+
+}  // namespace halftone::test

@@ -1,0 +1,61 @@
+// The products of GPUs on the GPU.
+#include <random>
+
+#include "cuda/gpu.h"
+#include "halftone/graph.h"
+#include "matmul/gpu_cases.h"
+
+namespace halftone::test {
+namespace {
+
+class MatmulOnGpu : public Gpu {};
+
+TEST_F(MatmulOnGpu, EveryFormat) {
+  Stream stream(device);
+  for (const GpuCase& c : plain_cases(1, 13, 700)) expect_product(stream, c, 3);
+  for (const GpuCase& c : plain_cases(5, 19, 1100)) expect_product(stream, c, 4);
+  for (const GpuCase& c : plain_cases(45, 37, 330)) expect_product(stream, c, 5);
+}
+
+TEST_F(MatmulOnGpu, RandomProblems) {
+  std::mt19937_64 random(20);
+  const auto upto = [&](int64_t n) { return static_cast<int64_t>(random() % uint64_t(n)); };
+  const std::vector<WeightSpec> specs = weight_specs();
+  Stream stream(device);
+  for (uint64_t i = 0; i < 1000; ++i) {
+    GpuCase c;
+    c.weight = specs[static_cast<size_t>(upto(static_cast<int64_t>(specs.size())))];
+    c.x = upto(3) == 0 ? WeightSpec{Format::fp8_e4m3, true, {Format::f32, 1, 128}}
+                       : WeightSpec{upto(2) == 0 ? Format::bf16 : Format::f32};
+    const int64_t step = k_step(c.weight);
+    c.m = upto(2) == 0 ? 1 + upto(16) : 1 + upto(300);
+    c.n = 1 + upto(300);
+    c.k = (1 + upto(600 / step)) * step;
+    c.out = upto(2) == 0 ? Format::f32 : Format::bf16;
+    SCOPED_TRACE("problem " + std::to_string(i));
+    expect_product(stream, c, 100 + i);
+    if (HasFailure()) break;
+  }
+}
+
+// Runs again in a graph, and gives the same bits.
+TEST_F(MatmulOnGpu, CapturedInAGraph) {
+  Stream stream(device);
+  MatmulProblem p;
+  p.m = 3, p.n = 100, p.k = 512, p.x = Format::f32;
+  const MatmulPlan made = plan(p, device);
+  MatmulTensors t;
+  t.x = random_tensor({3, 512}, Format::f32, 1).to(device);
+  t.weight = random_tensor({100, 512}, Format::bf16, 2).to(device);
+  t.out = Tensor::zeros({3, 100}, Format::bf16, device);
+  run(made, t, stream);
+  stream.synchronize();
+  const std::vector<float> first = to_floats(t.out.to(Device::cpu()));
+  const Graph graph = Graph::capture(stream, [&](Stream& s) { run(made, t, s); });
+  for (int i = 0; i < 3; ++i) graph.replay(stream);
+  stream.synchronize();
+  EXPECT_EQ(to_floats(t.out.to(Device::cpu())), first);
+}
+
+}  // namespace
+}  // namespace halftone::test

@@ -1,0 +1,205 @@
+// The products of GPUs on simulated ones: values.
+#include "halftone/activation.h"
+#include "matmul/gpu_cases.h"
+
+namespace halftone::test {
+namespace {
+
+using F = Format;
+
+const WeightSpec kBf16{F::bf16}, kFp8{F::fp8_e4m3, true, {F::f32, 128, 128}};
+const WeightSpec kNvfp4{F::nvfp4, true, {F::fp8_e4m3, 1, 16}, true};
+const WeightSpec kMxfp4{F::mxfp4, true, {F::ue8m0, 1, 32}};
+const WeightSpec kInt8{F::int8, true, {F::f32, 1, 0}};
+
+TEST(MatmulGpu, EveryFormatOfFewRows) {
+  Stream ampere(Device::simulator(Arch::sm_80)), hopper(Device::simulator(Arch::sm_90a));
+  for (const GpuCase& c : plain_cases(1, 13, 700)) expect_product(hopper, c, 3);
+  for (const GpuCase& c : plain_cases(5, 19, 1100)) expect_product(ampere, c, 4);
+}
+
+TEST(MatmulGpu, EveryFormatOfManyRows) {
+  Stream stream(Device::simulator(Arch::sm_80));
+  for (const GpuCase& c : plain_cases(45, 37, 330)) {
+    if (c.x.format != F::f16) expect_product(stream, c, 5);
+  }
+}
+
+TEST(MatmulGpu, ShapeEdges) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  for (const int64_t k : {1, 2, 7, 31, 33, 64, 127, 129, 257, 513}) {
+    for (const int64_t m : {1, 3}) {
+      expect_product(stream, {kBf16, kBf16, m, 9, k, F::bf16}, 6);
+      expect_product(stream, {kFp8, {F::f32}, m, 17, k}, 7);
+    }
+  }
+  for (const int64_t n : {1, 8, 15, 16, 33}) {
+    for (const int64_t m : {2, 8, 9, 17}) expect_product(stream, {kNvfp4, kBf16, m, n, 96}, 8);
+  }
+  for (const int64_t m : {127, 128, 129}) {
+    expect_product(stream, {kFp8, kBf16, m, m + 1, 72, F::f16}, 9);
+  }
+}
+
+TEST(MatmulGpu, ExtremeData) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  for (const Data data : {Data::outliers, Data::tiny, Data::all_equal}) {
+    for (const F x : {F::f32, F::bf16}) {
+      expect_product(stream, {{F::f32}, {x}, 3, 9, 300}, 10, data);
+      expect_product(stream, {kBf16, {x}, 20, 9, 300}, 10, data);
+      expect_product(stream, {kNvfp4, {x}, 2, 9, 304}, 10, data);
+    }
+  }
+}
+
+// Every way in which scales of x enter.
+TEST(MatmulGpu, QuantisedActivations) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  for (const WeightSpec& x : {WeightSpec{F::fp8_e4m3},
+                              {F::fp8_e5m2},
+                              {F::fp8_e4m3, true, {F::f32, 0, 0}},
+                              {F::fp8_e4m3, true, {F::f32, 1, 128}},
+                              {F::fp8_e4m3, true, {F::bf16, 2, 96}},
+                              {F::fp8_e4m3, true, {F::f32, 1, 20}},  // not of whole chunks
+                              {F::fp8_e4m3, true, {F::ue8m0, 1, 128}},
+                              {F::mxfp8, true, {F::ue8m0, 1, 32}},
+                              kMxfp4,
+                              kNvfp4,
+                              kInt8,
+                              {F::int8, true, {F::f16, 1, 64}}}) {
+    for (const WeightSpec& w : {kFp8, kInt8, kNvfp4, kBf16}) {
+      for (const int64_t m : {3, 21}) expect_product(stream, {w, x, m, 11, 480}, 11);
+    }
+  }
+}
+
+// Rounded on the way is the same bits as rounded before.
+TEST(MatmulGpu, RoundedOnTheWay) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t m = 3, n = 9, k = 256;
+  for (const F format : {F::f32, F::bf16, F::f16}) {
+    const Tensor x = random_tensor({m, k}, format, 4, Data::outliers);
+    const Tensor w = random_weight(kFp8, n, k, 6).tensor;
+    for (const char* name :
+         {"fp8_row", "fp8_1x128", "fp8_e5m2_row", "mxfp8", "mxfp4", "nvfp4", "int8", "int8_g128"}) {
+      SCOPED_TRACE(concat(name, " of ", halftone::name(format)));
+      MatmulOptions o;
+      o.out = F::f32;
+      o.quantize_x = parse_quantization(name);
+      const Tensor y = matmul_on(stream, x, w, o);
+      MatmulOptions plain;
+      plain.out = F::f32;
+      for (int64_t i = 0; i < m; ++i) {
+        const Tensor row = quantize(x.slice(0, i, i + 1), *o.quantize_x);
+        EXPECT_EQ(to_floats(y.slice(0, i, i + 1)), to_floats(matmul_on(stream, row, w, plain)));
+      }
+    }
+    MatmulOptions o;
+    o.out = F::f32, o.quantize_x = parse_quantization("fp8_tensor");
+    o.quantize_x->tensor_scale = 0.03125f;
+    const std::vector<float> want = to_floats(matmul_reference(x, w, o));
+    std::vector<double> bound;
+    for (const float v : want) bound.push_back(1e-5 * std::abs(v) + 1e-4);
+    EXPECT_TRUE(within(to_floats(matmul_on(stream, x, w, o)), want, bound));
+  }
+}
+
+// The epilogue of the product's own f32 result: the bound is that of the activation alone, 16 units
+// of 2^-24, and the roundings of bias and residual.
+void check_epilogue(Stream& stream, const MatmulOptions& o, const Tensor& x, const Tensor& w) {
+  MatmulOptions plain;
+  plain.out = F::f32;
+  plain.bias = o.bias.defined() ? convert(o.bias, F::f32) : Tensor();
+  const Tensor y = matmul_on(stream, x, w, plain);
+  const int64_t m = y.size(0), rows = y.size(1), n = o.gated ? rows / 2 : rows;
+  Tensor want = y;
+  if (o.gated) {
+    const Tensor gate = Tensor::empty({m, n}, F::f32), up = Tensor::empty({m, n}, F::f32);
+    for (int64_t i = 0; i < m * n; ++i) {
+      const int64_t row = i / n, j = i % n;
+      gate.data<float>()[i] = y.at({row, o.interleaved ? 2 * j : j});
+      up.data<float>()[i] = y.at({row, o.interleaved ? 2 * j + 1 : n + j});
+    }
+    want = gated_reference(gate, up, *o.gated);
+  } else {
+    want = activation_reference(y, o.activation);
+  }
+  std::vector<float> values = to_floats(want);
+  const std::vector<float> residual =
+      o.residual.defined() ? to_floats(o.residual) : std::vector<float>(values.size());
+  std::vector<double> bound;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double error = 16 * 0x1p-24 * (std::abs(values[i]) + std::abs(residual[i])) + 0x1p-40;
+    values[i] += residual[i];
+    bound.push_back(error + unit_roundoff(*o.out) * (std::abs(values[i]) + error));
+  }
+  EXPECT_TRUE(within(to_floats(matmul_on(stream, x, w, o)), values, bound));
+}
+
+TEST(MatmulGpu, EveryActivation) {
+  Stream stream(Device::simulator(Arch::sm_80));
+  const int64_t m = 3, n = 40, k = 96;
+  const Tensor w = random_weight(kFp8, n, k, 5).tensor;
+  std::vector<float> small = random_values(m * k, 4);
+  for (float& v : small) v *= 0.01f;
+  const Tensor x = convert(Tensor::from<float>(small, {m, k}, F::f32), F::bf16);
+  MatmulOptions o;
+  o.out = F::f32;
+  o.bias = random_tensor({n}, F::f32, 6);
+  for (int kind = 0; kind < kActivationCount; ++kind) {
+    SCOPED_TRACE(name(static_cast<Activation>(kind)));
+    o.activation.kind = static_cast<Activation>(kind);
+    o.residual = kind % 2 == 0 ? random_tensor({m, n}, F::f32, 7) : Tensor();
+    check_epilogue(stream, o, x, w);
+  }
+}
+
+TEST(MatmulGpu, Gated) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t n = 128, k = 64;
+  for (const int64_t m : {3, 20}) {
+    const Tensor w = random_weight(kFp8, 2 * n, k, 5).tensor;
+    std::vector<float> small = random_values(m * k, 4);
+    for (float& v : small) v *= 0.01f;
+    const Tensor x = convert(Tensor::from<float>(small, {m, k}, F::f32), F::bf16);
+    for (const GatedActivation& g : {GatedActivation::swiglu(), GatedActivation::gpt_oss()}) {
+      for (const bool interleaved : {false, true}) {
+        MatmulOptions o;
+        o.out = F::bf16;
+        o.gated = g, o.interleaved = interleaved;
+        check_epilogue(stream, o, x, w);
+        o.bias = random_tensor({2 * n}, F::bf16, 6);
+        o.residual = random_tensor({m, n}, F::bf16, 7);
+        check_epilogue(stream, o, x, w);
+      }
+    }
+  }
+}
+
+TEST(MatmulGpu, TiledScalesAndAnyAlignment) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t n = 139, k = 480;
+  const Tensor w = random_weight(kNvfp4, n, k, 8).tensor;
+  const Tensor x = random_tensor({3, k}, F::bf16, 9);
+  const std::vector<float> want = to_floats(matmul_on(stream, x, w));
+  for (const ScaleLayout layout :
+       {ScaleLayout::tiled_128x4, ScaleLayout::tiled_8x4, ScaleLayout::packed}) {
+    Scaling tiled = kNvfp4.scaling;
+    tiled.layout = layout;
+    const Tensor scales = convert_scale_layout(w.scales(), n, k / 16, ScaleLayout::linear, layout);
+    EXPECT_EQ(to_floats(matmul_on(stream, x, w.quantized(tiled, scales, w.tensor_scale()))), want);
+  }
+  // Rows an odd number of elements apart.
+  const Device device = stream.device();
+  const Tensor rows = random_tensor({4, 67}, F::bf16, 10),
+               weight = random_tensor({9, 67}, F::bf16, 11);
+  const Tensor wide_x = rows.to(device), wide_w = weight.to(device);
+  const Tensor y = matmul(wide_x.slice(1, 1, 66), wide_w.slice(1, 2, 67), stream);
+  stream.synchronize();
+  EXPECT_EQ(to_floats(y.to(Device::cpu())),
+            to_floats(matmul_on(stream, rows.slice(1, 1, 66).contiguous_copy(),
+                                weight.slice(1, 2, 67).contiguous_copy())));
+}
+
+}  // namespace
+}  // namespace halftone::test
