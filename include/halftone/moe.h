@@ -108,7 +108,7 @@ struct MoeWeights {
 MoeWeights bind_experts(const MoeProblem&, ExpertTensors);
 
 // Experts either bound or, of separate matrices without biases, as vectors: of these only the ones
-// in use are looked at.
+// in use are looked at. On a GPU they are bound.
 struct MoeTensors {
   Tensor x;  // [tokens, hidden]
   Routing routing;
@@ -136,7 +136,8 @@ MoePlan plan(const MoeProblem&, const Device&);
 // expert's y; y = down h + bias, h = gated(gate x + bias, up x + bias); f32 sums. With scale_input
 // the weight multiplies gate x and up x instead. h is rounded to bf16 when x is bf16, else it stays
 // f32. A token's result does not depend on the others nor on the number of threads. Weights of
-// experts without tokens are not read.
+// experts without tokens are not read. On a GPU, where the host does not see the routing, an expert
+// that does not exist gives nothing and is an error of the next Stream::synchronize.
 void run(const MoePlan&, const MoeTensors&, Stream&);
 Tensor moe(const Tensor& x, const Routing&, const std::vector<Tensor>& gate,
            const std::vector<Tensor>& up, const std::vector<Tensor>& down,

@@ -53,6 +53,9 @@ std::string sentence(const FaultRecord& r) {
       return concat("nms: scores[", r.index, "] is nan; it must be a number");
     case Fault::nms_box:
       return concat("nms: boxes[", r.index, "] must be finite with x1 <= x2 and y1 <= y2");
+    case Fault::moe_expert:
+      return concat("moe: routing.experts has ", r.value, " in slot ", r.index, "; there are ",
+                    r.limit, " experts");
     case Fault::none:
       break;
   }

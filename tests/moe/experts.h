@@ -45,7 +45,7 @@ struct Extras {
 //   dy <= sum |wd| dh + R(inter) 2^-24 (sum |wd| (|h| + dh) + |bias|);
 //   the combination adds top_k + 2 roundings, the output one of its format.
 inline Expected expected_moe(const Tensor& x, const Routing& r, const Experts& w, int64_t inter,
-                             const Extras& extras = {}) {
+                             const Extras& extras = {}, double (*roundings)(int64_t) = roundings) {
   const int64_t tokens = x.size(0), hidden = x.size(1), top_k = r.experts.size(1);
   const std::vector<float> xs = to_floats(x);
   const double h_unit = x.format() == Format::bf16 ? 0x1p-8 : 0;
@@ -123,6 +123,66 @@ inline Tensor small_input(int64_t tokens, int64_t hidden, Format format) {
   std::vector<float> values = random_values(tokens * hidden, 4);
   for (float& v : values) v *= 0x1p-12f;
   return convert(Tensor::from<float>(values, {tokens, hidden}, Format::f32), format);
+}
+
+inline MoeProblem problem_of(const WeightSpec& spec, int64_t experts, int64_t hidden,
+                             int64_t inter) {
+  MoeProblem p;
+  p.experts = experts, p.hidden = hidden, p.intermediate = inter;
+  p.weight = spec.format, p.scaled = spec.scaled, p.scaling = spec.scaling;
+  return p;
+}
+inline ExpertTensors separate(const Experts& w) {
+  ExpertTensors t;
+  t.gate = w.gate, t.up = w.up, t.down = w.down;
+  return t;
+}
+
+// [experts, rows, bytes of a row] from matrices, row i being that of `pick(i)`.
+template <class Pick>
+Tensor stacked(int64_t experts, int64_t rows, int64_t columns, Format format, const Pick& pick) {
+  const Tensor out = Tensor::empty({experts, rows, columns}, format);
+  const int64_t row_bytes = columns * bits(format) / 8;
+  for (int64_t e = 0; e < experts; ++e) {
+    for (int64_t i = 0; i < rows; ++i) {
+      const auto [from, row] = pick(e, i);
+      std::memcpy(out.data<char>() + (e * rows + i) * row_bytes,
+                  from.template data<char>() + row * row_bytes, static_cast<size_t>(row_bytes));
+    }
+  }
+  return out;
+}
+// The same experts in the fused form; scales must lie in single rows.
+inline ExpertTensors fused(const Experts& w, bool interleaved) {
+  ExpertTensors t;
+  t.interleaved = interleaved;
+  const auto experts = static_cast<int64_t>(w.gate.size());
+  const int64_t inter = w.gate[0].size(0);
+  const auto gate_or_up = [&](bool scales) {
+    return [&, scales](int64_t e, int64_t i) {
+      const bool up = interleaved ? i % 2 == 1 : i >= inter;
+      const Tensor& from = (up ? w.up : w.gate)[static_cast<size_t>(e)];
+      return std::pair(scales ? from.scales() : from, interleaved ? i / 2 : i % inter);
+    };
+  };
+  const auto down = [&](bool scales) {
+    return [&, scales](int64_t e, int64_t i) {
+      const Tensor& from = w.down[static_cast<size_t>(e)];
+      return std::pair(scales ? from.scales() : from, i);
+    };
+  };
+  const Tensor& g = w.gate[0];
+  const Tensor& d = w.down[0];
+  t.gate_up = stacked(experts, 2 * inter, g.size(1), g.format(), gate_or_up(false));
+  t.all_down = stacked(experts, d.size(0), d.size(1), d.format(), down(false));
+  if (g.has_scales()) {
+    const Format f = g.scaling().format;
+    const Tensor up_scales = stacked(experts, 2 * inter, g.scales().size(1), f, gate_or_up(true));
+    const Tensor down_scales = stacked(experts, d.size(0), d.scales().size(1), f, down(true));
+    t.gate_up = t.gate_up.quantized(g.scaling(), up_scales, g.tensor_scale());
+    t.all_down = t.all_down.quantized(d.scaling(), down_scales, d.tensor_scale());
+  }
+  return t;
 }
 
 }  // namespace halftone::test

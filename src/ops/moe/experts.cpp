@@ -5,6 +5,7 @@
 
 #include "base/message.h"
 #include "halftone/quantize.h"
+#include "ops/moe/gpu.h"
 #include "ops/product/weights.h"
 
 namespace halftone {
@@ -176,12 +177,15 @@ MoeWeights bind_experts(const MoeProblem& p, ExpertTensors t) {
           "; all must be at least 1");
   const std::string reason = experts::refuse_experts(p);
   if (!reason.empty()) throw Error(ErrorCode::unsupported, reason);
-  auto b = std::make_shared<BoundExperts>();
+  const Tensor& any = t.gate_up.defined() ? t.gate_up : t.gate.empty() ? Tensor() : t.gate[0];
+  const bool on_gpu = any.defined() && !any.device().is_cpu();
+  auto b = on_gpu ? experts::bind_gpu(p, t, any.device()) : std::make_shared<BoundExperts>();
   b->hidden = p.hidden, b->intermediate = p.intermediate, b->experts = p.experts;
   b->shared_intermediate = p.shared_intermediate;
   b->weight = p.weight, b->scaled = p.scaled, b->scaling = p.scaling;
   b->shared_weight = p.shared_weight, b->shared_scaled = p.shared_scaled;
   b->shared_scaling = p.shared_scaling;
+  if (on_gpu) return {std::move(b)};
   if (t.gate_up.defined() || t.all_down.defined()) {
     experts::bind_fused(p, t, b.get());
   } else {

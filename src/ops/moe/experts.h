@@ -7,6 +7,10 @@
 
 namespace halftone {
 
+namespace experts {
+struct GpuExperts;
+}
+
 struct BoundExperts {
   int64_t hidden = 0, intermediate = 0, experts = 0, shared_intermediate = 0;
   Format weight = Format::bf16, shared_weight = Format::bf16;
@@ -16,6 +20,8 @@ struct BoundExperts {
   std::vector<product::Weights> weights;
   Tensor gate_bias, up_bias, down_bias;  // f32 [experts, ...], contiguous, or undefined
   std::vector<Tensor> kept;              // what the weights point into
+  Device device;
+  std::shared_ptr<const experts::GpuExperts> gpu;  // instead of weights and biases, on a GPU
 };
 
 namespace experts {

@@ -6,13 +6,15 @@
 #include "base/kernel_table.h"
 #include "base/message.h"
 #include "halftone/activation.h"
+#include "ops/moe/gpu.h"
 #include "ops/moe/grouped.h"
 #include "ops/product/kernel_sets.h"
 #include "ops/product/weights.h"
 
 namespace halftone {
 
-struct MoeKernel : KernelRow<MoeProblem, const product::Kernels*> {};
+struct MoeKernel
+    : KernelRow<MoeProblem, CpuOrGpu<const product::Kernels*, const experts::MoeGpu*>> {};
 
 namespace {
 
@@ -56,6 +58,7 @@ constexpr MoeKernel kTable[] = {
       &cpu_baseline::int8_kernels}},
     {{"moe_baseline_f32", Device::Kind::cpu, CpuLevel::baseline, accepts_any,
       &cpu_baseline::f32_kernels}},
+    HALFTONE_GPU_ROW("moe", experts::accepts_gpu, &experts::moe_gpu),
 };
 
 std::string refuse(const MoeProblem& p) {
@@ -77,8 +80,9 @@ std::string refuse(const MoeProblem& p) {
   return reason;
 }
 
-void check_experts(const MoeProblem& p, const MoeTensors& t) {
+void check_experts(const MoeProblem& p, const MoeTensors& t, const Device& device) {
   if (t.weights == nullptr) {
+    require(device.is_cpu(), "weights is null; experts on ", device.name(), " need bind_experts");
     require(p.shared_intermediate == 0,
             "weights is null; a problem with a shared expert needs bind_experts");
     require(p.scaling.layout == ScaleLayout::linear || !p.scaled,
@@ -92,6 +96,8 @@ void check_experts(const MoeProblem& p, const MoeTensors& t) {
           "experts are given both bound and as vectors; give one of them");
   require(t.weights->experts != nullptr, "weights is empty; make it with bind_experts");
   const BoundExperts& b = *t.weights->experts;
+  require(b.device == device, "weights are on ", b.device.name(), "; the plan runs on ",
+          device.name());
   const bool shared = p.shared_intermediate == 0 ||
                       (b.shared_weight == p.shared_weight && b.shared_scaled == p.shared_scaled &&
                        (!p.shared_scaled || b.shared_scaling == p.shared_scaling));
@@ -104,26 +110,33 @@ void check_experts(const MoeProblem& p, const MoeTensors& t) {
           ", ", p.hidden, "], with the same scaling and shared expert");
 }
 
-void check(const MoeProblem& p, const MoeTensors& t) {
-  const auto matrix = [](const Tensor& m, const char* what, int64_t rows, int64_t columns,
-                         Format format) {
+void check(const MoeProblem& p, const MoeTensors& t, const Device& device) {
+  const auto there = [&](const Tensor& x, const char* what) {
+    require(x.device() == device, what, " is on ", x.device().name(), "; the plan runs on ",
+            device.name());
+  };
+  const auto matrix = [&](const Tensor& m, const char* what, int64_t rows, int64_t columns,
+                          Format format) {
     require(m.defined() && m.rank() == 2 && m.size(0) == rows && m.size(1) == columns, what, " is ",
             shown(m.shape()), "; the plan needs [", rows, ", ", columns, "]");
     require(m.format() == format, what, " is ", name(m.format()), "; the plan needs ",
             name(format));
     require(m.stride(1) == 1 || columns == 1 || rows == 0, what, " has strides ",
             shown(m.strides()), "; its last dimension must be contiguous");
+    there(m, what);
   };
   matrix(t.x, "x", p.tokens, p.hidden, p.x);
   matrix(t.out, "out", p.tokens, p.hidden, p.x);
   matrix(t.routing.experts, "routing.experts", p.tokens, p.top_k, Format::i32);
   matrix(t.routing.weights, "routing.weights", p.tokens, p.top_k, Format::f32);
-  check_experts(p, t);
+  check_experts(p, t, device);
   if (t.shared_scale.defined()) {
     require(p.shared_intermediate > 0, "shared_scale is given; the plan has no shared expert");
     require(t.shared_scale.format() == Format::f32 && t.shared_scale.shape() == Shape{p.tokens},
             "shared_scale is ", shown(t.shared_scale), "; the plan needs f32 [", p.tokens, "]");
+    there(t.shared_scale, "shared_scale");
   }
+  if (!device.is_cpu()) return;  // the host does not see what is chosen
   for (int64_t i = 0; i < p.tokens; ++i) {
     const int32_t* chosen = t.routing.experts.data<int32_t>() + i * t.routing.experts.stride(0);
     for (int64_t s = 0; s < p.top_k; ++s) {
@@ -166,8 +179,12 @@ MoePlan plan(const MoeProblem& p, const Device& device) {
   plan.row = choose<MoeKernel>(kTable, p, device, &reason);
   if (plan.row == nullptr) throw Error(ErrorCode::unsupported, reason);
   plan.kernel = plan.row->name;
+  if (const experts::MoeGpu* gpu = plan.row->function.gpu) {
+    plan.workspace = gpu->workspace(p, device, &plan.workspace_bytes);
+    return plan;
+  }
   auto w = std::make_shared<experts::Workspace>();
-  experts::prepare(p, *plan.row->function, w.get());
+  experts::prepare(p, *plan.row->function.cpu, w.get());
   plan.workspace_bytes = experts::bytes(*w);
   plan.workspace = std::move(w);
   return plan;
@@ -176,11 +193,14 @@ MoePlan plan(const MoeProblem& p, const Device& device) {
 void run(const MoePlan& plan, const MoeTensors& t, Stream& stream) {
   require(plan.row != nullptr, "the plan is empty; make it with plan()");
   const MoeProblem& p = plan.problem;
-  check(p, t);
+  require(stream.device() == plan.device, "stream is on ", stream.device().name(),
+          "; the plan runs on ", plan.device.name());
+  check(p, t, plan.device);
+  if (plan.row->function.gpu != nullptr) return plan.row->function.gpu->run(plan, t, stream);
   auto* w = static_cast<experts::Workspace*>(plan.workspace.get());
   for (int64_t t0 = 0; t0 < p.tokens; t0 += experts::kTokens) {
-    experts::run_tokens(p, *plan.row->function, t, t0, std::min(experts::kTokens, p.tokens - t0), w,
-                        stream.pool());
+    experts::run_tokens(p, *plan.row->function.cpu, t, t0,
+                        std::min(experts::kTokens, p.tokens - t0), w, stream.pool());
   }
 }
 
@@ -202,8 +222,8 @@ Tensor moe(const Tensor& x, const Routing& routing, const std::vector<Tensor>& g
   p.weight = gate[0].format();
   p.scaled = gate[0].has_scales();
   if (p.scaled) p.scaling = gate[0].scaling();
-  const Tensor out = Tensor::empty(x.shape(), x.format());
-  run(plan(p, Device::cpu()), {x, routing, &gate, &up, &down, out, nullptr, {}}, stream);
+  const Tensor out = Tensor::empty(x.shape(), x.format(), x.device());
+  run(plan(p, x.device()), {x, routing, &gate, &up, &down, out, nullptr, {}}, stream);
   return out;
 }
 
@@ -217,8 +237,8 @@ Tensor moe(const Tensor& x, const Routing& routing, const MoeProblem& problem,
   p.tokens = x.size(0);
   p.top_k = static_cast<int>(routing.experts.size(1));
   p.x = x.format();
-  const Tensor out = Tensor::empty(x.shape(), x.format());
-  run(plan(p, Device::cpu()), {x, routing, nullptr, nullptr, nullptr, out, &weights, {}}, stream);
+  const Tensor out = Tensor::empty(x.shape(), x.format(), x.device());
+  run(plan(p, x.device()), {x, routing, nullptr, nullptr, nullptr, out, &weights, {}}, stream);
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include "base/message.h"
 #include "formats/codec.h"
 #include "halftone/moe.h"
+#include "ops/moe/gpu.h"
 #include "ops/product/run.h"
 
 namespace halftone {
@@ -168,6 +169,16 @@ void check(const RoutingTensors& t, const RoutingOptions& o) {
     require(t.selection_bias.format() == Format::f32 && t.selection_bias.shape() == Shape{experts},
             "selection_bias is ", shown(t.selection_bias), "; it must be f32 [", experts, "]");
   }
+  const Device& device = logits.device();
+  require(!t.selection_bias.defined() || t.selection_bias.device() == device,
+          "selection_bias is not on ", device.name(), " as the logits are");
+  if (!device.is_cpu()) {
+    require(!t.expert_table.defined(), "expert_table is given; hash routing runs on cpu, and the ",
+            "logits are on ", device.name());
+    // A warp's scores are in shared memory, of which every GPU has 48 KB.
+    require(experts <= 1000 && o.groups <= 32, "logits have ", experts, " experts in ", o.groups,
+            " groups; the router of GPUs takes up to 1000 in 32");
+  }
   require(t.token_ids.defined() == t.expert_table.defined(),
           "token_ids and expert_table go together; only one of them is given");
   if (!t.expert_table.defined()) return;
@@ -193,7 +204,8 @@ void check(const RoutingTensors& t, const RoutingOptions& o) {
 
 Routing empty_routing(const RoutingTensors& t, const RoutingOptions& o) {
   const Shape shape{t.logits.size(0), o.top_k};
-  return {Tensor::empty(shape, Format::i32), Tensor::empty(shape, Format::f32)};
+  const Device& device = t.logits.device();
+  return {Tensor::empty(shape, Format::i32, device), Tensor::empty(shape, Format::f32, device)};
 }
 
 }  // namespace
@@ -220,9 +232,14 @@ void route(const RoutingTensors& t, const RoutingOptions& options, const Routing
   const auto check_out = [&](const char* what, const Tensor& o, Format format) {
     require(o.defined() && o.format() == format && o.shape() == Shape{tokens, k} && o.contiguous(),
             what, " must be ", name(format), " [", tokens, ", ", k, "], row-major");
+    require(o.device() == t.logits.device(), what, " is on ", o.device().name(),
+            "; the logits are on ", t.logits.device().name());
   };
   check_out("experts", out.experts, Format::i32);
   check_out("weights", out.weights, Format::f32);
+  require(stream.device() == t.logits.device(), "stream is on ", stream.device().name(),
+          "; the logits are on ", t.logits.device().name());
+  if (!t.logits.device().is_cpu()) return experts::route_gpu(t, options, out, stream);
   product::parallel(stream.pool(), tokens, 16, tokens * experts * 64,
                     [&](int64_t begin, int64_t end) {
                       // These grow to the number of experts once.

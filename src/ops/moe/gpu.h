@@ -1,0 +1,30 @@
+// Experts on a GPU.
+#pragma once
+#include "ops/moe/experts.h"
+#include "ops/product/gpu.h"
+
+namespace halftone::experts {
+
+// What BoundExperts holds of experts in device memory.
+struct GpuExperts {
+  Tensor sources;  // of gate, up and down of each expert
+  product::GpuLayout up, down, shared_up, shared_down;
+  product::GpuSource shared[3];
+  Tensor gate_up_bias, down_bias;
+  bool interleaved = false;
+};
+std::shared_ptr<BoundExperts> bind_gpu(const MoeProblem&, const ExpertTensors&, const Device&);
+
+// "" or why the kernels do not take the problem.
+std::string accepts_gpu(const MoeProblem&);
+
+struct MoeGpu {
+  std::shared_ptr<void> (*workspace)(const MoeProblem&, const Device&, int64_t* bytes);
+  void (*run)(const MoePlan&, const MoeTensors&, Stream&);
+};
+extern const MoeGpu moe_gpu;
+
+// The router; `t` has been checked, and `out`.
+void route_gpu(const RoutingTensors& t, const RoutingOptions&, const Routing& out, Stream&);
+
+}  // namespace halftone::experts

@@ -1,0 +1,196 @@
+// The router on a GPU: a warp takes a token, its scores and keys lie in shared memory.
+#pragma once
+#include "base/launch.h"
+#include "formats/recipe.h"
+#include "halftone/moe.h"
+#include "hw/thread.h"
+#include "hw/warp.h"
+#include "pipe/elements.h"
+#include "pipe/math.h"
+
+namespace halftone {
+
+struct GpuRouteParams {
+  const char* logits = nullptr;  // [tokens, experts], strides in elements
+  int64_t row = 0, column = 0;
+  const float* bias = nullptr;  // of the choice, or null
+  int64_t bias_step = 0;
+  int32_t* chosen = nullptr;  // [tokens, top_k]
+  float* weights = nullptr;
+  uint32_t tokens = 0, experts = 0;
+  Format format = Format::f32;
+  RoutingOptions options;
+};
+
+struct GpuRoute {
+  using Params = GpuRouteParams;
+  static constexpr uint32_t kWarps = 4, kThreads = kWarps * 32, kMinBlocks = 1;
+  static constexpr float kInfinity = __builtin_huge_valf(), kMost = kFloatMax;
+
+  // Of a warp: scores, keys of the choice, the same once more for the choice of groups, and the
+  // groups' own scores and whether they stay.
+  HT_HOST_DEVICE static uint32_t floats(uint32_t experts, uint32_t groups) {
+    return 3 * experts + 2 * groups;
+  }
+  static LaunchShape shape(const Params& p) {
+    const auto groups = static_cast<uint32_t>(p.options.groups);
+    return {.grid = {(p.tokens + kWarps - 1) / kWarps, 1, 1},
+            .block = {kThreads, 1, 1},
+            .cluster = {},
+            .shared_bytes = kWarps * floats(p.experts, groups) * 4};
+  }
+
+  struct Row {
+    hw::SharedAddress base;
+    HT_DEVICE float get(uint32_t i, hw::Site site = hw::Site::current()) const {
+      return hw::load_shared<float>(base + i * 4, site);
+    }
+    HT_DEVICE void set(uint32_t i, float x, hw::Site site = hw::Site::current()) const {
+      hw::store_shared(base + i * 4, x, site);
+    }
+  };
+  // Calls f(i) for the lane's share of [begin, end).
+  template <class F>
+  HT_DEVICE static void each(uint32_t begin, uint32_t end, F f) {
+    for (uint32_t i = begin + hw::lane_index(); i < end; i += 32) f(i);
+  }
+  HT_DEVICE static float warp_sum(float x, hw::Site site = hw::Site::current()) {
+    HT_UNROLL
+    for (uint32_t d = 16; d > 0; d /= 2) x += hw::shuffle_xor(x, d, 32, hw::kFullWarp, site);
+    return x;
+  }
+
+  // The index of the largest of [begin, end), which then leaves the choice; ties: the lower. What
+  // it was comes back in `value`.
+  HT_DEVICE static uint32_t take_best(const Row& keys, uint32_t begin, uint32_t end, float& value,
+                                      hw::Site site = hw::Site::current()) {
+    value = -kInfinity;
+    uint32_t best = end;
+    each(begin, end, [&](uint32_t i) {
+      const float key = keys.get(i, site);
+      if (best == end || key > value) value = key, best = i;
+    });
+    HT_UNROLL
+    for (uint32_t d = 16; d > 0; d /= 2) {
+      const float other = hw::shuffle_xor(value, d, 32, hw::kFullWarp, site);
+      const uint32_t index = hw::shuffle_xor(best, d, 32, hw::kFullWarp, site);
+      if (index != end && (best == end || other > value || (other == value && index < best))) {
+        value = other, best = index;
+      }
+    }
+    // By the lane that read it: shuffles do not order memory.
+    if ((best - begin) % 32 == hw::lane_index()) keys.set(best, -kInfinity, site);
+    hw::warp_sync(hw::kFullWarp, site);
+    return best;
+  }
+
+  HT_DEVICE static void score(const Params& p, uint32_t token, const Row& scores) {
+    float greatest = -kInfinity;
+    each(0, p.experts, [&](uint32_t e) {
+      const int64_t at = token * p.row + e * p.column;
+      float x = pipe::load_element(p.format, p.logits + at * pipe::bytes_of(p.format));
+      if (x != x) x = -kInfinity;
+      greatest = x > greatest ? x : greatest;
+      scores.set(e, x);
+    });
+    if (p.options.scoring == Scoring::sigmoid) {
+      each(0, p.experts, [&](uint32_t e) { scores.set(e, pipe::sigmoid<false>(scores.get(e))); });
+      return;
+    }
+    if (p.options.scoring == Scoring::sqrt_softplus) {
+      each(0, p.experts, [&](uint32_t e) {
+        const float x = scores.get(e), ramp = x > 0 ? x : 0;
+        const float soft = pipe::log1p_unit(pipe::exponential<false>(x > 0 ? -x : x));
+        scores.set(e, __builtin_sqrtf(ramp + soft));
+      });
+      return;
+    }
+    HT_UNROLL
+    for (uint32_t d = 16; d > 0; d /= 2) {
+      const float other = hw::shuffle_xor(greatest, d);
+      greatest = other > greatest ? other : greatest;
+    }
+    const bool infinite = greatest == kInfinity || greatest == -kInfinity;
+    float sum = 0;
+    each(0, p.experts, [&](uint32_t e) {
+      const float x = scores.get(e);
+      const float weight =
+          infinite ? (x == greatest ? 1.0f : 0.0f) : pipe::exponential<false>(x - greatest);
+      sum += weight;
+      scores.set(e, weight);
+    });
+    sum = warp_sum(sum);
+    each(0, p.experts, [&](uint32_t e) { scores.set(e, scores.get(e) / sum); });
+  }
+
+  // Removes the experts of all but the best groups.
+  HT_DEVICE static void limit_groups(const Params& p, const Row& keys, const Row& rest,
+                                     const Row& groups) {
+    const auto count = static_cast<uint32_t>(p.options.groups);
+    const auto kept_count = static_cast<uint32_t>(p.options.groups_kept);
+    if (kept_count >= count) return;
+    const uint32_t size = p.experts / count;
+    const Row kept{groups.base + count * 4};
+    each(0, p.experts, [&](uint32_t e) { rest.set(e, keys.get(e)); });
+    each(0, count, [&](uint32_t g) { kept.set(g, 0); });
+    hw::warp_sync();
+    for (uint32_t g = 0; g < count; ++g) {
+      float total = 0;
+      for (int i = 0; i < p.options.group_top; ++i) {
+        float value;
+        take_best(rest, g * size, (g + 1) * size, value);
+        total += value;
+      }
+      if (hw::lane_index() == 0) groups.set(g, total > -kMost ? total : -kMost);
+    }
+    hw::warp_sync();
+    for (uint32_t i = 0; i < kept_count; ++i) {
+      float value;
+      const uint32_t best = take_best(groups, 0, count, value);
+      if (hw::lane_index() == 0) kept.set(best, 1);
+    }
+    hw::warp_sync();
+    each(0, p.experts, [&](uint32_t e) {
+      if (kept.get(e / size) == 0) keys.set(e, -kInfinity);
+    });
+    hw::warp_sync();
+  }
+
+  HT_DEVICE static void run(const Params& p) {
+    const uint32_t token = hw::block_index().x * kWarps + hw::warp_index();
+    if (token >= p.tokens) return;
+    const auto top_k = static_cast<uint32_t>(p.options.top_k);
+    const auto groups = static_cast<uint32_t>(p.options.groups);
+    const Row scores{hw::shared_memory_base() + hw::warp_index() * floats(p.experts, groups) * 4};
+    const Row keys{scores.base + p.experts * 4}, rest{keys.base + p.experts * 4};
+    score(p, token, scores);
+    each(0, p.experts, [&](uint32_t e) {
+      float key = scores.get(e);
+      if (p.bias != nullptr) {
+        key += hw::load_global(p.bias + e * p.bias_step);
+        // A NaN or -infinity would leave fewer than top_k experts to choose from.
+        if (!(key > -kMost)) key = -kMost;
+      }
+      keys.set(e, key);
+    });
+    hw::warp_sync();
+    limit_groups(p, keys, rest, {rest.base + p.experts * 4});
+    int32_t* chosen = p.chosen + int64_t{token} * top_k;
+    float* weights = p.weights + int64_t{token} * top_k;
+    float sum = 0;
+    for (uint32_t i = 0; i < top_k; ++i) {
+      float key;
+      const uint32_t best = take_best(keys, 0, p.experts, key);
+      sum += scores.get(best);
+      if (hw::lane_index() == 0) hw::store_global(chosen + i, static_cast<int32_t>(best));
+    }
+    hw::warp_sync();
+    each(0, top_k, [&](uint32_t i) {
+      float weight = scores.get(static_cast<uint32_t>(hw::load_global(chosen + i)));
+      if (p.options.renormalize && sum > 0) weight /= sum;
+      hw::store_global(weights + i, weight * p.options.scale);
+    });
+  }
+};
+
+}  // namespace halftone

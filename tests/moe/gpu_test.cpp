@@ -1,0 +1,190 @@
+// Routers and experts of GPUs on simulated ones.
+#include "moe/gpu_cases.h"
+
+namespace halftone::test {
+namespace {
+
+using F = Format;
+using Options = SimulatorOptions;
+
+const WeightSpec kBf16{F::bf16}, kFp8{F::fp8_e4m3, true, {F::f32, 128, 128}};
+const WeightSpec kMxfp4{F::mxfp4, true, {F::ue8m0, 1, 32}};
+const WeightSpec kNvfp4{F::nvfp4, true, {F::fp8_e4m3, 1, 16}, true};
+
+TEST(MoeGpu, RoutersChooseAsTheReference) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t tokens = 11, experts = 48;
+  for (const Scoring scoring : {Scoring::softmax, Scoring::sigmoid, Scoring::sqrt_softplus}) {
+    for (const int groups : {1, 8}) {
+      for (const F format : {F::f32, F::bf16}) {
+        SCOPED_TRACE(concat(name(scoring), ", ", groups, " groups, ", name(format)));
+        RoutingOptions o;
+        o.top_k = 6, o.scoring = scoring, o.scale = 2.5f;
+        o.groups = groups, o.groups_kept = groups / 2 + (groups == 1 ? 1 : 0);
+        o.renormalize = groups == 1;
+        RoutingTensors t{random_tensor({tokens, experts}, format, 5), {}, {}, {}};
+        if (scoring != Scoring::softmax) t.selection_bias = random_tensor({experts}, F::f32, 6);
+        const Routing want = route_reference(t, o);
+        RoutingTensors there = t;
+        there.logits = t.logits.to(stream.device());
+        if (t.selection_bias.defined()) {
+          there.selection_bias = t.selection_bias.to(stream.device());
+        }
+        const Routing got = on(Device::cpu(), route(there, o, stream));
+        for (int64_t i = 0; i < tokens * o.top_k; ++i) {
+          EXPECT_EQ(got.experts.data<int32_t>()[i], want.experts.data<int32_t>()[i]);
+          const float weight = want.weights.data<float>()[i];
+          EXPECT_NEAR(got.weights.data<float>()[i], weight, 1e-6f * weight);
+        }
+      }
+    }
+  }
+}
+
+// NaN, infinities and ties.
+TEST(MoeGpu, RoutersOfStrangeLogits) {
+  Stream stream(Device::simulator(Arch::sm_80));
+  const float inf = INFINITY, nan = NAN;
+  const Tensor logits =
+      Tensor::from({1, nan, 3, 3, inf, 0, inf, -1, -inf, -inf, nan, -inf, 2, 2, 2, 2}, {4, 4});
+  RoutingOptions o;
+  const Routing want = route(logits, o);
+  const Routing got = on(Device::cpu(), route(logits.to(stream.device()), o, stream));
+  for (int64_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(got.experts.data<int32_t>()[i], want.experts.data<int32_t>()[i]) << i;
+    EXPECT_NEAR(got.weights.data<float>()[i], want.weights.data<float>()[i], 1e-6);
+  }
+}
+
+TEST(MoeGpu, EveryFormat) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  for (const WeightSpec& spec : weight_specs()) expect_experts(stream, spec, F::bf16, 4, 3, 2);
+  for (const WeightSpec& spec : {kBf16, kFp8, kMxfp4, kNvfp4, WeightSpec{F::f16}}) {
+    for (const F format : {F::f32, F::f16}) expect_experts(stream, spec, format, 5, 6, 3);
+  }
+}
+
+TEST(MoeGpu, ManyTokens) {
+  Stream stream(Device::simulator(Arch::sm_80));
+  expect_experts(stream, kFp8, F::bf16, 70, 3, 2);
+  expect_experts(stream, kNvfp4, F::f32, 45, 2, 1);
+}
+
+// A layer as gpt-oss has it: biases, interleaved rows, clamped gate; the clamps are in use.
+TEST(MoeGpu, GptOss) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t experts = 4, hidden = 64, inter = 96;
+  for (const bool interleaved : {false, true}) {
+    const Experts w = random_experts(kMxfp4, experts, hidden, inter);
+    ExpertTensors t = fused(w, interleaved);
+    t.gate_up_bias = random_tensor({experts, 2 * inter}, F::bf16, 21);
+    t.down_bias = random_tensor({experts, hidden}, F::bf16, 22);
+    MoeProblem p = problem_of(kMxfp4, experts, hidden, inter);
+    p.gated = GatedActivation::gpt_oss();
+    Extras extras;
+    extras.gated = p.gated;
+    const std::vector<float> both = to_floats(t.gate_up_bias);
+    for (int64_t i = 0; i < experts * inter; ++i) {
+      const int64_t row = i / inter * 2 * inter, j = i % inter;
+      extras.gate_bias.push_back(both[static_cast<size_t>(row + (interleaved ? 2 * j : j))]);
+      extras.up_bias.push_back(
+          both[static_cast<size_t>(row + (interleaved ? 2 * j + 1 : inter + j))]);
+    }
+    extras.down_bias = to_floats(t.down_bias);
+    const Tensor x = random_tensor({5, hidden}, F::bf16, 4);
+    const Routing r = random_routing(5, experts, 2, 3);
+    const Expected e = expected_moe(x, r, w, inter, extras, gpu_roundings);
+    EXPECT_TRUE(within(to_floats(moe_on(stream, x, r, p, t)), e.values, e.magnitudes));
+  }
+}
+
+TEST(MoeGpu, SharedExpertAndScoreOnTheInput) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t experts = 4, hidden = 64, inter = 64, shared_inter = 160;
+  const Experts w = random_experts(kMxfp4, experts, hidden, inter);
+  const Experts shared = random_experts(kFp8, 1, hidden, shared_inter);
+  for (const bool on_input : {false, true}) {
+    MoeProblem p = problem_of(kMxfp4, experts, hidden, inter);
+    p.scale_input = on_input;
+    p.shared_intermediate = shared_inter;
+    p.shared_weight = kFp8.format, p.shared_scaled = true, p.shared_scaling = kFp8.scaling;
+    ExpertTensors t = separate(w);
+    t.shared_gate = shared.gate[0], t.shared_up = shared.up[0], t.shared_down = shared.down[0];
+    const Extras extras{p.gated, {}, {}, {}, on_input, &shared, shared_inter, 1};
+    const Tensor x = small_input(7, hidden, F::bf16);
+    const Routing r = random_routing(7, experts, 2, 3);
+    const Expected e = expected_moe(x, r, w, inter, extras, gpu_roundings);
+    EXPECT_TRUE(within(to_floats(moe_on(stream, x, r, p, t)), e.values, e.magnitudes));
+  }
+}
+
+// W4A4: the bits of the same experts are those of x rounded before.
+TEST(MoeGpu, QuantisedActivations) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const Experts w = random_experts(kNvfp4, 3, 128, 64);
+  MoeProblem p = problem_of(kNvfp4, 3, 128, 64);
+  p.quantize_x = parse_quantization("nvfp4");
+  const Tensor x = small_input(4, 128, F::bf16);
+  const Routing r = random_routing(4, 3, 2, 3);
+  const std::vector<float> got = to_floats(moe_on(stream, x, r, p, separate(w)));
+  const std::vector<float> want = to_floats(moe(x, r, p, bind_experts(p, separate(w))));
+  // A code of h may differ where the sums before it do: an eighth of a step of E2M1 in all.
+  double error = 0, norm = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    error += (got[i] - want[i]) * (got[i] - want[i]), norm += want[i] * want[i];
+  }
+  EXPECT_LT(error, 1e-4 * norm);
+}
+
+TEST(MoeGpu, StrictUnderAdversarialSchedules) {
+  const Experts w = random_experts(kNvfp4, 5, 64, 48);
+  MoeProblem p = problem_of(kNvfp4, 5, 64, 48);
+  p.scale_input = true;
+  const Tensor x = small_input(9, 64, F::f32);
+  const Tensor logits = random_tensor({9, 5}, F::f32, 8);
+  std::vector<float> first;
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    Stream stream(Device::simulator(Arch::sm_90a));
+    configure(stream, {.severity = Options::Severity::strict,
+                       .numerics = Options::Numerics::fast,
+                       .schedule = Options::Schedule::adversarial,
+                       .seed = seed,
+                       .throws = false});
+    const Routing r = on(Device::cpu(), route(logits.to(stream.device()), {}, stream));
+    const std::vector<float> y = to_floats(moe_on(stream, x, r, p, separate(w)));
+    const SimulatorReport report = simulator_report(stream);
+    ASSERT_TRUE(report.clean()) << "seed " << seed << "\n" << to_string(report);
+    if (first.empty()) first = y;
+    ASSERT_EQ(y, first) << "seed " << seed;
+  }
+}
+
+// An expert that does not exist is an error of the next wait, and counts as none.
+TEST(MoeGpu, ExpertsOutOfRange) {
+  Stream stream(Device::simulator(Arch::sm_80));
+  const Experts w = random_experts(kBf16, 2, 16, 24);
+  const MoeProblem p = problem_of(kBf16, 2, 16, 24);
+  const Routing r = random_routing(3, 2, 1, 1);
+  r.experts.data<int32_t>()[1] = 2;
+  const Tensor x = random_tensor({3, 16}, F::f32, 3);
+  expect_error([&] { moe_on(stream, x, r, p, separate(w)); },
+               {"routing.experts has 2 in slot 1", "2 experts"});
+  stream.synchronize();
+}
+
+TEST(MoeGpu, Errors) {
+  Stream stream(Device::simulator(Arch::sm_80));
+  const Experts w = random_experts(kBf16, 2, 16, 24);
+  const MoeProblem p = problem_of(kBf16, 2, 16, 24);
+  const Tensor x = random_tensor({2, 16}, F::f32, 3);
+  const Routing r = random_routing(2, 2, 1, 1);
+  const Device& device = stream.device();
+  expect_error([&] { moe(x.to(device), on(device, r), p, bind_experts(p, separate(w)), stream); },
+               {"weights are on cpu", "sim:sm_80"});
+  const std::vector<Tensor> gate = on(device, separate(w)).gate;
+  expect_error([&] { moe(x.to(device), on(device, r), gate, gate, gate, stream); },
+               {"weights is null", "bind_experts"});
+}
+
+}  // namespace
+}  // namespace halftone::test
