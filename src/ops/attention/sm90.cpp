@@ -132,9 +132,10 @@ KeyRange range_of(const AttentionProblem& p) {
 // What a plan keeps between runs.
 struct Workspace {
   pipe::TensorMapCache maps;
-  std::shared_ptr<const void> memory;  // of the splits
+  std::shared_ptr<const void> memory;  // of what follows: the splits, and the schedule's counter
   float* values = nullptr;
   SplitSum* sums = nullptr;
+  uint32_t* counter = nullptr;
 };
 
 int64_t partial_stride(const AttentionProblem& p) { return (value_dim(p) + 3) / 4 * 4; }
@@ -143,16 +144,16 @@ void prepare_sm90(AttentionPlan& plan) {
   const AttentionProblem& p = plan.problem;
   auto workspace = std::make_shared<Workspace>();
   const Choice c = choice(p, plan.device);
-  if (c.splits > 1) {
-    const int64_t rows = c.splits * p.batch * p.heads * p.query_length;
-    const int64_t values = rows * partial_stride(p) * 4, sums = rows * int64_t{sizeof(SplitSum)};
-    plan.workspace_bytes = values + sums;
-    void* memory = nullptr;
-    workspace->memory =
-        allocate_memory(plan.device, static_cast<size_t>(plan.workspace_bytes), &memory);
-    workspace->values = static_cast<float*>(memory);
-    workspace->sums = reinterpret_cast<SplitSum*>(static_cast<char*>(memory) + values);
-  }
+  const int64_t rows = c.splits > 1 ? c.splits * p.batch * p.heads * p.query_length : 0;
+  const int64_t values = rows * partial_stride(p) * 4, sums = rows * int64_t{sizeof(SplitSum)};
+  plan.workspace_bytes = values + sums + int64_t{sizeof(uint32_t)};
+  void* memory = nullptr;
+  workspace->memory =
+      allocate_memory(plan.device, static_cast<size_t>(plan.workspace_bytes), &memory);
+  workspace->values = static_cast<float*>(memory);
+  workspace->sums = reinterpret_cast<SplitSum*>(static_cast<char*>(memory) + values);
+  workspace->counter = reinterpret_cast<uint32_t*>(workspace->sums + rows);
+  fill_memory(plan.device, workspace->counter, 0, sizeof(uint32_t));
   plan.workspace = std::move(workspace);
 }
 
@@ -238,6 +239,7 @@ void run_general(const AttentionPlan& plan, const AttentionTensors& t, const Cho
   params.split_tiles = static_cast<uint32_t>(c.split_tiles);
   params.partial_values = workspace.values, params.partial_sums = workspace.sums;
   params.partial_stride = partial_stride(p);
+  params.counter = workspace.counter;
   params.out_by_elements = !aligned(t.out) || value_dim(p) % 8 != 0;
 
   // A swizzle's pattern is 8 rows: boxes are whole patterns.

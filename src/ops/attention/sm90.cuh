@@ -33,7 +33,7 @@ struct Forward {
   using L = Layout<kTile, Source::kGeneral>;
   using Barrier = typename L::Barrier;
   using Worker = typename L::Worker;
-  using Schedule = pipe::PairedSchedule;
+  using Schedule = typename Source::Schedule;
   static constexpr uint32_t kThreads = L::kThreads, kMinBlocks = L::kMinBlocks;
 
   HT_HOST_DEVICE static pipe::AttentionGrid tiles(const Params& p) {
@@ -55,7 +55,11 @@ struct Forward {
   HT_DEVICE static void run(const Params& p) {
     const hw::SharedAddress base = hw::shared_memory_base();
     const auto rings = L::rings(base);
-    if (hw::thread_index().x == 0) L::init(rings);
+    if (hw::thread_index().x == 0) {
+      if constexpr (Source::kGeneral)
+        Schedule::init(base + L::kSchedule, L::kLoadWarps + L::kWarps);
+      L::init(rings);
+    }
     if constexpr (L::kCluster > 1) {
       hw::cluster_arrive();
       hw::cluster_wait();
@@ -63,7 +67,7 @@ struct Forward {
       hw::barrier_sync();
     }
     // Both roles walk the same tiles, each by itself.
-    const Schedule schedule(hw::block_index().x / L::kCluster, hw::grid_size().x / L::kCluster);
+    const Schedule schedule = Source::template schedule<L>(p, base);
     if (pipe::enter<L::kRoles, Worker::load>()) {
       Source::template load<L, Forward>(p, rings, base, schedule);
     } else if (pipe::enter<L::kRoles, Worker::multiply>()) {

@@ -33,6 +33,12 @@ struct Place {
 struct Dense {
   using Params = attention_sm90::Params;
   static constexpr bool kGeneral = false;
+  using Schedule = pipe::PairedSchedule;  // all lengths are known: nothing to ask for
+
+  template <class Layout>
+  HT_DEVICE static Schedule schedule(const Params&, hw::SharedAddress) {
+    return Schedule(hw::block_index().x / Layout::kCluster, hw::grid_size().x / Layout::kCluster);
+  }
 
   // A tile of rows in the problem.
   struct Work {
@@ -84,7 +90,7 @@ struct Dense {
   // Of the role's threads one works.
   template <class Layout, class Kernel>
   HT_DEVICE static void load(const Params& p, const typename Layout::Rings& rings,
-                             hw::SharedAddress base, typename Kernel::Schedule schedule) {
+                             hw::SharedAddress base, Schedule schedule) {
     if (hw::thread_index().x != 0) return;
     constexpr auto q_tile = Layout::q_tile();
     auto fill_q = rings.q.producer();

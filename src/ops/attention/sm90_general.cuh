@@ -41,6 +41,7 @@ struct GeneralParams : Params {
   uint32_t pack;                   // heads in a tile
   uint32_t splits, split_tiles;    // of the keys
   ScoreRules scores;
+  uint32_t* counter;       // of tiles begun, 0 between launches
   bool out_by_elements;    // rows that no 16-byte access may write
   SplitSum* partial_sums;  // [splits, batch, heads, queries]
   float* partial_values;   // the same of rows of O
@@ -54,6 +55,12 @@ HT_HOST_DEVICE int32_t clamp(int32_t x, int32_t low, int32_t high) {
 struct General {
   using Params = GeneralParams;
   static constexpr bool kGeneral = true, kMasks = false;
+  using Schedule = pipe::DynamicSchedule;
+
+  template <class Layout>
+  HT_DEVICE static Schedule schedule(const Params& p, hw::SharedAddress base) {
+    return Schedule(base + Layout::kSchedule, p.counter, hw::block_index().x, hw::grid_size().x);
+  }
 
   // A tile of rows in the problem. Lengths come from memory, unchecked before: whatever they are,
   // nothing outside the tensors is touched.
@@ -155,8 +162,9 @@ struct General {
   template <class Layout>
   HT_HOST_DEVICE static pipe::AttentionGrid tiles(const Params& p) {
     const uint32_t rows = static_cast<uint32_t>(p.range.queries) * p.pack;
-    return {(rows + Layout::kRows - 1) / Layout::kRows, p.heads / p.pack * p.splits, p.batch, false,
-            p.section};
+    const bool longest_first = p.range.right >= 0;  // later rows see more keys
+    return {(rows + Layout::kRows - 1) / Layout::kRows, p.heads / p.pack * p.splits, p.batch,
+            longest_first, p.section};
   }
   HT_DEVICE static float score_scale(const Params& p) {
     return p.scores.given ? 1.0f : p.scale_log2;
@@ -166,12 +174,15 @@ struct General {
   class Loader;
   template <class Layout, class Kernel>
   HT_DEVICE static void load(const Params& p, const typename Layout::Rings& rings,
-                             hw::SharedAddress base, typename Kernel::Schedule schedule) {
+                             hw::SharedAddress base, Schedule schedule) {
     Loader<Layout> loader(p);
     auto fill_q = rings.q.producer();
     auto fill_k = rings.k.producer();
     auto fill_v = rings.v.producer();
-    for (pipe::AttentionTile t; schedule.next(tiles<Layout>(p), t);) {
+    const auto lead = [&] {
+      if (hw::thread_index().x == 0) schedule.lead(tiles<Layout>(p));
+    };
+    for (pipe::AttentionTile t; schedule.next(tiles<Layout>(p), t); lead()) {
       const Work work(p, t);
       const KeyTiles keys = Kernel::key_tiles(work, t);
       if (keys.none()) continue;
@@ -184,8 +195,9 @@ struct General {
         if (n > keys.first) load_k(n - 1);
         loader.template keys<Layout::kValueDim>(fill_v, base + Layout::kV, &p.v, p.v_rows, work, n);
       }
+      // The next tile may come late, or see no key: nothing waits for it in the loader's hands.
+      loader.finish();
     }
-    loader.finish();
     fill_q.drain();
     fill_k.drain();
     fill_v.drain();
@@ -268,6 +280,7 @@ class General::Loader {
     if (!copied_) return;
     hw::cp_async_wait<0>(site);
     hand_over(site);
+    copied_ = false;
   }
 
  private:

@@ -1,6 +1,7 @@
 // Attention on Hopper: the shape of an instance, its shared memory, its rings and its roles.
 #pragma once
 #include "hw/cluster.h"
+#include "pipe/dynamic_schedule.h"
 #include "pipe/ring.h"
 #include "pipe/roles.h"
 #include "tile/shared_tile.h"
@@ -27,7 +28,7 @@ struct Budget {
 };
 constexpr Budget budget(uint32_t warpgroups, bool threads_copy) {
   if (warpgroups == 1) return {0, 0};
-  if (warpgroups == 2) return threads_copy ? Budget{40, 232} : Budget{24, 240};
+  if (warpgroups == 2) return threads_copy ? Budget{56, 224} : Budget{24, 240};
   return threads_copy ? Budget{56, 152} : Budget{32, 160};
 }
 
@@ -79,7 +80,9 @@ struct Layout {
   static constexpr uint32_t kQBarriers = kV + kStages * kVBytes;
   static constexpr uint32_t kKBarriers = kQBarriers + QRing::kSharedBytes;
   static constexpr uint32_t kVBarriers = kKBarriers + KRing::kSharedBytes;
-  static constexpr uint32_t kSharedBytes = kVBarriers + VRing::kSharedBytes;
+  static constexpr uint32_t kSchedule = kVBarriers + VRing::kSharedBytes;
+  static constexpr uint32_t kSharedBytes =
+      kSchedule + (kThreadsCopy ? pipe::DynamicSchedule::kSharedBytes : 0);
   static_assert(kSharedBytes <= 227 * 1024, "a block of Hopper has 227 KB");
 
   HT_DEVICE static Rings rings(hw::SharedAddress base) {
