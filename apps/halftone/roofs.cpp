@@ -1,5 +1,7 @@
 #include "roofs.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -150,6 +152,14 @@ __attribute__((target("avx512f"))) uint64_t read_512(const uint64_t* p, int64_t 
 #endif
 
 }  // namespace
+
+int64_t beyond_caches(int64_t least) {
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+  return std::max<int64_t>(least, 2 * sysconf(_SC_LEVEL3_CACHE_SIZE));
+#else
+  return least;
+#endif
+}
 
 double read_roof(Stream& stream, int64_t bytes) {
   const Tensor data = Tensor::zeros({bytes / 8}, Format::i64);

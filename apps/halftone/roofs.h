@@ -14,6 +14,9 @@ namespace halftone {
 double f32_roof(Stream&);
 double bf16_roof(Stream&);
 double int8_roof(Stream&);
+// Bytes of buffers to use in turn so that none is found in a cache: at least `least`, twice the
+// third-level cache where that is more.
+int64_t beyond_caches(int64_t least);
 // Bytes/s of reading `bytes` of memory, each thread its own part.
 double read_roof(Stream&, int64_t bytes);
 // Bytes/s read and written by copying half of `bytes` to the other half, each thread its part.
