@@ -109,9 +109,14 @@ void ThreadPool::run(FunctionRef<void(int)> f) {
 }
 
 void ThreadPool::parallel_for(int64_t count, int64_t grain, FunctionRef<void(int64_t, int64_t)> f) {
+  parallel_for(count, grain, kTeamNanoseconds, f);
+}
+
+void ThreadPool::parallel_for(int64_t count, int64_t grain, int64_t nanoseconds,
+                              FunctionRef<void(int64_t, int64_t)> f) {
   if (count <= 0) return;
   grain = std::max<int64_t>(grain, 1);
-  if (count <= grain || size() == 1) {
+  if (count <= grain || size() == 1 || nanoseconds < kTeamNanoseconds) {
     for (int64_t begin = 0; begin < count; begin += grain) f(begin, std::min(begin + grain, count));
     return;
   }

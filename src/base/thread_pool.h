@@ -12,6 +12,12 @@
 
 namespace halftone {
 
+// Nanoseconds that work must take one thread before a team is asked for it: the one rule of when to
+// wake others (docs/findings/engine-overhead.md). A region costs its caller 1.4 us while the other
+// threads still poll, so two of them gain from 3 us on; asleep, they come too late for 50 us of
+// work and cost up to 12 us.
+inline constexpr int64_t kTeamNanoseconds = 4000;
+
 class ThreadPool {
  public:
   // `threads` counts the caller: 1 starts no thread.
@@ -31,6 +37,10 @@ class ThreadPool {
   // whoever is free. Which thread runs a piece varies, so a piece must not depend on it. A thread
   // that is busy elsewhere or asleep is not waited for: it finds the region closed when it comes.
   void parallel_for(int64_t count, int64_t grain, FunctionRef<void(int64_t begin, int64_t end)> f);
+  // The same for work that takes one thread `nanoseconds`, by the caller alone when that is less
+  // than kTeamNanoseconds.
+  void parallel_for(int64_t count, int64_t grain, int64_t nanoseconds,
+                    FunctionRef<void(int64_t begin, int64_t end)> f);
 
  private:
   // A region: the workers enter while it is open and the caller leaves when none is inside.

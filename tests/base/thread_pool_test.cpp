@@ -4,6 +4,7 @@
 
 #include <numeric>
 #include <stdexcept>
+#include <thread>
 
 #include "halftone/error.h"
 #include "halftone/stream.h"
@@ -34,6 +35,19 @@ TEST(ThreadPool, ParallelForCoversTheRangeOnce) {
       EXPECT_EQ(std::accumulate(seen.begin(), seen.end(), 0), count);
       for (int times : seen) EXPECT_EQ(times, 1);
     }
+  }
+}
+
+TEST(ThreadPool, WorkTooSmallForATeamStaysOnTheCaller) {
+  ThreadPool pool(4);
+  const auto caller = std::this_thread::get_id();
+  for (int repeat = 0; repeat < 1000; ++repeat) {
+    int64_t sum = 0;  // not atomic: the thread sanitizer would tell of a second thread too
+    pool.parallel_for(100, 3, kTeamNanoseconds - 1, [&](int64_t begin, int64_t end) {
+      ASSERT_EQ(std::this_thread::get_id(), caller);
+      sum += end - begin;
+    });
+    ASSERT_EQ(sum, 100);
   }
 }
 
