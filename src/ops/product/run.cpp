@@ -18,10 +18,6 @@ constexpr int64_t kPassRows = 48;
 constexpr int64_t kFewRows = 64;
 constexpr int64_t kTaskColumns = 256;                  // at most, of few rows
 constexpr int64_t kSums = kGroupColumns * kPanelRows;  // f32, on the stack of a thread
-// Below this many bytes of weights and multiply-adds / 4, waking threads (about 2 us) costs more
-// than it saves.
-constexpr int64_t kAlone = 64 * 1024;
-
 int64_t round_up(int64_t x, int64_t step) { return ceil_div(x, step) * step; }
 
 // Rows of x that meet W one after the other: its rows of a group come from memory once, then from
@@ -110,18 +106,39 @@ const float* column_scales(const Weights& w, int64_t n0, int64_t count, float* o
   return out;
 }
 
-// Rows [n0, n1) of W, a group or those of a GEMV.
-void run_group(const Kernels& kernels, const Job& job, int64_t n0, int64_t n1, int64_t next) {
+// Rows of W that are multiplied before the next ones begin.
+int64_t strip_columns(const Kernels& kernels, const Job& job) {
+  if (is_gemv(kernels, job)) return job.m == 1 ? kTaskColumns : kGroupColumns;
+  return job.m <= kFewRows ? int64_t{kernels.tile_columns} : group_columns(job);
+}
+
+// Rows of W whose sums are finished together: all that there is room for, because a row of results
+// costs some 50 cycles however short it is.
+int64_t finish_columns(const Job& job) {
+  const int64_t room = kSums / (job.m * (job.up != nullptr ? 2 : 1));
+  return std::min(kTaskColumns, room / group_columns(job) * group_columns(job));
+}
+
+// Rows [n0, n1) of W, at most finish_columns.
+void run_columns(const Kernels& kernels, const Job& job, int64_t n0, int64_t n1, int64_t next) {
   alignas(64) float sums[kSums];
-  const int64_t stride = is_gemv(kernels, job) ? n1 - n0 : round_up(n1 - n0, kernels.tile_columns);
-  float* up = job.up != nullptr ? sums + job.m * stride : nullptr;
+  const bool gemv = is_gemv(kernels, job);
+  const int64_t stride = gemv ? n1 - n0 : round_up(n1 - n0, kernels.tile_columns);
+  const int64_t strip = strip_columns(kernels, job), count = n1 - n0;
   const auto add_up = [&](const Weights& w, float* to) {
-    if (!is_gemv(kernels, job)) return multiply_group(kernels, job, w, n0, n1, next, to, stride);
-    for (int64_t m = 0; m < job.m; ++m) {
-      const auto* x = static_cast<const unsigned char*>(job.x) + m * job.x_row;
-      kernels.gemv(w, n0, n1, x, job.x_block, to + m * stride);
+    for (int64_t n = n0; n < n1; n += strip, to += strip) {
+      const int64_t end = std::min(n + strip, n1);
+      if (!gemv) {
+        multiply_group(kernels, job, w, n, end, end < n1 ? end : next, to, stride);
+        continue;
+      }
+      for (int64_t m = 0; m < job.m; ++m) {
+        const auto* x = static_cast<const unsigned char*>(job.x) + m * job.x_row;
+        kernels.gemv(w, n, end, x, job.x_block, to + m * stride);
+      }
     }
   };
+  float* up = job.up != nullptr ? sums + job.m * stride : nullptr;
   add_up(*job.weights, sums);
   if (up != nullptr) add_up(*job.up, up);
 
@@ -129,48 +146,41 @@ void run_group(const Kernels& kernels, const Job& job, int64_t n0, int64_t n1, i
   const auto at = [](const void* p, int64_t i, Format format) -> const void* {
     return p != nullptr ? static_cast<const char*>(p) + i * (format == Format::f32 ? 4 : 2) : p;
   };
-  for (int64_t from = n0; from < n1; from += kTaskColumns) {
-    const int64_t count = std::min(kTaskColumns, n1 - from);
-    Finish f;
-    f.count = count;
-    f.out_format = job.out_format;
-    f.integer = kernels.integer;
-    f.bias_format = job.bias_format;
-    f.residual_format = job.residual_format;
-    f.activation = job.activation;
-    f.gated = job.gated;
-    f.scale = column_scales(*job.weights, from, count, scales[0]);
-    f.bias = at(job.bias, from, job.bias_format);
-    if (up != nullptr) {
-      f.up_scale = column_scales(*job.up, from, count, scales[1]);
-      f.up_bias = at(job.up_bias, from, job.bias_format);
+  Finish f;
+  f.count = count;
+  f.out_format = job.out_format;
+  f.integer = kernels.integer;
+  f.bias_format = job.bias_format;
+  f.residual_format = job.residual_format;
+  f.activation = job.activation;
+  f.gated = job.gated;
+  f.scale = column_scales(*job.weights, n0, count, scales[0]);
+  f.bias = at(job.bias, n0, job.bias_format);
+  if (up != nullptr) {
+    f.up_scale = column_scales(*job.up, n0, count, scales[1]);
+    f.up_bias = at(job.up_bias, n0, job.bias_format);
+  }
+  for (int64_t m = 0; m < job.m; ++m) {
+    f.sums = sums + m * stride;
+    if (up != nullptr) f.up = up + m * stride;
+    if (job.row_offsets != nullptr) f.offset = job.row_offsets[m];
+    if (job.row_scales != nullptr) f.row_scale = job.row_scales[m];
+    f.out =
+        const_cast<void*>(at(static_cast<char*>(job.out) + m * job.out_row, n0, job.out_format));
+    if (job.residual != nullptr) {
+      f.residual =
+          at(static_cast<const char*>(job.residual) + m * job.residual_row, n0, job.out_format);
     }
-    for (int64_t m = 0; m < job.m; ++m) {
-      const int64_t offset = m * stride + (from - n0);
-      f.sums = sums + offset;
-      if (up != nullptr) f.up = up + offset;
-      if (job.row_offsets != nullptr) f.offset = job.row_offsets[m];
-      if (job.row_scales != nullptr) f.row_scale = job.row_scales[m];
-      f.out = const_cast<void*>(
-          at(static_cast<char*>(job.out) + m * job.out_row, from, job.out_format));
-      if (job.residual != nullptr) {
-        f.residual =
-            at(static_cast<const char*>(job.residual) + m * job.residual_row, from, job.out_format);
-      }
-      kernels.finish(f);
-    }
+    kernels.finish(f);
   }
 }
 
 // Rows [n0, n1) of W; the thread goes on with row `next`, probably.
 void run_task(const Kernels& kernels, const Job& job, int64_t n0, int64_t n1, int64_t next) {
-  const int64_t group = job.m == 1 && is_gemv(kernels, job) ? kTaskColumns
-                        : is_gemv(kernels, job)             ? kGroupColumns
-                        : job.m <= kFewRows                 ? int64_t{kernels.tile_columns}
-                                                            : group_columns(job);
-  for (int64_t n = n0; n < n1; n += group) {
-    const int64_t end = std::min(n + group, n1);
-    run_group(kernels, job, n, end, end < n1 ? end : next);
+  const int64_t step = finish_columns(job);
+  for (int64_t n = n0; n < n1; n += step) {
+    const int64_t end = std::min(n + step, n1);
+    run_columns(kernels, job, n, end, end < n1 ? end : next);
   }
 }
 
@@ -184,11 +194,7 @@ bool reads_rows(const Kernels& kernels, const Weights& w, Format x, const void* 
 
 void parallel(ThreadPool& pool, int64_t count, int64_t grain, int64_t work,
               FunctionRef<void(int64_t, int64_t)> f) {
-  if (work < kAlone || pool.size() == 1) {
-    for (int64_t i = 0; i < count; i += grain) f(i, std::min(i + grain, count));
-  } else {
-    pool.parallel_for(count, grain, f);
-  }
+  pool.parallel_for(count, grain, work / 32, f);
 }
 
 void run_jobs(const Kernels& kernels, std::span<Job> jobs, ThreadPool& pool) {

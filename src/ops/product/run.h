@@ -39,8 +39,8 @@ bool reads_rows(const Kernels&, const Weights&, Format x, const void* data, int6
 // All jobs in one parallel region. Results do not depend on the number of threads.
 void run_jobs(const Kernels&, std::span<Job>, ThreadPool&);
 
-// Calls f(begin, end) over [0, count), on the caller alone when `work` (bytes or operations, about
-// a nanosecond per 16) is less than waking the team costs.
+// Calls f(begin, end) over [0, count), on the caller alone when `work` (bytes, or multiply-adds by
+// 4: 32 a nanosecond) is less than a team is worth.
 void parallel(ThreadPool&, int64_t count, int64_t grain, int64_t work,
               FunctionRef<void(int64_t, int64_t)> f);
 
