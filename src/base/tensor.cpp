@@ -40,8 +40,8 @@ std::string to_string(const Dims& dims) {
 int64_t element_count(const Shape& shape) {
   int64_t count = 1;
   for (int64_t extent : shape) {
-    require(extent >= 0, "shape ", to_string(shape), " has a negative extent");
-    require(!__builtin_mul_overflow(count, extent, &count), "shape ", to_string(shape),
+    require(extent >= 0, "shape ", shown(shape), " has a negative extent");
+    require(!__builtin_mul_overflow(count, extent, &count), "shape ", shown(shape),
             " has more than 2^63 elements");
   }
   return count;

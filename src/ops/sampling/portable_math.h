@@ -4,23 +4,30 @@
 
 namespace halftone {
 
-constexpr double power_of_two(int n) {  // of a normal number
-  return __builtin_bit_cast(double, static_cast<uint64_t>(n + 1023) << 52);
-}
-
 // exp(x) for x <= 0 from additions and multiplications alone: unlike the C library's, the result
-// has the same bits on every machine, and so has the choice of a token. Error below 2 ulp.
-constexpr double portable_exp(double x) {
-  if (!(x > -700)) return 0;
+// has the same bits on every machine, and so has the choice of a token. Error below 2 ulp. A number
+// is a double or a vector of them, Words integers of that shape.
+template <class Number, class Words>
+constexpr void portable_exp(const Number& x, Number* result) {
+  const Number least = Number{} - 700;
+  const auto positive = x > least;
+  const Number inside = positive ? x : least;
   constexpr double kShift = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
-  const double n = (x * 1.4426950408889634 + kShift) - kShift;
-  const double r = (x - n * 0x1.62e42fefa3800p-1) - n * 0x1.ef35793c76730p-45;
+  const Number shifted = inside * 1.4426950408889634 + kShift, n = shifted - kShift;
+  const Number r = (inside - n * 0x1.62e42fefa3800p-1) - n * 0x1.ef35793c76730p-45;
   // Taylor in Horner form; |r| <= 0.35 makes 14 terms enough.
   constexpr double kInverse[] = {1,       1.0 / 2, 1.0 / 3, 1.0 / 4,  1.0 / 5,  1.0 / 6,  1.0 / 7,
                                  1.0 / 8, 1.0 / 9, 0.1,     1.0 / 11, 1.0 / 12, 1.0 / 13, 1.0 / 14};
-  double p = 1;
+  Number p = Number{} + 1;
   for (int k = 14; k > 0; --k) p = 1 + p * r * kInverse[k - 1];
-  return p * power_of_two(static_cast<int>(n));
+  // n stands in the lowest bits of `shifted`: moved to the exponent they are 2^n.
+  const Words exponent = (__builtin_bit_cast(Words, shifted) + 1023) << 52;
+  *result = positive ? Number(p * __builtin_bit_cast(Number, exponent)) : Number{};
+}
+constexpr double portable_exp(double x) {
+  double result = 0;
+  portable_exp<double, uint64_t>(x, &result);
+  return result;
 }
 
 // ln(x) of a positive normal number, likewise; error below 1e-15 of max(1, |ln x|).

@@ -20,6 +20,23 @@ constexpr float kBanned = -std::numeric_limits<float>::infinity();
 
 size_t at(int32_t token) { return static_cast<size_t>(token); }
 
+// Eight numbers: four chains even where a register holds two. GCC makes no vectors of such a loop
+// by itself, because its comparisons might trap.
+typedef double Doubles __attribute__((vector_size(64)));
+typedef uint64_t Words __attribute__((vector_size(64)));
+constexpr size_t kDoubles = sizeof(Doubles) / sizeof(double);
+
+// store(i, exp(x(i))) for i < count.
+template <class X, class Store>
+void exp_each(size_t count, const X& x, const Store& store) {
+  for (size_t i = 0; i < count; i += kDoubles) {
+    const size_t n = std::min(kDoubles, count - i);
+    Doubles values = {};
+    for (size_t k = 0; k < n; ++k) values[k] = x(i + k);
+    portable_exp<Doubles, Words>(values, &values);
+    for (size_t k = 0; k < n; ++k) store(i + k, values[k]);
+  }
+}
 uint64_t mix(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
@@ -53,7 +70,9 @@ double log_sum(std::span<const float> logits) {
   const float largest = *std::max_element(logits.begin(), logits.end());
   require(largest != kBanned, "sampling: every logit is -inf; at least one token must be possible");
   double sum = 0;
-  for (const float x : logits) sum += portable_exp(double{x} - double{largest});
+  exp_each(
+      logits.size(), [&](size_t i) { return double{logits[i]} - double{largest}; },
+      [&](size_t, double e) { sum += e; });
   return double{largest} + portable_log(sum);
 }
 
@@ -139,12 +158,17 @@ double Sampler::weigh() {
 
 // Keeps the shortest prefix of the tokens, best first, whose weights reach the share.
 void Sampler::keep_prefix(double share, double total) {
+  // Tokens of less than (1 - share) total / count, even all together, are beyond the prefix; half
+  // of that leaves room for the rounding of the sums.
+  const double least = (1 - share) * total / (2 * static_cast<double>(tokens_.size()));
+  std::erase_if(tokens_, [&](int32_t t) { return weights_[at(t)] < least; });
   // A few tokens usually carry most of the mass: sort only as far as needed.
   double sum = 0;
   size_t kept = 0;
   for (size_t sorted = 0; kept < tokens_.size() && (kept == 0 || sum < share * total);) {
     if (kept == sorted) {
-      const size_t next = std::min(tokens_.size(), std::max<size_t>(256, 4 * sorted));
+      const size_t few = std::max<size_t>(64, tokens_.size() / 64);
+      const size_t next = std::min(tokens_.size(), std::max(few, 4 * sorted));
       std::partial_sort(tokens_.begin() + static_cast<std::ptrdiff_t>(sorted),
                         tokens_.begin() + static_cast<std::ptrdiff_t>(next), tokens_.end(),
                         Better{scores_});
@@ -194,9 +218,9 @@ void Sampler::filter() {
           o.temperature, ", so small that a logit overflows; use 0 for greedy");
   keep_top_k();
   weights_.resize(scores_.size());
-  for (const int32_t t : tokens_) {
-    weights_[at(t)] = portable_exp(double{scores_[at(t)]} - double{largest});
-  }
+  exp_each(
+      tokens_.size(), [&](size_t i) { return double{scores_[at(tokens_[i])]} - double{largest}; },
+      [&](size_t i, double e) { weights_[at(tokens_[i])] = e; });
   if (o.top_p < 1) keep_prefix(double{o.top_p}, weigh());
   // The largest weight is 1, so the rule p < min_p * p_max is a rule on weights.
   std::erase_if(tokens_, [&](int32_t t) { return weights_[at(t)] < double{o.min_p}; });
@@ -204,7 +228,7 @@ void Sampler::filter() {
     std::sort(tokens_.begin(), tokens_.end());
     keep_typical(weigh());
   }
-  std::sort(tokens_.begin(), tokens_.end());
+  if (o.top_p < 1 || o.typical_p < 1) std::sort(tokens_.begin(), tokens_.end());
 }
 
 int32_t Sampler::sample(std::span<const float> logits, std::span<const int32_t> history) {
@@ -304,7 +328,8 @@ void sample_rows(const Tensor& logits, std::span<Sampler> samplers,
   const Tensor source = direct || logits.stride(1) == 1 ? logits : logits.contiguous_copy();
   const auto vocabulary = static_cast<size_t>(logits.size(1));
   stream.pool().parallel_for(logits.size(0), 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> converted(direct ? 0 : vocabulary);
+    thread_local std::vector<float> converted;
+    if (!direct) converted.resize(vocabulary);
     for (int64_t i = begin; i < end; ++i) {
       const char* row = address(source, row_offset(source, i));
       if (!direct) {
