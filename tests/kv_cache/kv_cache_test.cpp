@@ -149,5 +149,31 @@ TEST(KvCache, ErrorsNameTheArgument) {
   refuses([](KvCacheOptions& o) { o.kv_heads = -1; }, {"kv_heads", "-1"});
 }
 
+TEST(KvCache, EnormousSizesAreErrors) {
+  constexpr int64_t kHuge = int64_t{1} << 62;
+  const auto refuses = [](auto change, const std::vector<std::string>& words) {
+    KvCacheOptions o = small(Format::f32);
+    change(o);
+    expect_error([&] { KvCache{o}; }, words);
+  };
+  refuses([](KvCacheOptions& o) { o.page_size = kHuge; }, {"page_size", "2^31"});
+  refuses([](KvCacheOptions& o) { o.layers = kHuge; }, {"layers", "2^58"});
+  refuses([](KvCacheOptions& o) { o.kv_heads = kHuge; }, {"kv_heads", "2^58"});
+  // Within the rule, beyond any machine: one page of all layers, then the tensors themselves.
+  refuses([](KvCacheOptions& o) { o.kv_heads = int64_t{1} << 42; }, {"bytes", "machine"});
+  refuses(
+      [](KvCacheOptions& o) {
+        o.layers = int64_t{1} << 40;
+        o.kv_heads = o.page_size = o.head_dim = 1;
+      },
+      {"bytes", "machine"});
+  // A cache that could not grow stays as it was.
+  KvCacheOptions o = small(Format::f32);
+  o.max_length = (int64_t{1} << 31) - 1, o.kv_heads = 1 << 12;
+  KvCache cache(o);
+  expect_error([&] { cache.advance(o.max_length); }, {"bytes", "machine"});
+  EXPECT_EQ(cache.length(), 0);
+}
+
 }  // namespace
 }  // namespace halftone

@@ -5,8 +5,8 @@
 
 #include "base/arguments.h"
 #include "base/device_memory.h"
+#include "base/memory_limit.h"
 #include "base/message.h"
-#include "base/thread_pool.h"
 #include "formats/gpu_kernels.h"
 #include "formats/quantize_rows.h"
 #include "halftone/elementwise.h"
@@ -15,11 +15,18 @@ namespace halftone {
 
 namespace {
 
-// Elements below which handing rows to the team of threads costs more than it saves.
-constexpr int64_t kSerialElements = 32768;
-
 int64_t pages_of(const KvCacheOptions& o, int64_t length) {
   return (length + o.page_size - 1) / o.page_size;
+}
+
+// Elements of the keys and values of `pages` pages of every layer; -1 beyond 2^58, the largest
+// tensors.
+int64_t elements_of(const KvCacheOptions& o, int64_t pages) {
+  int64_t count = 2;
+  for (const int64_t extent : {o.layers, pages, o.page_size, o.kv_heads, o.head_dim}) {
+    if (__builtin_mul_overflow(count, extent, &count) || count > int64_t{1} << 58) return -1;
+  }
+  return count;
 }
 
 bool is_quantised(Format f) { return !is_plain_float(f); }
@@ -67,9 +74,17 @@ Support can_run(const KvCacheOptions& o, const Device&) {
   if (o.format == Format::nvfp4 && o.head_dim % 16 != 0) {
     return no("head_dim is ", o.head_dim, "; a cache in nvfp4 needs a multiple of 16");
   }
-  if (o.page_size < 1) return no("page_size is ", o.page_size, "; it must be at least 1");
-  if (o.max_length < 1 || o.max_length > (int64_t{1} << 31) - 1) {
+  constexpr int64_t kMost = (int64_t{1} << 31) - 1;  // the lengths of attention are i32
+  if (o.page_size < 1 || o.page_size > kMost) {
+    return no("page_size is ", o.page_size, "; it must be from 1 to 2^31 - 1");
+  }
+  if (o.max_length < 1 || o.max_length > kMost) {
     return no("max_length is ", o.max_length, "; it must be from 1 to 2^31 - 1");
+  }
+  if (elements_of(o, pages_of(o, o.max_length)) < 0) {
+    return no("a cache of ", o.layers, " layers, ", o.kv_heads, " kv_heads, head_dim ", o.head_dim,
+              " and max_length ", o.max_length, " (in pages of ", o.page_size,
+              ") has more than 2^58 elements");
   }
   return {};
 }
@@ -94,6 +109,13 @@ void KvCache::reserve(int64_t length) {
   const int64_t need = pages_of(options_, length);
   if (need <= have) return;
   const int64_t pages = std::min(std::max(need, 2 * have), pages_of(options_, options_.max_length));
+  // Told before the system lends pages it does not have: layer by layer each allocation succeeds.
+  const int64_t bytes = packed_bytes(options_.format, elements_of(options_, pages)) +
+                        2 * options_.layers * static_cast<int64_t>(sizeof(Tensor));
+  if (device_.is_cpu() && static_cast<size_t>(bytes) > memory_limit()) {
+    fail(ErrorCode::out_of_memory, "the cache needs ", bytes, " bytes for ", length, " tokens in ",
+         options_.layers, " layers; this machine has ", memory_limit());
+  }
   const auto grow = [&](std::vector<Tensor>* all) {
     std::vector<Tensor> grown(static_cast<size_t>(options_.layers));
     for (size_t layer = 0; layer < grown.size(); ++layer) {
@@ -199,11 +221,8 @@ void KvCache::append(int64_t layer, const Tensor& k, const Tensor& v, Stream& st
     const Recipe* used = is_quantised(options_.format) ? &recipe : nullptr;
     if (!device_.is_cpu()) return store_on_gpu(x, pages, length_, used, stream);
     const int64_t first = length_ * options_.kv_heads;
-    if (x.numel() <= kSerialElements) return store_rows(x, pages, first, used, 0, rows);
-    const int64_t grain = std::max<int64_t>(1, kSerialElements / options_.head_dim);
-    stream.pool().parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
-      store_rows(x, pages, first, used, begin, end);
-    });
+    for_rows(stream, rows, options_.head_dim,
+             [&](int64_t begin, int64_t end) { store_rows(x, pages, first, used, begin, end); });
   };
   store(k, keys_[static_cast<size_t>(layer)]);
   store(v, values_[static_cast<size_t>(layer)]);
