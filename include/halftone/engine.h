@@ -96,8 +96,10 @@ class Model {
 };
 
 struct SessionOptions {
-  Format kv = Format::bf16;  // f32, bf16, f16, fp8_e4m3, nvfp4
-  int64_t max_length = 0;    // 0: the model's
+  // f32, bf16, f16, fp8_e4m3, nvfp4. Static scales of a checkpoint (k_scale, v_scale) are not used:
+  // the cache scales every token and head by itself.
+  Format kv = Format::bf16;
+  int64_t max_length = 0;  // 0: the model's
   // Format of activations between operations; f32 makes results comparable across formats.
   Format activations = Format::f32;
   int threads = 0;

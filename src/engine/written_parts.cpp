@@ -81,8 +81,15 @@ std::vector<WrittenPart> written_parts(const KeptFormat& kept, const Shape& shap
   }
   // One scale a row or a tensor.
   if (s.block_cols != 0 || s.block_rows > 1) return {};
-  const Shape scales{s.block_rows == 1 ? shape[0] : 1, 1};
-  return {{".weight", kept.format, shape, itself}, {".weight_scale", s.format, scales, scales_of}};
+  if (s.block_rows == 1) {
+    return {{".weight", kept.format, shape, itself},
+            {".weight_scale", s.format, {shape[0], 1}, scales_of}};
+  }
+  // Loaders take the one scale of a tensor as [1], not as a row of a matrix.
+  return {{".weight", kept.format, shape, itself},
+          {".weight_scale", s.format, {1}, [](const Tensor& w) {
+             return w.scales().reshape(Shape{1});
+           }}};
 }
 
 const char* compressed_tensors_format(Format format) {
