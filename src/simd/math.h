@@ -31,14 +31,14 @@ HALFTONE_INLINE f32v root(f32v x) {
 #endif
 }
 
-// exp(factor x), to 2^-16 when Half; infinities and NaN as exp. A constant factor costs nothing
-// then.
+// exp(factor x), to 2^-16 when Half; infinities and NaN as exp. The factor should be worked out
+// beforehand: it costs nothing then.
 template <bool Half>
-HALFTONE_INLINE f32v exponential(f32v x, float factor = 1) {
+HALFTONE_INLINE f32v exponential(f32v x, f32v factor) {
 #if defined(__AVX512DQ__)
   if constexpr (Half) {
     // 2^t with t = n + f, 0 <= f < 1: VREDUCEPS gives f, VSCALEFPS multiplies by 2^floor(t).
-    const __m512 t = bits_as<__m512>(x * broadcast(factor * 1.44269504f));
+    const __m512 t = bits_as<__m512>(x * (factor * 1.44269504f));
     constexpr int kFloor = 0x09;
     const f32v f = bits_as<f32v>(_mm512_maskz_reduce_ps(0xffff, t, kFloor));
     const f32v p = polynomial(f, 1.0000025933f, 6.9300383830e-1f, 2.4144273389e-1f,
@@ -46,7 +46,11 @@ HALFTONE_INLINE f32v exponential(f32v x, float factor = 1) {
     return bits_as<f32v>(_mm512_maskz_scalef_ps(0xffff, bits_as<__m512>(p), t));
   }
 #endif
-  return exp(x * broadcast(factor));
+  return exp(x * factor);
+}
+template <bool Half>
+HALFTONE_INLINE f32v exponential(f32v x, float factor = 1) {
+  return exponential<Half>(x, broadcast(factor));
 }
 
 // 1 / d for d >= 1; 0 from 2^126 on, NaN of NaN.

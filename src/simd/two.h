@@ -1,6 +1,6 @@
 // Two vectors of f32 from 2 kLanes neighbouring elements, for loops that treat all elements alike.
-// Their order is the format's: bf16 splits into its even elements, a shift, and its odd ones, a
-// mask, which saves the widening; f32 and f16 keep theirs.
+// kSplit: in the format's own order: bf16 splits into its even elements, a shift, and its odd ones,
+// a mask, which saves the widening. Operands of several formats meet as they lie, without it.
 #pragma once
 #include "simd/vec.h"
 
@@ -15,14 +15,31 @@ inline constexpr int kTwo = 2 * kLanes;
 template <Format F>
 inline constexpr int kTwoBytes = kTwo*(F == Format::f32 ? 4 : 2);
 
-template <Format F>
+template <Format F, bool kSplit = true>
 HALFTONE_INLINE Two load_two(const void* p) {
-  if constexpr (F == Format::bf16) {
+  if constexpr (F == Format::bf16 && kSplit) {
     const auto words = load_raw<u32v>(p);
     return {bits_as<f32v>(words << 16), bits_as<f32v>(words & 0xffff0000u)};
   } else {
     return {load<F>(p, 0), load<F>(p, kLanes)};
   }
+}
+
+// The elements of load_two<F> as they lie in memory.
+template <Format F>
+HALFTONE_INLINE Two in_order(Two v) {
+  if constexpr (F != Format::bf16) return v;
+#if defined(__AVX512F__)
+  return {__builtin_shufflevector(v.a, v.b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23),
+          __builtin_shufflevector(v.a, v.b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30,
+                                  15, 31)};
+#elif defined(__AVX2__)
+  return {__builtin_shufflevector(v.a, v.b, 0, 8, 1, 9, 2, 10, 3, 11),
+          __builtin_shufflevector(v.a, v.b, 4, 12, 5, 13, 6, 14, 7, 15)};
+#else
+  return {__builtin_shufflevector(v.a, v.b, 0, 4, 1, 5),
+          __builtin_shufflevector(v.a, v.b, 2, 6, 3, 7)};
+#endif
 }
 
 #if defined(__AVX512BF16__)
@@ -37,12 +54,14 @@ HALFTONE_INLINE bool loses_subnormals(u32v rounded, f32v a, f32v b) {
 }
 #endif
 
-// bf16 words of both vectors, in the order of load_two<bf16>.
+// bf16 words of both vectors, as load_two<bf16, kSplit> reads them.
+template <bool kSplit>
 HALFTONE_INLINE u32v round_two(Two v) {
 #if defined(__AVX512BF16__)
   const auto rounded =
       bits_as<u32v>(_mm512_cvtne2ps_pbh(bits_as<__m512>(v.b), bits_as<__m512>(v.a)));
   if (__builtin_expect(!loses_subnormals(rounded, v.a, v.b), 1)) {
+    if constexpr (!kSplit) return rounded;
     alignas(64) static constexpr uint16_t kInterleaved[32] = {
         0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
         8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
@@ -50,6 +69,10 @@ HALFTONE_INLINE u32v round_two(Two v) {
         0xffffffffu, load_raw<__m512i>(kInterleaved), bits_as<__m512i>(rounded)));
   }
 #endif
+  if constexpr (!kSplit) {
+    const u16v halves[2] = {narrow_bf16(v.a), narrow_bf16(v.b)};
+    return load_raw<u32v>(halves);
+  }
   // As narrow_bf16, the result in the upper half.
   const auto round = [](f32v x) __attribute__((always_inline)) {
     const u32v u = bits_as<u32v>(x);
@@ -80,14 +103,14 @@ HALFTONE_INLINE void stream_raw(void* p, V v) {
   store_raw(p, v);
 }
 
-template <Format F>
+template <Format F, bool kSplit = true>
 HALFTONE_INLINE void store_two(void* p, Two v, bool streamed = false) {
   const auto put = [&](int64_t at, auto x) __attribute__((always_inline)) {
     void* to = static_cast<char*>(p) + at;
     streamed ? stream_raw(to, x) : store_raw(to, x);
   };
   if constexpr (F == Format::bf16) {
-    put(0, round_two(v));
+    put(0, round_two<kSplit>(v));
   } else if constexpr (F == Format::f16) {
     const u16v halves[2] = {narrow_f16(v.a), narrow_f16(v.b)};
     put(0, load_raw<u32v>(halves));
@@ -98,16 +121,16 @@ HALFTONE_INLINE void store_two(void* p, Two v, bool streamed = false) {
 }
 
 // Of the first `count` < kTwo elements; the others read as 0 and are not written.
-template <Format F>
+template <Format F, bool kSplit = true>
 HALFTONE_INLINE Two load_two_partial(const void* p, int64_t count) {
   char copy[kTwoBytes<F>] = {};
   std::memcpy(copy, p, static_cast<size_t>(count * (kTwoBytes<F> / kTwo)));
-  return load_two<F>(copy);
+  return load_two<F, kSplit>(copy);
 }
-template <Format F>
+template <Format F, bool kSplit = true>
 HALFTONE_INLINE void store_two_partial(void* p, Two v, int64_t count) {
   char copy[kTwoBytes<F>];
-  store_two<F>(copy, v);
+  store_two<F, kSplit>(copy, v);
   std::memcpy(p, copy, static_cast<size_t>(count * (kTwoBytes<F> / kTwo)));
 }
 

@@ -1,50 +1,57 @@
 // RMS and layer norm of rows, once per instruction level. Statistics first, in one pass or two; the
 // last pass finds the row in the cache.
 #include "ops/norm/kernels.h"
-#include "simd/stream_lines.h"
-#include "simd/vec.h"
+#include "simd/two.h"
 
 namespace halftone::HALFTONE_LEVEL {
 
 namespace {
 
-// Four independent sums hide the latency of the additions.
-constexpr int kSums = 4;
-
 template <Format F>
-HALFTONE_INLINE f32v load_some(const void* x, int64_t i, int count) {
-  return count == kLanes ? load<F>(x, i) : load_partial<F>(x, i, count);
+inline constexpr int64_t kBytes = kTwoBytes<F> / kTwo;
+
+template <Format F, bool kSplit>
+HALFTONE_INLINE Two load_some(const char* p, int64_t count) {
+  return count < kTwo ? load_two_partial<F, kSplit>(p, count) : load_two<F, kSplit>(p);
 }
-template <Format F>
-HALFTONE_INLINE void store_some(void* x, int64_t i, f32v v, int count) {
-  count == kLanes ? store<F>(x, i, v) : store_partial<F>(x, i, v, count);
+template <Format F, bool kSplit>
+HALFTONE_INLINE void store_some(char* p, Two v, int64_t count, bool streamed = false) {
+  count < kTwo ? store_two_partial<F, kSplit>(p, v, count) : store_two<F, kSplit>(p, v, streamed);
 }
 
-// The sum over a row of term(element block i, count), always in the same order.
+// The sum over a row of term(first element, count, sum so far), always in the same order. Four
+// independent sums hide the latency of the additions.
 template <class Term>
 HALFTONE_INLINE float sum_of(int64_t columns, const Term& term) {
-  f32v sum[kSums] = {};
+  Two sum[2] = {};
   int64_t i = 0;
-  for (; i + kSums * kLanes <= columns; i += kSums * kLanes) {
-    for (int s = 0; s < kSums; ++s) sum[s] = term(i + s * kLanes, kLanes, sum[s]);
+  for (; i + 2 * kTwo <= columns; i += 2 * kTwo) {
+    for (int s = 0; s < 2; ++s) sum[s] = term(i + s * kTwo, kTwo, sum[s]);
   }
-  for (; i + kLanes <= columns; i += kLanes) sum[0] = term(i, kLanes, sum[0]);
-  if (i < columns) sum[1] = term(i, static_cast<int>(columns - i), sum[1]);
-  return reduce_add((sum[0] + sum[1]) + (sum[2] + sum[3]));
+  for (; i < columns; i += kTwo) {
+    sum[0] = term(i, columns - i < kTwo ? columns - i : kTwo, sum[0]);
+  }
+  return reduce_add((sum[0].a + sum[1].a) + (sum[0].b + sum[1].b));
 }
 
-// Element block `i` of the row that is normalised; with a residual that is the sum, rounded as it
-// is stored, so that the fused operation equals the separate ones.
-template <Format X, bool Residual>
-HALFTONE_INLINE f32v gather(const char* x, const char* residual, char* sum, int64_t i, int count) {
-  f32v v = load_some<X>(x, i, count);
-  if constexpr (Residual) {
-    v = v + load_some<X>(residual, i, count);
-    store_some<X>(sum, i, v, count);
-    if constexpr (X == Format::bf16) v = widen_bf16(narrow_bf16(v));
-    if constexpr (X == Format::f16) v = widen_f16(narrow_f16(v));
+// Elements of the row that is normalised; with a residual that is the sum, rounded as it is stored,
+// so that the fused operation equals the separate ones.
+template <Format X, bool kSplit, bool Residual>
+HALFTONE_INLINE Two gather(const char* x, const char* residual, char* sum, int64_t i,
+                           int64_t count) {
+  const Two v = load_some<X, kSplit>(x + i * kBytes<X>, count);
+  if constexpr (!Residual) return v;
+  const Two r = load_some<X, kSplit>(residual + i * kBytes<X>, count);
+  const Two total = {v.a + r.a, v.b + r.b};
+  store_some<X, kSplit>(sum + i * kBytes<X>, total, count);
+  if constexpr (X == Format::bf16) {
+    const u32v words = round_two<kSplit>(total);
+    return load_two<X, kSplit>(&words);
   }
-  return v;
+  if constexpr (X == Format::f16) {
+    return {widen_f16(narrow_f16(total.a)), widen_f16(narrow_f16(total.b))};
+  }
+  return total;
 }
 
 struct Statistics {
@@ -52,108 +59,102 @@ struct Statistics {
 };
 
 // Eps is inside the root, added to the mean square (the variance of a layer norm).
-template <Format X, bool Residual>
+template <Format X, bool kSplit, bool Residual>
 Statistics statistics(const NormArgs& args, const char* x, const char* residual, char* sum) {
   const auto count = static_cast<float>(args.columns);
   Statistics s{0, 0};
   float squares;
   if (!args.layer) {
     squares = sum_of(
-        args.columns, [&](int64_t i, int n, f32v acc) __attribute__((always_inline)) {
-          const f32v v = gather<X, Residual>(x, residual, sum, i, n);
-          return fma(v, v, acc);
+        args.columns, [&](int64_t i, int64_t n, Two acc) __attribute__((always_inline)) {
+          const Two v = gather<X, kSplit, Residual>(x, residual, sum, i, n);
+          return Two{fma(v.a, v.a, acc.a), fma(v.b, v.b, acc.b)};
         });
   } else {
     const float total = sum_of(
-        args.columns, [&](int64_t i, int n, f32v acc) __attribute__((always_inline)) {
-          return acc + gather<X, Residual>(x, residual, sum, i, n);
+        args.columns, [&](int64_t i, int64_t n, Two acc) __attribute__((always_inline)) {
+          const Two v = gather<X, kSplit, Residual>(x, residual, sum, i, n);
+          return Two{acc.a + v.a, acc.b + v.b};
         });
     s.mean = total / count;
     const char* row = Residual ? sum : x;
-    const f32v mean = broadcast(s.mean);
+    const f32v mean = broadcast(s.mean), one = broadcast(1);
     squares = sum_of(
-        args.columns, [&](int64_t i, int n, f32v acc) __attribute__((always_inline)) {
-          f32v v = load_some<X>(row, i, n) - mean;
-          if (n < kLanes) {  // lanes beyond the row are not -mean but nothing
-            float lane[kLanes] = {};
-            float all[kLanes];
-            store_raw(all, v);
-            for (int k = 0; k < n; ++k) lane[k] = all[k];
-            v = load_raw<f32v>(lane);
+        args.columns, [&](int64_t i, int64_t n, Two acc) __attribute__((always_inline)) {
+          Two v = load_some<X, kSplit>(row + i * kBytes<X>, n);
+          v = {v.a - mean, v.b - mean};
+          if (n < kTwo) {  // lanes beyond the row are not -mean but nothing
+            char ones[kTwoBytes<X>];
+            store_two<X>(ones, {one, one});
+            const Two valid = load_two_partial<X, kSplit>(ones, n);
+            v = {v.a * valid.a, v.b * valid.b};
           }
-          return fma(v, v, acc);
+          return Two{fma(v.a, v.a, acc.a), fma(v.b, v.b, acc.b)};
         });
   }
   s.scale = 1.0f / __builtin_sqrtf(squares / count + args.eps);
   return s;
 }
 
-template <Format X, Format W>
+template <Format X, Format W, bool kSplit>
 void finish(const NormArgs& args, const char* x, const char* next, char* out, Statistics s) {
   const f32v mean = broadcast(s.mean), scale = broadcast(s.scale);
   const f32v offset = broadcast(args.weight_offset);
-  const auto at = [&](int64_t i, int n) __attribute__((always_inline)) {
-    f32v v = (load_some<X>(x, i, n) - mean) * scale;
-    if (args.weight != nullptr) v = v * (load_some<W>(args.weight, i, n) + offset);
-    if (args.bias != nullptr) v = v + load_some<W>(args.bias, i, n);
-    return v;
-  };
-  constexpr int kBytes = X == Format::f32 ? 4 : 2;
-  constexpr int64_t kLine = 64 / kBytes;
-  int64_t i = 0;
-  if (args.streamed && reinterpret_cast<uintptr_t>(out) % 64 == 0) {
-    for (; i + kLine <= args.columns; i += kLine) {
-      if (next != nullptr) __builtin_prefetch(next + i * kBytes, 0, 2);
-      alignas(64) unsigned char line[64];
-      if constexpr (kLine >= 2 * kLanes) {
-        for (int64_t k = 0; k < kLine; k += 2 * kLanes) {
-          store_pair<X>(line, k, at(i + k, kLanes), at(i + k + kLanes, kLanes));
-        }
-      } else {
-        store<X>(line, 0, at(i, kLanes));
+  const auto* weight = static_cast<const char*>(args.weight);
+  const auto* bias = static_cast<const char*>(args.bias);
+  const bool streamed = args.streamed && reinterpret_cast<uintptr_t>(out) % 64 == 0;
+  for (int64_t i = 0; i < args.columns; i += kTwo) {
+    const int64_t n = args.columns - i < kTwo ? args.columns - i : kTwo;
+    if (next != nullptr) {  // the memory would idle while this row is written
+      for (int line = 0; line < kTwoBytes<X>; line += 64) {
+        __builtin_prefetch(next + i * kBytes<X> + line, 0, 2);
       }
-      stream_lines(line, 64, static_cast<uint8_t*>(static_cast<void*>(out + i * kBytes)));
     }
-  }
-  for (; i + 2 * kLanes <= args.columns; i += 2 * kLanes) {
-    // The memory would idle while this row is written.
-    if (next != nullptr) __builtin_prefetch(next + i * kBytes, 0, 2);
-    const f32v a = at(i, kLanes), b = at(i + kLanes, kLanes);
-    store_pair<X>(out, i, a, b);
-  }
-  for (; i < args.columns; i += kLanes) {
-    const int n = args.columns - i < kLanes ? static_cast<int>(args.columns - i) : kLanes;
-    store_some<X>(out, i, at(i, n), n);
+    Two v = load_some<X, kSplit>(x + i * kBytes<X>, n);
+    v = {(v.a - mean) * scale, (v.b - mean) * scale};
+    if (weight != nullptr) {
+      const Two w = load_some<W, kSplit>(weight + i * kBytes<W>, n);
+      v = {v.a * (w.a + offset), v.b * (w.b + offset)};
+    }
+    if (bias != nullptr) {
+      const Two b = load_some<W, kSplit>(bias + i * kBytes<W>, n);
+      v = {v.a + b.a, v.b + b.b};
+    }
+    store_some<X, kSplit>(out + i * kBytes<X>, v, n, streamed);
   }
 }
 
-template <Format X>
+template <Format X, Format W>
 void rows(const NormArgs& args, int64_t begin, int64_t end) {
+  constexpr bool kSplit = X == W;
   for (int64_t r = begin; r < end; ++r) {
     const char* x = args.x[r];
     const char* next = r + 1 < end ? args.x[r + 1] : nullptr;
     Statistics s;
     if (args.residual.base != nullptr) {
       char* sum = args.sum[r];
-      s = statistics<X, true>(args, x, args.residual[r], sum);
+      s = statistics<X, kSplit, true>(args, x, args.residual[r], sum);
       x = sum;
     } else {
-      s = statistics<X, false>(args, x, nullptr, nullptr);
+      s = statistics<X, kSplit, false>(args, x, nullptr, nullptr);
     }
-    switch (args.weight_format) {
-      case Format::f32:
-        finish<X, Format::f32>(args, x, next, args.out[r], s);
-        break;
-      case Format::f16:
-        finish<X, Format::f16>(args, x, next, args.out[r], s);
-        break;
-      default:
-        finish<X, Format::bf16>(args, x, next, args.out[r], s);
-    }
+    finish<X, W, kSplit>(args, x, next, args.out[r], s);
   }
 #if defined(__x86_64__)
   if (args.streamed) _mm_sfence();
 #endif
+}
+
+template <Format X>
+void rows_of(const NormArgs& args, int64_t begin, int64_t end) {
+  switch (args.weight_format) {
+    case Format::f32:
+      return rows<X, Format::f32>(args, begin, end);
+    case Format::f16:
+      return rows<X, Format::f16>(args, begin, end);
+    default:
+      return rows<X, Format::bf16>(args, begin, end);
+  }
 }
 
 }  // namespace
@@ -161,11 +162,11 @@ void rows(const NormArgs& args, int64_t begin, int64_t end) {
 void norm_rows(const NormArgs& args, int64_t begin, int64_t end) {
   switch (args.format) {
     case Format::f32:
-      return rows<Format::f32>(args, begin, end);
+      return rows_of<Format::f32>(args, begin, end);
     case Format::f16:
-      return rows<Format::f16>(args, begin, end);
+      return rows_of<Format::f16>(args, begin, end);
     default:
-      return rows<Format::bf16>(args, begin, end);
+      return rows_of<Format::bf16>(args, begin, end);
   }
 }
 

@@ -1,154 +1,165 @@
-// Softmax of rows, once per instruction level. Rows pass as f32 runs, so there is one loop of each
-// kind for all formats; results of 16 bits take the shorter exponential.
+// Softmax of rows, once per instruction level. Exponentials wait in f32, in whatever order two
+// vectors of the source come; results of 16 bits take the shorter exponential.
 #include "ops/softmax/kernels.h"
 #include "simd/blocks.h"
 #include "simd/math.h"
+#include "simd/two.h"
 
 namespace halftone::HALFTONE_LEVEL {
 
 namespace {
 
 constexpr float kLowest = -__builtin_inff();
-constexpr int kChains = 4;  // independent maxima and sums hide the latency
 
 HALFTONE_INLINE int bytes_of(Format f) { return f == Format::f32 ? 4 : 2; }
+HALFTONE_INLINE Two both(float x) { return {broadcast(x), broadcast(x)}; }
 
-// Elements beyond `count` read as -inf, which adds nothing.
-HALFTONE_INLINE f32v load_some(const float* x, int i, int count) {
-  if (count == kLanes) return load_raw<f32v>(x + i);
-  float lane[kLanes];
-  store_raw(lane, broadcast(kLowest));
-  std::memcpy(lane, x + i, static_cast<size_t>(count) * sizeof(float));
-  return load_raw<f32v>(lane);
+// Calls body(elements i .. i + kTwo, i) over a row of n; beyond its end they are -inf, which adds
+// nothing. kSplit: in the order of the format, else as they lie.
+template <Format F, bool kSplit, class Body>
+HALFTONE_INLINE void over(const char* x, int64_t n, const Body& body) {
+  constexpr int64_t kBytes = kTwoBytes<F> / kTwo;
+  int64_t i = 0;
+  for (; i + kTwo <= n; i += kTwo) body(load_two<F, kSplit>(x + i * kBytes), i);
+  if (i == n) return;
+  char last[kTwoBytes<F>];
+  store_two<F>(last, both(kLowest));
+  std::memcpy(last, x + i * kBytes, static_cast<size_t>((n - i) * kBytes));
+  body(load_two<F, kSplit>(last), i);
 }
 
 // NaN is left out: it shows in the sum.
-float run_maximum(const float* x, int n) {
-  f32v most[kChains];
-  for (f32v& m : most) m = broadcast(kLowest);
-  int i = 0;
-  for (; i + kChains * kLanes <= n; i += kChains * kLanes) {
-    for (int c = 0; c < kChains; ++c) most[c] = max(load_raw<f32v>(x + i + c * kLanes), most[c]);
-  }
-  for (; i < n; i += kLanes) {
-    most[0] = max(load_some(x, i, n - i < kLanes ? n - i : kLanes), most[0]);
-  }
-  return reduce_max(max(max(most[0], most[1]), max(most[2], most[3])));
+template <Format F>
+float maximum(const char* x, int64_t n) {
+  Two most[2] = {both(kLowest), both(kLowest)};  // chains that hide the latency
+  over<F, true>(
+      x, n, [&](Two v, int64_t i) __attribute__((always_inline)) {
+        Two& m = most[i / kTwo % 2];
+        m = {max(v.a, m.a), max(v.b, m.b)};
+      });
+  return reduce_max(max(max(most[0].a, most[1].a), max(most[0].b, most[1].b)));
 }
 
-// out = exp((x - top) * scale) * factor; returns the sum. out may be null, or x.
-template <bool Half, bool Store>
-float run_exponentials(const float* x, int n, float top, float scale, float factor, float* out) {
-  const f32v most = broadcast(top), by = broadcast(scale), f = broadcast(factor);
-  f32v sum[kChains] = {};
-  int i = 0;
-  for (; i + kChains * kLanes <= n; i += kChains * kLanes) {
-    f32v e[kChains];
-    for (int c = 0; c < kChains; ++c) {
-      e[c] = exponential<Half>((load_raw<f32v>(x + i + c * kLanes) - most) * by);
-    }
-    for (int c = 0; c < kChains; ++c) {
-      if constexpr (Store) store_raw(out + i + c * kLanes, e[c] * f);
-      sum[c] += e[c];
-    }
-  }
-  for (; i < n; i += kLanes) {
-    const int count = n - i < kLanes ? n - i : kLanes;
-    const f32v e = exponential<Half>((load_some(x, i, count) - most) * by);
-    if constexpr (Store) store_partial<Format::f32>(out, i, e * f, count);
-    sum[0] += e;
-  }
-  return reduce_add((sum[0] + sum[1]) + (sum[2] + sum[3]));
+// The sum of exp((x - top) scale), which go to `out` unless it is null: whole vectors. Asks for as
+// many elements at `next`, unless that is null: nothing else would keep the memory busy meanwhile.
+template <Format F, bool kSplit, bool Half>
+float exponentials(const char* x, int64_t n, float top, float scale, float* out, const char* next) {
+  const f32v most = broadcast(top), by = broadcast(scale);
+  Two sum[2] = {both(0), both(0)};
+  over<F, kSplit>(
+      x, n, [&](Two v, int64_t i) __attribute__((always_inline)) {
+        if (next != nullptr) {
+          for (int line = 0; line < kTwoBytes<F>; line += 64) {
+            __builtin_prefetch(next + i * (kTwoBytes<F> / kTwo) + line, 0, 2);
+          }
+        }
+        const Two e = {exponential<Half>(v.a - most, by), exponential<Half>(v.b - most, by)};
+        if (out != nullptr) store_two<Format::f32>(out + i, e);
+        Two& s = sum[i / kTwo % 2];
+        s = {s.a + e.a, s.b + e.b};
+      });
+  return reduce_add((sum[0].a + sum[1].a) + (sum[0].b + sum[1].b));
 }
 
-void scale_run(float* x, int n, float factor) {
-  const f32v f = broadcast(factor);
-  for (int i = 0; i < n; i += kLanes) {  // the buffer is as long as whole vectors
-    store_raw(x + i, load_raw<f32v>(x + i) * f);
+// out = x * factor, both in the order of `over`.
+template <Format F, bool kSplit>
+void write_scaled(const float* x, int64_t n, float factor, char* out, bool streamed) {
+  const f32v by = broadcast(factor);
+  constexpr int64_t kBytes = kTwoBytes<F> / kTwo;
+  const bool lines = streamed && reinterpret_cast<uintptr_t>(out) % 64 == 0;
+  for (int64_t i = 0; i < n; i += kTwo) {
+    const Two e = load_two<Format::f32>(x + i), y = {e.a * by, e.b * by};
+    char* to = out + i * kBytes;
+    n - i < kTwo ? store_two_partial<F, kSplit>(to, y, n - i) : store_two<F, kSplit>(to, y, lines);
   }
 }
 
-bool has_nan(const SoftmaxArgs& args, const char* x, float* buffer) {
-  for (int64_t i = 0; i < args.columns; i += kRun) {
-    const int n = args.columns - i < kRun ? static_cast<int>(args.columns - i) : kRun;
-    const int bytes = bytes_of(args.format);
-    const float* v = read_run(args.format, x + i * bytes, bytes, n, buffer);
-    for (int k = 0; k < n; ++k) {
-      if (v[k] != v[k]) return true;
-    }
-  }
-  return false;
+template <Format F>
+bool has_nan(const char* x, int64_t n) {
+  i32v found{};
+  over<F, true>(
+      x, n, [&](Two v, int64_t) __attribute__((always_inline)) {
+        found |= (v.a != v.a) | (v.b != v.b);
+      });
+  return any(found);
 }
 
-template <bool Half>
+template <Format F, Format O>
 void softmax(const SoftmaxArgs& args, int64_t begin, int64_t end) {
-  alignas(64) float kept[kSoftmaxKept], buffer[kRun];
+  // Where both are the same, elements need not come and go in their own order.
+  constexpr bool kSplit = F == O, kHalf = O != Format::f32;
+  constexpr int64_t kIn = kTwoBytes<F> / kTwo, kOut = kTwoBytes<O> / kTwo;
+  alignas(64) float kept[kSoftmaxKept];
   const int64_t columns = args.columns;
-  const int in_bytes = bytes_of(args.format), out_bytes = bytes_of(args.out_format);
+  // Of long rows a stretch at a time, so that what is read twice is read from the first level.
+  const int64_t stretch = args.online ? int64_t{kRun} : columns;
   for (int64_t r = begin; r < end; ++r) {
     const char* x = args.x[r];
     char* out = args.out[r];
     const char* next = r + 1 < end ? args.x[r + 1] : nullptr;
     const auto length = [&](int64_t i) __attribute__((always_inline)) {
-      return columns - i < kRun ? static_cast<int>(columns - i) : kRun;
+      return columns - i < stretch ? columns - i : stretch;
     };
     float top = kLowest, sum = 0;
-    if (args.online) {
-      for (int64_t i = 0; i < columns; i += kRun) {
-        const float* v = read_run(args.format, x + i * in_bytes, in_bytes, length(i), buffer);
-        const float most = run_maximum(v, length(i));
-        if (most > top) {
-          // Whatever was added up before is in units of the old maximum.
-          const f32v shrink = exp(broadcast((top - most) * args.scale));
-          sum *= shrink[0];
-          top = most;
-        }
-        if (top == kLowest) continue;
-        sum += run_exponentials<Half, false>(v, length(i), top, args.scale, 1, nullptr);
+    for (int64_t i = 0; i < columns; i += stretch) {
+      const float most = maximum<F>(x + i * kIn, length(i));
+      if (most > top) {
+        // Whatever was added up before is in units of the old maximum.
+        const f32v shrink = exp(broadcast((top - most) * args.scale));
+        sum *= shrink[0];
+        top = most;
       }
-    } else {
-      for (int64_t i = 0; i < columns; i += kRun) {
-        const float* v = read_run(args.format, x + i * in_bytes, in_bytes, length(i), kept + i);
-        const float most = run_maximum(v, length(i));
-        top = most > top ? most : top;
+      if (top == kLowest) {  // -inf alone gives zeros; a NaN among them shows
+        if (has_nan<F>(x + i * kIn, length(i))) sum = __builtin_nanf("");
+        continue;
       }
-      for (int64_t i = 0; top != kLowest && i < columns; i += kRun) {
-        const float* v = args.format == Format::f32
-                             ? read_run(Format::f32, x + i * 4, 4, length(i), nullptr)
-                             : kept + i;
-        sum += run_exponentials<Half, true>(v, length(i), top, args.scale, 1, kept + i);
-      }
+      const char* ahead = args.online ? x + i * kIn + kAhead : next;
+      sum += exponentials<F, kSplit, kHalf>(x + i * kIn, length(i), top, args.scale,
+                                            args.online ? nullptr : kept, ahead);
     }
-    // A row of -inf alone gives zeros; a NaN in it shows.
-    const bool empty = top == kLowest;
-    const float fill = empty && has_nan(args, x, buffer) ? __builtin_nanf("") : 0.0f;
+    if (top == kLowest) {
+      for (int64_t i = 0; i < columns; i += kRun) {
+        const int n = columns - i < kRun ? static_cast<int>(columns - i) : kRun;
+        for (int k = 0; k < n; ++k) kept[k] = sum;
+        write_run(O, out + i * kOut, kOut, n, kept);
+      }
+      continue;
+    }
     const float factor = 1.0f / sum;
-    for (int64_t i = 0; i < columns; i += kRun) {
-      const int n = length(i);
-      // The memory would idle while this row is written.
-      for (int64_t line = i * in_bytes; next != nullptr && line < (i + n) * in_bytes; line += 64) {
-        __builtin_prefetch(next + line, 0, 2);
+    for (int64_t i = 0; i < columns; i += stretch) {
+      if (args.online) {
+        const char* ahead = next != nullptr ? next + i * kIn : nullptr;
+        exponentials<F, kSplit, kHalf>(x + i * kIn, length(i), top, args.scale, kept, ahead);
       }
-      float* y = args.online ? buffer : kept + i;
-      if (empty) {
-        for (int k = 0; k < n; ++k) y[k] = fill;
-      } else if (args.online) {
-        const float* v = read_run(args.format, x + i * in_bytes, in_bytes, n, buffer);
-        run_exponentials<Half, true>(v, n, top, args.scale, factor, y);
-      } else {
-        scale_run(y, n, factor);
-      }
-      write_run(args.out_format, out + i * out_bytes, out_bytes, n, y, args.streamed);
+      write_scaled<O, kSplit>(kept, length(i), factor, out + i * kOut, args.streamed);
     }
   }
   if (args.streamed) fence_streams();
 }
 
+template <Format F>
+void softmax_to(const SoftmaxArgs& args, int64_t begin, int64_t end) {
+  switch (args.out_format) {
+    case Format::f32:
+      return softmax<F, Format::f32>(args, begin, end);
+    case Format::f16:
+      return softmax<F, Format::f16>(args, begin, end);
+    default:
+      return softmax<F, Format::bf16>(args, begin, end);
+  }
+}
+
 }  // namespace
 
 void softmax_rows(const SoftmaxArgs& args, int64_t begin, int64_t end) {
-  args.out_format == Format::f32 ? softmax<false>(args, begin, end)
-                                 : softmax<true>(args, begin, end);
+  switch (args.format) {
+    case Format::f32:
+      return softmax_to<Format::f32>(args, begin, end);
+    case Format::f16:
+      return softmax_to<Format::f16>(args, begin, end);
+    default:
+      return softmax_to<Format::bf16>(args, begin, end);
+  }
 }
 
 }  // namespace halftone::HALFTONE_LEVEL
