@@ -25,21 +25,37 @@ Tensor magnitudes(const Tensor& x) {
   return Tensor::from<float>(values, x.shape(), Format::f32);
 }
 
-void expect_reduction(Reduction r, const Tensor& x, int axis) {
-  const Tensor y = reduce(r, x, axis), reference = reduce_reference(r, x, axis);
-  ASSERT_EQ(y.shape(), reference.shape());
-  if (y.format() == Format::i64) {
-    EXPECT_TRUE(test::same_bits(y, reference)) << name(r) << " of " << to_string(x);
-    return;
-  }
-  std::vector<double> bound(static_cast<size_t>(y.numel()), 0.0);
-  if (r != Reduction::max && r != Reduction::min) {
+// What a reduction must give, worked out once for every level.
+struct Expected {
+  Reduction operation;
+  Tensor x;
+  int axis;
+  Tensor reference;
+  std::vector<double> bound;
+};
+Expected expected(Reduction r, const Tensor& x, int axis) {
+  Expected e{r, x, axis, reduce_reference(r, x, axis), {}};
+  e.bound.resize(static_cast<size_t>(e.reference.numel()));
+  if (r != Reduction::max && r != Reduction::min && e.reference.format() != Format::i64) {
     const std::vector<float> sums = test::to_floats(reduce_reference(r, magnitudes(x), axis));
     const double error = depth(x.shape(), axis < 0 ? axis + x.rank() : axis);
-    for (size_t i = 0; i < bound.size(); ++i) bound[i] = 1.001 * error * sums[i];
+    for (size_t i = 0; i < sums.size(); ++i) e.bound[i] = 1.001 * error * sums[i];
   }
-  EXPECT_TRUE(test::within(test::to_floats(y), test::to_floats(reference), bound))
-      << name(r) << " of " << to_string(x) << " along " << axis;
+  return e;
+}
+
+void expect_at_every_level(const std::vector<Expected>& all) {
+  test::at_every_level([&] {
+    for (const Expected& e : all) {
+      const Tensor y = reduce(e.operation, e.x, e.axis);
+      ASSERT_EQ(y.shape(), e.reference.shape());
+      const bool index = y.format() == Format::i64;
+      const auto right =
+          index ? testing::AssertionResult(test::same_bits(y, e.reference))
+                : test::within(test::to_floats(y), test::to_floats(e.reference), e.bound);
+      EXPECT_TRUE(right) << name(e.operation) << " of " << to_string(e.x) << " along " << e.axis;
+    }
+  });
 }
 
 constexpr Reduction kOfOne[] = {Reduction::sum,   Reduction::mean, Reduction::sum_of_squares,
@@ -47,59 +63,68 @@ constexpr Reduction kOfOne[] = {Reduction::sum,   Reduction::mean, Reduction::su
                                 Reduction::argmin};
 
 TEST(Reduce, EqualsTheReferenceAtEveryLevel) {
-  test::at_every_level([] {
-    for (const Format format : test::kPlainFormats) {
-      for (const int64_t n : {1, 2, 63, 64, 65, 1023, 1025, 5000}) {
-        const Tensor x = test::random_tensor({3, n}, format, 1);
-        for (const Reduction r : kOfOne) {
-          expect_reduction(r, x, -1);
-          expect_reduction(r, x, 0);
-        }
-      }
-      const Tensor cube = test::random_tensor({3, 130, 2, 17}, format, 2, Data::outliers);
+  std::vector<Expected> all;
+  for (const Format format : test::kPlainFormats) {
+    for (const int64_t n : {1, 2, 63, 64, 65, 1023, 1025, 5000}) {
+      const Tensor x = test::random_tensor({3, n}, format, 1);
       for (const Reduction r : kOfOne) {
-        for (int axis = 0; axis < 4; ++axis) expect_reduction(r, cube, axis);
-        expect_reduction(r, cube.transpose(1, 3), 1);
+        for (const int axis : {-1, 0}) all.push_back(expected(r, x, axis));
       }
     }
-    expect_reduction(Reduction::sum, Tensor::empty({3, 0}, Format::f32), 1);
-    expect_reduction(Reduction::sum, Tensor::empty({0, 3}, Format::f32), 1);
-  });
+    const Tensor cube = test::random_tensor({3, 130, 2, 17}, format, 2, Data::outliers);
+    for (const Reduction r : kOfOne) {
+      for (int axis = 0; axis < 4; ++axis) all.push_back(expected(r, cube, axis));
+      all.push_back(expected(r, cube.transpose(1, 3), 1));
+    }
+  }
+  all.push_back(expected(Reduction::sum, Tensor::empty({3, 0}, Format::f32), 1));
+  all.push_back(expected(Reduction::sum, Tensor::empty({0, 3}, Format::f32), 1));
+  expect_at_every_level(all);
 }
 
 TEST(Reduce, QuantisedInputsAreDecodedExactly) {
-  test::at_every_level([] {
-    const Tensor x = test::random_tensor({6, 2080}, Format::f32, 3, Data::outliers);
-    for (const char* text : {"fp8", "fp8_row", "fp8_e5m2", "mxfp8", "mxfp4", "nvfp4", "int8",
-                             "int8_g32", "int4", "int4_g64_asym"}) {
-      const Tensor q = quantize(x, parse_quantization(text));
-      for (const Reduction r : kOfOne) {
-        expect_reduction(r, q, -1);
-        expect_reduction(r, q, 0);
-      }
-      const Tensor value = dot(q, x), reference = reduce_reference(Reduction::dot, q, -1, x);
+  const Tensor x = test::random_tensor({6, 2080}, Format::f32, 3, Data::outliers);
+  std::vector<Expected> all;
+  for (const char* text : {"fp8", "fp8_row", "fp8_e5m2", "mxfp8", "mxfp4", "nvfp4", "int8",
+                           "int8_g32", "int4", "int4_g64_asym"}) {
+    const Tensor q = quantize(x, parse_quantization(text));
+    for (const Reduction r : kOfOne) {
+      for (const int axis : {-1, 0}) all.push_back(expected(r, q, axis));
+    }
+    const Tensor reference = reduce_reference(Reduction::dot, q, -1, x);
+    test::at_every_level([&] {
+      const Tensor value = dot(q, x);
       for (int64_t i = 0; i < 6; ++i) {
         EXPECT_NEAR(value.at({i}), reference.at({i}), 4000 * depth(q.shape(), 1)) << text;
       }
-    }
-    const std::vector<int32_t> whole = {5, -3, 7, 7};
-    expect_reduction(Reduction::argmax, Tensor::from<int32_t>(whole, {4}, Format::i32), 0);
-    EXPECT_EQ(reduce(Reduction::sum, Tensor::from<int32_t>(whole, {4}, Format::i32)).at({0}), 16);
-  });
+    });
+  }
+  const std::vector<int32_t> whole = {5, -3, 7, 7};
+  const Tensor integers = Tensor::from<int32_t>(whole, {4}, Format::i32);
+  all.push_back(expected(Reduction::argmax, integers, 0));
+  expect_at_every_level(all);
+  EXPECT_EQ(reduce(Reduction::sum, integers).at({0}), 16);
 }
 
 TEST(Reduce, LongRowsAndNan) {
-  test::at_every_level([] {
-    const Tensor x = test::random_tensor({2, 150001}, Format::bf16, 4);
-    for (const Reduction r : kOfOne) expect_reduction(r, x, -1);
-    std::vector<float> values(200000, 1.0f);
-    values[140000] = values[150000] = 3;
-    const Tensor t = Tensor::from<float>(values, {200000}, Format::f32);
-    EXPECT_EQ(reduce(Reduction::argmax, t).data<int64_t>()[0], 140000);
-    t.data<float>()[190000] = NAN;
+  const Tensor x = test::random_tensor({2, 150001}, Format::bf16, 4);
+  std::vector<Expected> all;
+  for (const Reduction r : kOfOne) all.push_back(expected(r, x, -1));
+  expect_at_every_level(all);
+  std::vector<float> values(200000, 1.0f);
+  values[140000] = values[150000] = 3;
+  const Tensor t = Tensor::from<float>(values, {200000}, Format::f32);
+  const Tensor largest = t.contiguous_copy();
+  t.data<float>()[190000] = NAN;
+  test::at_every_level([&] {
+    EXPECT_EQ(reduce(Reduction::argmax, largest).data<int64_t>()[0], 140000);
     EXPECT_EQ(reduce(Reduction::argmax, t).data<int64_t>()[0], 190000);
-    EXPECT_TRUE(std::isnan(reduce(Reduction::max, t).at({0})));
-    EXPECT_TRUE(std::isnan(reduce(Reduction::min, t).at({0})));
+    const Tensor half = convert(t, Format::bf16);
+    EXPECT_EQ(reduce(Reduction::argmax, half).data<int64_t>()[0], 190000);
+    for (const Tensor& row : {t, half}) {
+      EXPECT_TRUE(std::isnan(reduce(Reduction::max, row).at({0})));
+      EXPECT_TRUE(std::isnan(reduce(Reduction::min, row).at({0})));
+    }
     const Tensor column = t.reshape({200000, 1});
     EXPECT_EQ(reduce(Reduction::argmin, column, 0).data<int64_t>()[0], 190000);
     EXPECT_TRUE(std::isnan(reduce(Reduction::max, column, 0).at({0})));

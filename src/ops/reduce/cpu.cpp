@@ -1,6 +1,6 @@
 // Reductions of f32 runs, once per instruction level.
 #include "ops/reduce/kernels.h"
-#include "simd/vec.h"
+#include "simd/two.h"
 
 namespace halftone::HALFTONE_LEVEL {
 
@@ -49,22 +49,63 @@ HALFTONE_INLINE f32v join(f32v a, f32v b) {
   return combine < kExtreme ? S : ReduceStep::sum > (a, b, f32v{});
 }
 
+// Whether a NaN was among vectors. MAXPS and MINPS lose it, and looking at each in passing would
+// cost them two instructions more.
+struct SeenNan {
+#if defined(__AVX512F__)
+  __mmask16 seen = 0;
+  HALFTONE_INLINE void add(Two v) {
+    seen |= _mm512_cmp_ps_mask(bits_as<__m512>(v.a), bits_as<__m512>(v.b), _CMP_UNORD_Q);
+  }
+  HALFTONE_INLINE explicit operator bool() const { return seen != 0; }
+#else
+  i32v seen{};
+  HALFTONE_INLINE void add(Two v) { seen |= (v.a != v.a) | (v.b != v.b); }
+  HALFTONE_INLINE explicit operator bool() const { return any(seen); }
+#endif
+};
+
 template <ReduceStep S, Format F>
 void row(const ReduceRun& r) {
-  constexpr bool kTwo = S == ReduceStep::products;
-  f32v acc[kVectors];
-  for (f32v& a : acc) a = broadcast(start<S>());
+  constexpr bool kPairs = S == ReduceStep::products;
+  constexpr bool kExtreme = S == ReduceStep::max || S == ReduceStep::min;
+  constexpr int64_t kBytes = kTwoBytes<F> / kTwo;
+  constexpr int kTwos = kChains / kTwo;
+  const auto* x = static_cast<const char*>(r.x);
+  Two two[kTwos];
+  for (Two& t : two) t = {broadcast(start<S>()), broadcast(start<S>())};
+  SeenNan nan;
   int64_t i = 0;
   for (; i + kChains <= r.n; i += kChains) {
-    for (int v = 0; v < kVectors; ++v) {
-      const int64_t at = i + v * kLanes;
-      acc[v] = combine<S>(acc[v], load<F>(r.x, at), kTwo ? load_raw<f32v>(r.y + at) : f32v{});
+    for (int k = 0; k < kTwos; ++k) {
+      const char* from = x + (i + k * kTwo) * kBytes;
+      ask_ahead<kTwoBytes<F>>(from);
+      const Two v = load_two<F>(from);
+      if constexpr (kExtreme) {
+        nan.add(v);
+        constexpr bool kMax = S == ReduceStep::max;
+        two[k] = {kMax ? max(v.a, two[k].a) : min(v.a, two[k].a),
+                  kMax ? max(v.b, two[k].b) : min(v.b, two[k].b)};
+      } else {
+        const Two y = kPairs ? load_two<Format::f32>(r.y + i + k * kTwo) : Two{};
+        two[k] = {combine<S>(two[k].a, v.a, y.a), combine<S>(two[k].b, v.b, y.b)};
+      }
     }
+  }
+  if (nan) {
+    r.out[0] = __builtin_nanf("");
+    return;
+  }
+  f32v acc[kVectors];
+  for (int k = 0; k < kTwos; ++k) {
+    const Two t = in_order<F>(two[k]);
+    acc[2 * k] = t.a;
+    acc[2 * k + 1] = t.b;
   }
   for (int v = 0; i < r.n; i += kLanes, ++v) {
     const int count = r.n - i < kLanes ? static_cast<int>(r.n - i) : kLanes;
     acc[v] = combine<S>(acc[v], tail<S, F>(r.x, i, count),
-                        kTwo ? tail<S, Format::f32>(r.y, i, count) : f32v{});
+                        kPairs ? tail<S, Format::f32>(r.y, i, count) : f32v{});
   }
   // Chain k joins chain k + half: vectors first, then lanes.
   for (int half = kVectors / 2; half > 0; half /= 2) {
@@ -80,15 +121,15 @@ void row(const ReduceRun& r) {
 
 template <ReduceStep S, Format F>
 void columns(const ReduceRun& r) {
-  constexpr bool kTwo = S == ReduceStep::products;
+  constexpr bool kPairs = S == ReduceStep::products;
   int64_t i = 0;
   for (; i + kLanes <= r.n; i += kLanes) {
     store_raw(r.out + i, combine<S>(load_raw<f32v>(r.out + i), load<F>(r.x, i),
-                                    kTwo ? load_raw<f32v>(r.y + i) : f32v{}));
+                                    kPairs ? load_raw<f32v>(r.y + i) : f32v{}));
   }
   if (i < r.n) {
     const int count = static_cast<int>(r.n - i);
-    const f32v y = kTwo ? load_partial<Format::f32>(r.y, i, count) : f32v{};
+    const f32v y = kPairs ? load_partial<Format::f32>(r.y, i, count) : f32v{};
     const f32v x = load_partial<F>(r.x, i, count);
     store_partial<Format::f32>(r.out, i,
                                combine<S>(load_partial<Format::f32>(r.out, i, count), x, y), count);

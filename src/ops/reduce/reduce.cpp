@@ -23,7 +23,7 @@ constexpr int64_t kRuns = 64;
 constexpr int64_t kChunk = kRun * kRuns;
 // Other dimensions: so many rows are added up before their sum joins the sum of those before.
 constexpr int64_t kBlockRows = 128;
-constexpr int64_t kColumns = 512;  // of a unit of work
+constexpr int64_t kColumns = 1024;  // of a unit of work: a page of f32 from each row
 
 bool is_arg(Reduction r) { return r == Reduction::argmax || r == Reduction::argmin; }
 bool is_extreme(Reduction r) { return is_arg(r) || r == Reduction::max || r == Reduction::min; }
@@ -154,7 +154,7 @@ class Reducer {
 
   void finish_row(int64_t row, float value, int64_t index, const float* runs) const {
     if (!is_arg(p_.operation)) return store(row, &value, 1);
-    const auto found = [&](float v) { return v == value || (v != v && value != value); };
+    const auto found = [&](float v) { return (v == value) | ((v != v) & (value != value)); };
     float again[kRuns];
     if (runs == nullptr) {  // of several chunks: this one's runs once more
       chunk(row, index, again);
@@ -164,6 +164,12 @@ class Reducer {
     while (!found(*runs)) ++runs, at += kRun;
     alignas(64) float buffer[kRun];
     const float* x = x_.read(row, at, std::min(kRun, n_ - at), buffer);
+    // Sixteen at a time, which the compiler makes vectors of, then one by one.
+    for (int64_t left = std::min(kRun, n_ - at); left >= 16; left -= 16, x += 16, at += 16) {
+      bool any = false;
+      for (int k = 0; k < 16; ++k) any |= found(x[k]);
+      if (any) break;
+    }
     while (!found(*x)) ++x, ++at;
     out_.data<int64_t>()[row] = at;
   }

@@ -52,15 +52,16 @@ Tensor reduce_reference(Reduction operation, const Tensor& x, int axis, const Te
   Tensor out = Tensor::empty(Shape(extents, static_cast<size_t>(std::max(rank, 1))),
                              arg ? Format::i64 : Format::f32);
   const int64_t n = x.size(axis);
+  const auto *from = a.data<float>(), *other = b.data<float>();
   for (int64_t o = 0; o < outer; ++o) {
     for (int64_t c = 0; c < inner; ++c) {
-      const auto at = [&](const Tensor& t, int64_t i) -> double {
-        return t.data<float>()[(o * n + i) * inner + c];
+      const auto at = [&](const float* t, int64_t i) -> double {
+        return t[(o * n + i) * inner + c];
       };
       double sum = 0, best = std::numeric_limits<double>::quiet_NaN();
       int64_t where = 0;
       for (int64_t i = 0; i < n; ++i) {
-        const double v = at(a, i);
+        const double v = at(from, i);
         switch (operation) {
           case Reduction::sum:
           case Reduction::mean:
@@ -70,7 +71,7 @@ Tensor reduce_reference(Reduction operation, const Tensor& x, int axis, const Te
             sum += v * v;
             break;
           case Reduction::dot:
-            sum += v * at(b, i);
+            sum += v * at(other, i);
             break;
           default: {
             const bool most = operation == Reduction::max || operation == Reduction::argmax;
