@@ -73,25 +73,26 @@ void turn_tile(const PermuteArgs& args, const char* x, char* out, int64_t rows, 
                int64_t after) {
   constexpr int64_t kElement = sizeof(V{}[0]), kSide = 16 / kElement;
   constexpr int64_t kTile = permute_tile(kElement), kPitch = kTile * kElement;
-  alignas(64) char gathered[kTile * kPitch], turned[kTile * kPitch];
+  alignas(64) char gathered[kTile * kPitch], turned[kSide * kPitch];
+  const int64_t bytes = rows * kElement;
   for (int64_t c = 0; c < columns; ++c) {
-    const char* from = x + c * args.x_column;
-    std::memcpy(gathered + c * kPitch, from, static_cast<size_t>(rows * kElement));
-    // The same of the next tile: no prefetcher sees runs this far apart coming.
-    if (c < after) {
-      for (int64_t line = 0; line < rows * kElement; line += 64) {
-        __builtin_prefetch(from + columns * args.x_column + line, 0, 2);
+    std::memcpy(gathered + c * kPitch, x + c * args.x_column, static_cast<size_t>(bytes));
+  }
+  const char* next = x + columns * args.x_column;
+  for (int64_t r = 0; r < rows; r += kSide) {
+    // Some of the next tile, which no prefetcher sees coming: reads between the writes.
+    for (int64_t c = r; c < std::min(r + kSide, after); ++c) {
+      for (int64_t line = 0; line < bytes; line += 64) {
+        __builtin_prefetch(next + c * args.x_column + line, 0, 2);
       }
     }
-  }
-  for (int64_t r = 0; r < rows; r += kSide) {
     for (int64_t c = 0; c < columns; c += kSide) {
-      turn_square<V, kSide>(gathered + c * kPitch + r * kElement, kPitch,
-                            turned + r * kPitch + c * kElement, kPitch);
+      turn_square<V, kSide>(gathered + c * kPitch + r * kElement, kPitch, turned + c * kElement,
+                            kPitch);
     }
-  }
-  for (int64_t r = 0; r < rows; ++r) {
-    put(out + r * args.out_row, turned + r * kPitch, columns * kElement, args.streamed);
+    for (int64_t i = 0; i < std::min(kSide, rows - r); ++i) {
+      put(out + (r + i) * args.out_row, turned + i * kPitch, columns * kElement, args.streamed);
+    }
   }
 }
 
