@@ -14,8 +14,7 @@ namespace halftone {
 
 namespace {
 
-constexpr int64_t kPiece = 32768;   // elements of one piece of work, as in quantize.cpp
-constexpr int64_t kBuffer = 16384;  // bytes of a strip of the result
+constexpr int64_t kPiece = 32768;  // elements of one piece of work, as in quantize.cpp
 
 }  // namespace
 
@@ -103,32 +102,19 @@ void dequantize_into(const Tensor& x, Tensor& result, Stream& stream) {
       factor == 1.0f || scale_format == Format::fp8_e4m3 || scale_format == Format::f16;
   const FormatKernels& kernels = exact ? format_kernels() : scalar_format_kernels();
   const int64_t grain = std::max<int64_t>(1, kPiece / columns);
-  // Past the caches: through a buffer in the first-level cache, whole lines of it at a time.
-  const int64_t strip = (std::max<int64_t>(1, 512 / reader.group()) * reader.group());
-  const int64_t strip_bytes = strip * plain_bytes(out);
-  const bool streamed = x.bytes() + result.bytes() >= kStreamFrom && strip_bytes <= kBuffer &&
-                        strip % 2 == 0 && strip_bytes % kLineBytes == 0 &&
+  const bool streamed = x.bytes() + result.bytes() >= kStreamFrom &&
                         columns * plain_bytes(out) % kLineBytes == 0 && starts_line(result.data());
-  const int64_t width = streamed ? strip : columns;
-  const uint8_t packed = static_cast<uint8_t>(bits(x.format()));
   stream.pool().parallel_for(row_count(x), grain, [&](int64_t begin, int64_t end) {
     std::vector<float> scales(static_cast<size_t>(reader.groups()));
     std::vector<uint8_t> zeros(scaled.scaling().asymmetric ? scales.size() : 0);
-    alignas(64) uint8_t buffer[kBuffer];
     for (int64_t row = begin; row < end; ++row) {
       reader.read(row, 0, reader.groups(), scales.data(), zeros.data());
       const auto* codes =
           reinterpret_cast<const uint8_t*>(address(scaled, row_offset(scaled, row)));
-      auto* to = result.data<uint8_t>() + row * columns * plain_bytes(out);
-      for (int64_t i = 0; i < columns; i += width) {
-        const int64_t n = std::min(width, columns - i), g = i / reader.group();
-        const RowScales part{scales.data() + g, zeros.empty() ? nullptr : zeros.data() + g,
-                             reader.group(), factor};
-        uint8_t* y = to + i * plain_bytes(out);
-        kernels.dequantize_row(x.format(), codes + i * packed / 8, n, part, out,
-                               streamed ? buffer : y);
-        if (streamed) kernels.stream(buffer, n * plain_bytes(out), y);
-      }
+      const RowScales parts{scales.data(), zeros.empty() ? nullptr : zeros.data(), reader.group(),
+                            factor, streamed};
+      kernels.dequantize_row(x.format(), codes, columns, parts, out,
+                             result.data<char>() + row * columns * plain_bytes(out));
     }
     if (streamed) stream_fence();
   });

@@ -15,6 +15,8 @@ struct RowScales {
   const uint8_t* zeros;  // of asymmetric int4, else null
   int64_t group;
   float factor;
+  bool streamed =
+      false;  // y starts a line and is written past the caches; a stream_fence() follows
 };
 
 // Rows whose blocks reach over all of them, side by side: recipe.group columns a block, 0: all.
@@ -22,6 +24,7 @@ struct Band {
   const char* x;
   int64_t stride;  // bytes from row to row
   int64_t rows, columns;
+  int64_t part;  // columns that stay in the cache from the maxima to the codes
   uint8_t* codes;
   int64_t codes_stride;
   uint8_t* scales;
@@ -49,12 +52,12 @@ struct FormatKernels {
   // codes: of `format`, starting on a byte.
   void (*dequantize_row)(Format format, const uint8_t* codes, int64_t columns, const RowScales&,
                          Format out, void* y);
+  // Scales of a quantised tensor, n in a row.
+  void (*decode_scales)(Format format, const void* codes, int64_t n, float* scales);
   // Codes without scales to BF16, exactly.
   void (*decode_bf16)(Format format, const uint8_t* codes, int64_t n, uint16_t* y);
   // Between f32, f16 and bf16.
   void (*convert)(Format source, Format out, const void* x, int64_t n, void* y);
-  // Copies whole lines of 64 bytes to a line's start, past the caches.
-  void (*stream)(const uint8_t* from, int64_t bytes, uint8_t* to);
 };
 
 // From so many bytes read and written on, no cache holds the result until it is used: writing past

@@ -200,29 +200,35 @@ bool quantize_block(const Source& source, const Recipe& recipe, int64_t row_begi
 // Bytes of a band that stay in the second-level cache from the maxima to the codes.
 constexpr int64_t kBandBytes = 256 << 10;
 
-// Bands of blocks, `strip` columns at a time: a whole number of blocks.
+// Bands of blocks, `part` columns (whole blocks) of `rows` rows at a time.
 bool quantize_bands_of(const Source& source, const Recipe& recipe, int64_t block_rows,
-                       int64_t block_cols, int64_t strip, const Target& target, ThreadPool& pool) {
+                       int64_t block_cols, int64_t part, const Target& target, ThreadPool& pool) {
   const int64_t down = (source.rows + block_rows - 1) / block_rows;
   const int64_t across = (source.columns + block_cols - 1) / block_cols;
+  const int64_t parts = (source.columns + part - 1) / part, bands = source.matrices * down;
+  // A thread reads the next part while it encodes one; several tasks a thread keep all busy.
+  const int64_t share = std::max<int64_t>(1, bands * parts / (4 * pool.size()));
+  const int64_t strip = std::min(share, parts) * part;
   const int64_t strips = (source.columns + strip - 1) / strip;
   const Format format = source.x.format();
   const int64_t row_bytes = source.rows > 1 ? source.x.stride(-2) * plain_bytes(format) : 0;
   std::atomic<bool> fits{true};
-  pool.parallel_for(source.matrices * down * strips, 1, [&](int64_t begin, int64_t end) {
+  pool.parallel_for(bands * strips, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t matrix = i / (down * strips), band = i / strips % down;
       const int64_t row = matrix * source.rows + band * block_rows, column = i % strips * strip;
       const int64_t first_scale = (matrix * down + band) * across + column / block_cols;
-      const Band part{source.row(row) + column * plain_bytes(format),
-                      row_bytes,
-                      std::min(block_rows, source.rows - band * block_rows),
-                      std::min(strip, source.columns - column),
-                      target.codes + row * source.columns + column,
-                      source.columns,
-                      target.scales + first_scale * scale_bytes(recipe.scale_format)};
-      if (!format_kernels().quantize_band(recipe, format, part)) fits = false;
+      const Band of{source.row(row) + column * plain_bytes(format),
+                    row_bytes,
+                    std::min(block_rows, source.rows - band * block_rows),
+                    std::min(strip, source.columns - column),
+                    part,
+                    target.codes + row * source.columns + column,
+                    source.columns,
+                    target.scales + first_scale * scale_bytes(recipe.scale_format)};
+      if (!format_kernels().quantize_band(recipe, format, of)) fits = false;
     }
+    if (recipe.streamed) stream_fence();
   });
   return fits;
 }
@@ -250,7 +256,7 @@ bool quantize_blocks_of(const Source& source, const Recipe& recipe, const Scalin
   const int64_t blocks = source.matrices * down * across;
   const int64_t bytes = elements * plain_bytes(source.x.format());
   if (blocks >= 4 * pool.size() && bytes <= kBandBytes && !recipe.adaptive) {
-    // Wide strips are read in longer runs; several a thread keep the threads evenly busy.
+    // Wide parts are read in longer runs; several a thread keep the threads evenly busy.
     const int64_t wide = std::min(kBandBytes / bytes, blocks / (4 * pool.size()));
     return quantize_bands_of(source, recipe, block_rows, block_cols,
                              std::min(std::max<int64_t>(1, wide), across) * block_cols, target,
@@ -369,13 +375,15 @@ void quantize_produced(Format format, const QuantizeOptions& options, Tensor& ou
   require(options.format != Format::nvfp4 || options.tensor_scale,
           "quantising in one pass cannot look for nvfp4's tensor scale first; set "
           "QuantizeOptions::tensor_scale");
-  const Recipe recipe = make_recipe(options);
+  Recipe recipe = make_recipe(options);
   if (!out.device().is_cpu()) {
     const int64_t rows = out.numel() / std::max<int64_t>(out.size(-1), 1);
     const Tensor whole = Tensor::empty({rows, out.size(-1)}, format, out.device());
     produce(0, rows, whole);
     return quantize_on_gpu(whole.reshape(shape), options, recipe, out, stream);
   }
+  // What is produced has at least one operand of the format.
+  recipe.streamed = out.numel() * plain_bytes(format) + out.bytes() >= kStreamFrom;
   bool fits = true;
   if (out.numel() > 0) {
     const int64_t columns = out.size(-1), rows = out.rank() > 1 ? out.size(-2) : 1;
@@ -402,6 +410,7 @@ void quantize_produced(Format format, const QuantizeOptions& options, Tensor& ou
           }
         }
       }
+      if (recipe.streamed) stream_fence();
     });
     fits = all_fit;
   }

@@ -31,6 +31,21 @@ HALFTONE_CODEC void store_scale(Format format, uint8_t* scales, int64_t i, uint3
       scales[i] = static_cast<uint8_t>(code);
   }
 }
+HALFTONE_CODEC uint32_t load_scale(Format format, const void* scales, int64_t i) {
+  const auto* bytes = static_cast<const uint8_t*>(scales) + i * scale_bytes(format);
+  uint32_t code = 0;
+  switch (scale_bytes(format)) {
+    case 4:
+      std::memcpy(&code, bytes, 4);
+      break;
+    case 2:
+      std::memcpy(&code, bytes, 2);
+      break;
+    default:
+      code = *bytes;
+  }
+  return code;
+}
 HALFTONE_CODEC int plain_bytes(Format format) { return format == Format::f32 ? 4 : 2; }
 
 // Ops: amax, range, encode_block, squared_error as in vector_kernels.cpp. The recipe and the

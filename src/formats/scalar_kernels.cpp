@@ -141,6 +141,12 @@ void dequantize_row(Format format, const uint8_t* codes, int64_t columns, const 
   }
 }
 
+void decode_scales(Format format, const void* codes, int64_t n, float* scales) {
+  for (int64_t i = 0; i < n; ++i) {
+    scales[i] = decode_scale(format, load_scale(format, codes, i));
+  }
+}
+
 void encode_ue8m0(const float* x, int64_t n, bool down, uint8_t* codes) {
   for (int64_t i = 0; i < n; ++i) {
     codes[i] = down ? encode_ue8m0_down(x[i]) : encode_ue8m0_up(x[i]);
@@ -170,15 +176,11 @@ void convert(Format source, Format out, const void* x, int64_t n, void* y) {
   }
 }
 
-void stream(const uint8_t* from, int64_t bytes, uint8_t* to) {
-  std::memcpy(to, from, static_cast<size_t>(bytes));
-}
-
 constexpr FormatKernels kScalar = {ScalarOps::amax, ScalarOps::encode,
                                    encode_ue8m0,    ScalarOps::squared_error,
                                    quantize_row,    quantize_band,
-                                   dequantize_row,  decode_bf16,
-                                   convert,         stream};
+                                   dequantize_row,  decode_scales,
+                                   decode_bf16,     convert};
 
 }  // namespace
 

@@ -1,23 +1,15 @@
 // The scales of a quantised tensor, row by row, in any layout.
 #pragma once
-#include "formats/recipe.h"
+#include <algorithm>
+#include <cstring>
+
+#include "formats/kernels.h"
 #include "formats/row_quantizer.h"
 #include "formats/rows.h"
 #include "formats/scale_layout.h"
 #include "halftone/quantize.h"
 
 namespace halftone {
-
-inline uint32_t load_scale(Format format, const char* scale) {
-  switch (scale_bytes(format)) {
-    case 4:
-      return float_bits(*reinterpret_cast<const float*>(scale));
-    case 2:
-      return *reinterpret_cast<const uint16_t*>(scale);
-    default:
-      return static_cast<uint8_t>(*scale);
-  }
-}
 
 // The scales of the groups of one row, decoded.
 class ScaleReader {
@@ -34,23 +26,31 @@ class ScaleReader {
 
   // Groups [first, first + count) of a row; zeros only of asymmetric formats.
   void read(int64_t row, int64_t first, int64_t count, float* scales, uint8_t* zeros) const {
+    const FormatKernels& kernels = format_kernels();
     const Tensor& t = x_.scales();
-    const int64_t width = scale_bytes(scaling_.format);
-    if (scaling_.layout != ScaleLayout::linear) {
-      const int64_t matrix = row / rows_;
-      const char* base =
-          t.data<char>() + matrix * scale_layout_bytes(scaling_.layout, rows_, groups_);
-      for (int64_t g = 0; g < count; ++g) {
-        const char* at =
-            base + scale_offset(scaling_.layout, rows_, groups_, row % rows_, first + g);
-        scales[g] = decode_scale(scaling_.format, load_scale(scaling_.format, at));
+    const bool linear = scaling_.layout == ScaleLayout::linear;
+    const int64_t offset =
+        linear ? scale_row_offset(t, x_.shape(), row, scaling_.block_rows) : int64_t{0};
+    if (linear && (t.stride(-1) == 1 || count == 1)) {
+      const char* from = address(t, offset + first * t.stride(-1));
+      kernels.decode_scales(scaling_.format, from, count, scales);
+    } else {
+      const int64_t width = scale_bytes(scaling_.format);
+      const char* matrix = t.data<char>();
+      if (!linear) matrix += row / rows_ * scale_layout_bytes(scaling_.layout, rows_, groups_);
+      constexpr int64_t kAtOnce = 256;
+      char codes[kAtOnce * 4];
+      for (int64_t done = 0; done < count; done += kAtOnce) {
+        const int64_t n = std::min(kAtOnce, count - done);
+        for (int64_t g = 0; g < n; ++g) {
+          const int64_t group = first + done + g;
+          const int64_t at =
+              linear ? (offset + group * t.stride(-1)) * width
+                     : scale_offset(scaling_.layout, rows_, groups_, row % rows_, group);
+          std::memcpy(codes + g * width, matrix + at, static_cast<size_t>(width));
+        }
+        kernels.decode_scales(scaling_.format, codes, n, scales + done);
       }
-      return;
-    }
-    const int64_t offset = scale_row_offset(t, x_.shape(), row, scaling_.block_rows);
-    for (int64_t g = 0; g < count; ++g) {
-      const char* at = t.data<char>() + (offset + (first + g) * t.stride(-1)) * width;
-      scales[g] = decode_scale(scaling_.format, load_scale(scaling_.format, at));
     }
     if (!scaling_.asymmetric) return;
     const Tensor& z = x_.zero_points();

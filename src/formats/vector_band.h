@@ -46,11 +46,11 @@ struct RawMagnitudes {
   }
 };
 
-// Columns begin .. end of the band, at most kBandBlocks blocks.
+// Columns begin .. end of the band, at most kBandBlocks blocks; next: as many follow.
 inline constexpr int kBandBlocks = 16, kRowsAhead = 4;
 template <Format S, Format T>
 HALFTONE_INLINE bool quantize_band_part(const Recipe& recipe, const Band& band, int64_t group,
-                                        int64_t begin, int64_t end) {
+                                        int64_t begin, int64_t end, bool next) {
   RawMagnitudes<S> largest[kBandBlocks];
   constexpr int kStep = RawMagnitudes<S>::kStep;
   for (int64_t row = 0; row < band.rows; ++row) {
@@ -87,7 +87,8 @@ HALFTONE_INLINE bool quantize_band_part(const Recipe& recipe, const Band& band, 
       if (poisoned(scale[block])) {
         std::memset(codes + column, 0, static_cast<size_t>(n));
       } else {
-        encode_run<S, T, false>(x, column, n, scale[block].multiplier, 0, codes + column);
+        encode_past_caches<S, T>(x, column, n, scale[block].multiplier, 0, codes + column,
+                                 recipe.streamed, next ? (end - begin) * plain_bytes(S) : 0);
       }
     }
   }
@@ -99,10 +100,12 @@ HALFTONE_INLINE bool quantize_band_as(const Recipe& recipe, const Band& band) {
   const int64_t group =
       recipe.group > 0 && recipe.group < band.columns ? recipe.group : band.columns;
   bool fits = true;
-  for (int64_t begin = 0; begin < band.columns; begin += kBandBlocks * group) {
-    const int64_t end = begin + kBandBlocks * group;
-    fits &= quantize_band_part<S, T>(recipe, band, group, begin,
-                                     end < band.columns ? end : band.columns);
+  const int64_t blocks = band.part / group;
+  const int64_t part = (blocks < 1 ? 1 : blocks < kBandBlocks ? blocks : kBandBlocks) * group;
+  for (int64_t begin = 0; begin < band.columns; begin += part) {
+    const int64_t end = begin + part;
+    const bool last = end >= band.columns;
+    fits &= quantize_band_part<S, T>(recipe, band, group, begin, last ? band.columns : end, !last);
   }
   return fits;
 }

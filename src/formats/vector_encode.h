@@ -1,9 +1,12 @@
 // Rows of plain floats to codes, in vectors of one instruction level.
 #pragma once
+#include "formats/kernels.h"
 #include "formats/row_quantizer.h"
 #include "formats/vector_pairs.h"
 #include "simd/decode.h"
 #include "simd/encode.h"
+#include "simd/stream_lines.h"
+#include "simd/two.h"
 
 namespace halftone::HALFTONE_LEVEL {
 
@@ -131,6 +134,32 @@ HALFTONE_INLINE void encode_run(const void* x, int64_t begin, int64_t n, float m
   }
   store_codes<T>(bytes, last);
   std::memcpy(codes + i / kPerByte, bytes, static_cast<size_t>((left + kPerByte - 1) / kPerByte));
+}
+
+// encode_run of finite products, past the caches where lines are whole and `streamed` asks for it:
+// through a buffer so short that reading, computing and writing overlap. Asks for what lies `ahead`
+// bytes behind each element, which will be read next: the memory would idle meanwhile.
+template <Format S, Format T>
+HALFTONE_INLINE void encode_past_caches(const void* x, int64_t begin, int64_t n, float multiplier,
+                                        int zero, uint8_t* codes, bool streamed, int64_t ahead) {
+  constexpr int64_t kRun = 512;
+  constexpr int kPerByte = is_four_bits(T) ? 2 : 1;
+  constexpr int64_t kLine = kLineBytes * kPerByte;
+  alignas(64) uint8_t buffer[kRun];
+  streamed = streamed && starts_line(codes);
+  for (int64_t i = 0; i < n;) {
+    int64_t count = n - i < kRun ? n - i : kRun;
+    const bool lines = streamed && count >= kLine;
+    if (lines) count = count / kLine * kLine;
+    uint8_t* to = codes + i / kPerByte;
+    const auto* next = static_cast<const char*>(x) + (begin + i) * plain_bytes(S) + ahead;
+    for (int64_t k = 0; ahead != 0 && k < count * plain_bytes(S); k += kLineBytes) {
+      __builtin_prefetch(next + k, 0, 2);
+    }
+    encode_run<S, T, false>(x, begin + i, count, multiplier, zero, lines ? buffer : to);
+    if (lines) stream_lines(buffer, count / kPerByte, to);
+    i += count;
+  }
 }
 
 // As FormatKernels::squared_error, 16 elements at a time whatever the width of a vector.

@@ -1,8 +1,11 @@
 // Scales and codes of kLanes groups of a row at once, a lane per group: groups of 16 or 32 elements
 // are too short for scalar arithmetic on each.
 #pragma once
+#include "formats/kernels.h"
 #include "formats/recipe.h"
 #include "formats/vector_encode.h"
+#include "simd/stream_lines.h"
+#include "simd/two.h"
 
 namespace halftone::HALFTONE_LEVEL {
 
@@ -111,10 +114,13 @@ struct Larger {
   HALFTONE_INLINE f32v operator()(f32v a, f32v b) const { return max(a, b); }
 };
 
-// Least and largest number of each of kLanes groups, and 0.
+// Least and largest number of each of kLanes groups, and 0. A NaN may be missed.
 template <Format S>
 HALFTONE_INLINE void group_ranges(const void* x, int64_t begin, int64_t group, f32v* low,
                                   f32v* high) {
+  if constexpr (has_pairs<S>()) {
+    if (group % (2 * kLanes) == 0) return pair_group_ranges<S>(x, begin, group, low, high);
+  }
   f32v least[kLanes], largest[kLanes];
   for (int g = 0; g < kLanes; ++g) {
     least[g] = largest[g] = f32v{};
@@ -176,34 +182,64 @@ HALFTONE_INLINE GroupScales group_scales(const Recipe& recipe, int64_t group, co
   return {of.code, of.multiplier, zero, !any(unusable), powers};
 }
 
+// Where the codes of a strip go: to `codes`, or through a buffer in the first-level cache past the
+// caches, line by line as groups are done: a stream of stores must be woven into the loads.
+struct CodeStream {
+  static constexpr int64_t kMost = 4096;  // bytes of a strip
+  uint8_t* codes;
+  uint8_t* buffer;  // null: not streamed
+  int64_t sent = 0;
+  HALFTONE_INLINE uint8_t* at(int64_t byte) const {
+    return (buffer != nullptr ? buffer : codes) + byte;
+  }
+  HALFTONE_INLINE void done(int64_t bytes) {
+    if (buffer == nullptr) return;
+    const int64_t ready = bytes / kLineBytes * kLineBytes;
+    stream_lines(buffer + sent, ready - sent, codes + sent);
+    sent = ready;
+  }
+};
+
+// Asks for the source of a group so far ahead that it comes in time.
+template <Format S>
+HALFTONE_INLINE void ask_for_group(const void* x, int64_t at, int64_t group) {
+  const auto* ahead = static_cast<const char*>(x) + at * plain_bytes(S) + kAhead;
+  for (int64_t i = 0; i < group * plain_bytes(S); i += 64) __builtin_prefetch(ahead + i);
+}
+
 // encode_groups with scales that are powers of two.
 template <Format T>
 HALFTONE_INLINE void encode_groups_in_words(const GroupScales& of, int64_t group, const void* x,
-                                            int64_t begin, uint8_t* codes) {
+                                            int64_t begin, CodeStream& to) {
   uint32_t code[kLanes];
   store_raw(code, of.code);
   for (int g = 0; g < kLanes; ++g) {
+    ask_for_group<Format::bf16>(x, begin + g * group, group);
     for (int64_t i = 0; i < group; i += 2 * kLanes) {
       const int64_t at = g * group + i;
-      uint8_t* to = codes + (is_four_bits(T) ? at / 2 : at);
-      if (encode_words<T>(x, begin + at, static_cast<int>(code[g]), to)) continue;
+      uint8_t* codes = to.at(is_four_bits(T) ? at / 2 : at);
+      if (encode_words<T>(x, begin + at, static_cast<int>(code[g]), codes)) continue;
       const f32v factor = broadcast(reciprocal_ue8m0(static_cast<uint8_t>(code[g])));
-      encode_pairs<T, false>(x, begin + at, factor, 0, to);
+      encode_pairs<T, false>(x, begin + at, factor, 0, codes);
     }
+    to.done((g + 1) * group / (is_four_bits(T) ? 2 : 1));
   }
 }
 
 template <Format S, Format T>
 HALFTONE_INLINE void encode_groups(const GroupScales& of, int64_t group, const void* x,
-                                   int64_t begin, uint8_t* codes) {
+                                   int64_t begin, CodeStream to) {
   if constexpr (has_pairs<S>() && (T == Format::nvfp4 || T == Format::fp8_e4m3)) {
-    if (of.powers) return encode_groups_in_words<T>(of, group, x, begin, codes);
+    if (of.powers) return encode_groups_in_words<T>(of, group, x, begin, to);
   }
+  constexpr int kPerByte = is_four_bits(T) ? 2 : 1;
   if constexpr (has_pairs<S>() && T == Format::nvfp4) {
     if (group == 16) {  // a vector of 32 elements holds two groups
       for (int g = 0; g < kLanes; g += 2) {
+        ask_for_group<S>(x, begin + g * 16, 32);
         const f32v factor = pair_of_lanes<T>(of.multiplier, g);
-        encode_pairs<T, false>(x, begin + g * 16, factor, 0, codes + g * 8);
+        encode_pairs<T, false>(x, begin + g * 16, factor, 0, to.at(g * 8));
+        to.done((g + 2) * 8);
       }
       return;
     }
@@ -213,20 +249,21 @@ HALFTONE_INLINE void encode_groups(const GroupScales& of, int64_t group, const v
   store_raw(multiplier, of.multiplier);
   store_raw(zero, of.zero);
   for (int g = 0; g < kLanes; ++g) {
+    ask_for_group<S>(x, begin + g * group, group);
     const f32v factor = broadcast(multiplier[g]);
     int64_t i = 0;
     if constexpr (has_pairs<S>()) {
       for (; i + 2 * kLanes <= group; i += 2 * kLanes) {
         const int64_t at = g * group + i;
-        encode_pairs<T, false>(x, begin + at, factor, zero[g],
-                               codes + (is_four_bits(T) ? at / 2 : at));
+        encode_pairs<T, false>(x, begin + at, factor, zero[g], to.at(at / kPerByte));
       }
     }
     for (; i < group; i += kLanes) {
       const int64_t at = g * group + i;
-      store_codes<T>(codes + (is_four_bits(T) ? at / 2 : at),
+      store_codes<T>(to.at(at / kPerByte),
                      encode_lanes<T, false>(load<S>(x, begin + at) * factor, zero[g]));
     }
+    to.done((g + 1) * group / kPerByte);
   }
 }
 

@@ -223,6 +223,27 @@ HALFTONE_INLINE __m512i quarter_maxima(const __m512i* v) {
                   _mm512_maskz_unpackhi_epi64(0xff, two[0], two[1]));
 }
 
+// Word g of the result: the largest of group g of kLanes, each a multiple of 32 elements.
+// word_at(element): 32 words that are compared as signed integers.
+template <class Words>
+HALFTONE_INLINE __m512i long_group_maxima(int64_t group, const Words& word_at) {
+  constexpr int kSwapQuarters = 0xb1;
+  __m512i half[2];
+  for (int h = 0; h < 2; ++h) {
+    __m512i v[8];
+    for (int g = 0; g < 8; ++g) {
+      const int64_t at = (8 * h + g) * group;
+      v[g] = word_at(at);
+      for (int64_t i = 32; i < group; i += 32) v[g] = larger16(v[g], word_at(at + i));
+    }
+    half[h] = quarter_maxima(v);
+  }
+  __m512i words = larger16(_mm512_maskz_shuffle_i64x2(0xff, half[0], half[1], 0x44),
+                           _mm512_maskz_shuffle_i64x2(0xff, half[0], half[1], 0xee));
+  words = larger16(words, _mm512_maskz_shuffle_i64x2(0xff, words, words, kSwapQuarters));
+  return _mm512_maskz_shuffle_i64x2(0xff, words, words, 0x08);  // quarters 0 and 2
+}
+
 // Magnitude bits of the largest element of each of kLanes groups of 16, or of a multiple of 32,
 // elements of 16 bits.
 template <Format S>
@@ -231,9 +252,9 @@ HALFTONE_INLINE u32v pair_group_amax(const void* x, int64_t begin, int64_t group
   const auto magnitudes = [&](int64_t at) __attribute__((always_inline)) {
     return bits_as<__m512i>(load_raw<u32v>(from + at) & 0x7fff7fffu);
   };
-  constexpr int kSwapQuarters = 0xb1;
   __m512i words;
   if (group == 16) {
+    constexpr int kSwapQuarters = 0xb1;
     __m512i v[8];
     for (int i = 0; i < 8; ++i) v[i] = magnitudes(32 * i);
     words = quarter_maxima(v);
@@ -243,23 +264,38 @@ HALFTONE_INLINE u32v pair_group_amax(const void* x, int64_t begin, int64_t group
                                                         4, 20, 5, 21, 6, 22, 7, 23};
     words = _mm512_maskz_permutexvar_epi16(0xffffffffu, load_raw<__m512i>(kOrder), words);
   } else {
-    __m512i half[2];
-    for (int h = 0; h < 2; ++h) {
-      __m512i v[8];
-      for (int g = 0; g < 8; ++g) {
-        const int64_t at = (8 * h + g) * group;
-        v[g] = magnitudes(at);
-        for (int64_t i = 32; i < group; i += 32) v[g] = larger16(v[g], magnitudes(at + i));
-      }
-      half[h] = quarter_maxima(v);
-    }
-    words = larger16(_mm512_maskz_shuffle_i64x2(0xff, half[0], half[1], 0x44),
-                     _mm512_maskz_shuffle_i64x2(0xff, half[0], half[1], 0xee));
-    words = larger16(words, _mm512_maskz_shuffle_i64x2(0xff, words, words, kSwapQuarters));
-    words = _mm512_maskz_shuffle_i64x2(0xff, words, words, 0x08);  // quarters 0 and 2
+    words = long_group_maxima(group, magnitudes);
   }
   const auto low = bits_as<u16v>(_mm512_castsi512_si256(words));
   return bits_as<u32v>(S == Format::bf16 ? widen_bf16(low) : widen_f16(low));
+}
+
+// Least and largest number of each of kLanes groups of bf16, a multiple of 32 elements, and 0.
+// With the magnitude of negative numbers inverted, words are in the order of the numbers.
+template <Format>
+HALFTONE_INLINE void pair_group_ranges(const void* x, int64_t begin, int64_t group, f32v* low,
+                                       f32v* high) {
+  const auto* from = static_cast<const uint16_t*>(x) + begin;
+  const __m512i magnitude = _mm512_set1_epi16(0x7fff);
+  const auto ordered = [&](__m512i words) __attribute__((always_inline)) {
+    const __m512i sign = _mm512_srai_epi16(words, 15);
+    return _mm512_ternarylogic_epi32(words, sign, magnitude, 0x78);  // words ^ (sign & magnitude)
+  };
+  const auto number = [&](__m512i words) __attribute__((always_inline)) {
+    return widen_bf16(bits_as<u16v>(_mm512_castsi512_si256(ordered(words))));
+  };
+  const __m512i largest = long_group_maxima(
+      group, [&](int64_t at)
+                 __attribute__((always_inline)) { return ordered(load_raw<__m512i>(from + at)); });
+  // The complement of all words turns their order round.
+  const __m512i ones = _mm512_set1_epi16(-1);
+  const __m512i least = _mm512_xor_si512(
+      ones, long_group_maxima(
+                group, [&](int64_t at) __attribute__((always_inline)) {
+                  return _mm512_xor_si512(ones, ordered(load_raw<__m512i>(from + at)));
+                }));
+  *low = min(f32v{}, number(least));
+  *high = max(f32v{}, number(largest));
 }
 
 #endif

@@ -100,9 +100,13 @@ TEST(Bands, EqualScalar) {
           const auto quantized = [&](const FormatKernels& kernels) {
             std::vector<uint8_t> codes(static_cast<size_t>(height * (width + gap)), 0xa5);
             std::vector<uint8_t> scales(static_cast<size_t>(4 * width), 0xa5);
-            const Band band{x.data<char>(), (width + gap) * plain_bytes(source),
-                            height,         width,
-                            codes.data(),   width + gap,
+            const Band band{x.data<char>(),
+                            (width + gap) * plain_bytes(source),
+                            height,
+                            width,
+                            512,
+                            codes.data(),
+                            width + gap,
                             scales.data()};
             const bool fits = kernels.quantize_band(recipe, source, band);
             return std::tuple(fits, codes, scales);

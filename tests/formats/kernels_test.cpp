@@ -187,7 +187,12 @@ TEST(FormatKernels, DequantizeRowEqualsScalar) {
             zeros[g] = static_cast<uint8_t>(engine() % 16);
           }
           if (n == 33) scales[0] = NAN;
-          for (float factor : {1.0f, 0.0123456789f, 3e-38f}) {
+          for (float factor : {0.0123456789f, 3e-38f, 1.0f}) {
+            // Without a factor scales of all bits, one so small that products are subnormal.
+            if (factor == 1) {
+              for (float& scale : scales) scale *= 1.2345678f;
+              scales[groups / 2] = 0x1p-127f;
+            }
             for (Format out : kPlain) {
               const RowScales row{scales.data(),
                                   format == Format::int4 && n % 2 ? zeros.data() : nullptr, group,
