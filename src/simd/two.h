@@ -103,13 +103,16 @@ HALFTONE_INLINE void stream_raw(void* p, V v) {
   store_raw(p, v);
 }
 
-template <Format F, bool kSplit = true>
+// kExact: of numbers that F holds already, in the order of load_two<F>.
+template <Format F, bool kSplit = true, bool kExact = false>
 HALFTONE_INLINE void store_two(void* p, Two v, bool streamed = false) {
   const auto put = [&](int64_t at, auto x) __attribute__((always_inline)) {
     void* to = static_cast<char*>(p) + at;
     streamed ? stream_raw(to, x) : store_raw(to, x);
   };
-  if constexpr (F == Format::bf16) {
+  if constexpr (F == Format::bf16 && kSplit && kExact) {
+    put(0, (bits_as<u32v>(v.a) >> 16) | (bits_as<u32v>(v.b) & 0xffff0000u));
+  } else if constexpr (F == Format::bf16) {
     put(0, round_two<kSplit>(v));
   } else if constexpr (F == Format::f16) {
     const u16v halves[2] = {narrow_f16(v.a), narrow_f16(v.b)};

@@ -18,7 +18,8 @@ struct Run {
   bool streamed;
 };
 
-template <Format F, int Operands, class Function>
+// kExact: f only chooses among its operands, their negatives and 0.
+template <Format F, int Operands, bool kExact, class Function>
 HALFTONE_INLINE void loop(const Run& r, const Function& f) {
   constexpr int64_t kBytes = kTwoBytes<F> / kTwo;
   for (int64_t i = 0; i < r.n; i += kTwo) {
@@ -34,20 +35,20 @@ HALFTONE_INLINE void loop(const Run& r, const Function& f) {
     const Two y = {f.template operator()<kHalf>(v[0].a, v[1].a, v[2].a),
                    f.template operator()<kHalf>(v[0].b, v[1].b, v[2].b)};
     char* to = r.out + i * kBytes;
-    whole ? store_two<F>(to, y, r.streamed) : store_two_partial<F>(to, y, r.n - i);
+    whole ? store_two<F, true, kExact>(to, y, r.streamed) : store_two_partial<F>(to, y, r.n - i);
   }
 }
 
 // out = f(a, b, c) of vectors; operands that f does not look at are not read.
-template <int Operands, class Function>
+template <int Operands, bool kExact = false, class Function>
 HALFTONE_INLINE void each(const Run& r, const Function& f) {
   switch (r.format) {
     case Format::f32:
-      return loop<Format::f32, Operands>(r, f);
+      return loop<Format::f32, Operands, kExact>(r, f);
     case Format::f16:
-      return loop<Format::f16, Operands>(r, f);
+      return loop<Format::f16, Operands, kExact>(r, f);
     default:
-      return loop<Format::bf16, Operands>(r, f);
+      return loop<Format::bf16, Operands, kExact>(r, f);
   }
 }
 
@@ -56,7 +57,9 @@ void activations(const MapArgs& args, const Run& r) {
   with_activation(
       g.function.kind, [&]<Activation Kind>() __attribute__((always_inline)) {
         if (args.operation == MapOperation::activation) {
-          each<1>(
+          constexpr bool kExact = Kind == Activation::identity || Kind == Activation::relu ||
+                                  Kind == Activation::hardshrink;
+          each<1, kExact>(
               r, [&]<bool Half>(f32v a, f32v, f32v) __attribute__((always_inline)) {
                 return activate<Kind, Half>(a, g.function);
               });
@@ -74,9 +77,9 @@ HALFTONE_INLINE f32v or_nan(f32v a, f32v b, f32v y) {
   return select(a != a, a, select(b != b, b, y));
 }
 
-#define HALFTONE_EACH(operation, operands, expression)                             \
+#define HALFTONE_EACH(operation, operands, expression, ...)                        \
   case MapOperation::operation:                                                    \
-    return each<operands>(                                                         \
+    return each<operands __VA_OPT__(, ) __VA_ARGS__>(                              \
         r, [&]<bool Half>(f32v a, f32v b, f32v c) __attribute__((always_inline)) { \
           (void)b, (void)c;                                                        \
           return expression;                                                       \
@@ -85,17 +88,17 @@ HALFTONE_INLINE f32v or_nan(f32v a, f32v b, f32v y) {
 void arithmetic(const MapArgs& args, const Run& r) {
   const f32v alpha = broadcast(args.alpha), beta = broadcast(args.beta);
   switch (args.operation) {
-    HALFTONE_EACH(copy, 1, a)
+    HALFTONE_EACH(copy, 1, a, true)
     HALFTONE_EACH(add, 2, fma(alpha, b, a))
     HALFTONE_EACH(subtract, 2, fma(-alpha, b, a))
     HALFTONE_EACH(multiply, 2, a * b)
     HALFTONE_EACH(divide, 2, a / b)
-    HALFTONE_EACH(minimum, 2, or_nan(a, b, min(a, b)))
-    HALFTONE_EACH(maximum, 2, or_nan(a, b, max(a, b)))
+    HALFTONE_EACH(minimum, 2, or_nan(a, b, min(a, b)), true)
+    HALFTONE_EACH(maximum, 2, or_nan(a, b, max(a, b)), true)
     HALFTONE_EACH(multiply_add, 3, fma(a, b, c))
     HALFTONE_EACH(affine, 1, fma(alpha, a, beta))
-    HALFTONE_EACH(negate, 1, -a)
-    HALFTONE_EACH(absolute, 1, abs(a))
+    HALFTONE_EACH(negate, 1, -a, true)
+    HALFTONE_EACH(absolute, 1, abs(a), true)
     HALFTONE_EACH(square, 1, a * a)
     HALFTONE_EACH(sqrt, 1, root(a))
     HALFTONE_EACH(rsqrt, 1, 1.0f / root(a))
