@@ -38,7 +38,7 @@ struct ReducePlan {
   ReduceProblem problem;
   Device device;
   const ReduceKernel* kernel = nullptr;
-  std::shared_ptr<float[]> workspace;  // partial sums of long rows; a plan serves one run at a time
+  std::shared_ptr<float[]> workspace;  // partial sums; a plan serves one run at a time
 };
 std::string describe(const ReducePlan&);
 Support can_run(const ReduceProblem&, const Device&);

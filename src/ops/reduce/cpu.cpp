@@ -123,7 +123,9 @@ template <ReduceStep S, Format F>
 void columns(const ReduceRun& r) {
   constexpr bool kPairs = S == ReduceStep::products;
   int64_t i = 0;
+  constexpr int64_t kBytes = kTwoBytes<F> / kTwo;
   for (; i + kLanes <= r.n; i += kLanes) {
+    ask_ahead<1>(static_cast<const char*>(r.x) + i * kBytes);
     store_raw(r.out + i, combine<S>(load_raw<f32v>(r.out + i), load<F>(r.x, i),
                                     kPairs ? load_raw<f32v>(r.y + i) : f32v{}));
   }

@@ -23,7 +23,9 @@ constexpr int64_t kRuns = 64;
 constexpr int64_t kChunk = kRun * kRuns;
 // Other dimensions: so many rows are added up before their sum joins the sum of those before.
 constexpr int64_t kBlockRows = 128;
-constexpr int64_t kColumns = 1024;  // of a unit of work: a page of f32 from each row
+// Columns of a unit of work: rows of the source in one stretch where they are added up, so that the
+// memory is read as it lies; what RowReader reads at a time elsewhere.
+constexpr int64_t kBlockColumns = 4096, kColumns = RowReader::kMost;
 
 bool is_arg(Reduction r) { return r == Reduction::argmax || r == Reduction::argmin; }
 bool is_extreme(Reduction r) { return is_arg(r) || r == Reduction::max || r == Reduction::min; }
@@ -174,46 +176,65 @@ class Reducer {
     out_.data<int64_t>()[row] = at;
   }
 
-  // Columns [begin, begin + count) of a row of outputs.
-  void columns(int64_t outer, int64_t inner_rows, int64_t in_row, int64_t width, int64_t begin,
-               int64_t count) const {
-    alignas(64) float x[kColumns], y[kColumns], total[kColumns], block[kColumns];
-    int64_t best[kColumns] = {};
-    const float start = step_ == ReduceStep::max   ? -std::numeric_limits<float>::infinity()
-                        : step_ == ReduceStep::min ? std::numeric_limits<float>::infinity()
-                                                   : 0.0f;
-    std::fill_n(total, count, start);
-    const int64_t first_output = (outer * inner_rows + in_row) * width + begin;
-    for (int64_t first = 0; first < n_; first += kBlockRows) {
-      std::fill_n(block, count, start);
-      for (int64_t i = first; i < std::min(n_, first + kBlockRows); ++i) {
-        const int64_t row = (outer * n_ + i) * inner_rows + in_row;
-        // Columns of many rows are short runs far apart, which no prefetcher sees coming.
-        if (i + 4 < n_) x_.prefetch(row + 4 * inner_rows, begin, count);
-        if (is_arg(p_.operation)) {
-          const float* values = x_.read(row, begin, count, x);
-          const bool most = p_.operation == Reduction::argmax;
-          for (int64_t c = 0; c < count; ++c) {
-            const float v = values[c], old = total[c];
-            const bool better = old == old && (v != v || (most ? v > old : v < old));
-            if (i == 0 || better) total[c] = v, best[c] = i;
-          }
-          continue;
-        }
-        reduce(row, begin, count, x, y, block, true);
+  // The dimensions around the axis, when it is not the last: outputs are rows [outer, inner] of
+  // `width` columns.
+  struct Around {
+    int64_t inner, width;
+    // Of the source.
+    int64_t row(int64_t output, int64_t n, int64_t i) const {
+      return (output / inner * n + i) * inner + output % inner;
+    }
+  };
+
+  // Columns [begin, begin + count) of a block of rows, added up in `to`.
+  void block(const Around& around, int64_t output, int64_t index, int64_t begin, int64_t count,
+             float* to) const {
+    alignas(64) float x[kColumns], y[kColumns];
+    std::fill_n(to, count, start());
+    const int64_t end = std::min(n_, (index + 1) * kBlockRows);
+    for (int64_t i = index * kBlockRows; i < end; ++i) {
+      const int64_t row = around.row(output, n_, i);
+      for (int64_t c = 0; c < count; c += kColumns) {
+        reduce(row, begin + c, std::min(kColumns, count - c), x, y, to + c, true);
       }
-      if (is_arg(p_.operation)) continue;
-      const ReduceStep join = is_extreme(p_.operation) ? step_ : ReduceStep::sum;
-      run_({join, block, Format::f32, nullptr, count, total, true});
     }
-    if (is_arg(p_.operation)) {
-      std::copy_n(best, count, out_.data<int64_t>() + first_output);
-    } else {
-      store(first_output, total, count);
+  }
+  // The sums of all blocks of these columns join, in their order.
+  void join(const Around& around, int64_t output, int64_t begin, int64_t count,
+            const float* blocks) const {
+    alignas(64) float total[kColumns];
+    std::fill_n(total, count, start());
+    const ReduceStep step = is_extreme(p_.operation) ? step_ : ReduceStep::sum;
+    for (int64_t first = 0; first < n_; first += kBlockRows, blocks += around.width) {
+      run_({step, blocks, Format::f32, nullptr, count, total, true});
     }
+    store(output * around.width + begin, total, count);
+  }
+
+  // The places of the extremes of columns [begin, begin + count).
+  void places(const Around& around, int64_t output, int64_t begin, int64_t count) const {
+    alignas(64) float x[kColumns], extreme[kColumns] = {};
+    int64_t best[kColumns] = {};
+    const bool most = p_.operation == Reduction::argmax;
+    for (int64_t i = 0; i < n_; ++i) {
+      const int64_t row = around.row(output, n_, i);
+      // Columns of many rows are short runs far apart, which no prefetcher sees coming.
+      if (i + 4 < n_) x_.prefetch(row + 4 * around.inner, begin, count);
+      const float* values = x_.read(row, begin, count, x);
+      for (int64_t c = 0; c < count; ++c) {
+        const float v = values[c], old = extreme[c];
+        const bool better = i > 0 && old == old && (v != v || (most ? v > old : v < old));
+        if (i == 0 || better) extreme[c] = v, best[c] = i;
+      }
+    }
+    std::copy_n(best, count, out_.data<int64_t>() + output * around.width + begin);
   }
 
  private:
+  float start() const {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    return step_ == ReduceStep::max ? -kInfinity : step_ == ReduceStep::min ? kInfinity : 0.0f;
+  }
   void store(int64_t at, float* values, int64_t count) const {
     if (p_.operation == Reduction::mean) {
       for (int64_t i = 0; i < count; ++i) values[i] /= static_cast<float>(n_);
@@ -279,11 +300,16 @@ Support can_run(const ReduceProblem& problem, const Device& device) {
 ReducePlan plan(const ReduceProblem& problem, const Device& device) {
   ReducePlan made{problem, device, kernel_for(kKernels, problem, device), nullptr};
   const int axis = axis_of(problem);
-  const int64_t chunks = (problem.shape[axis] + kChunk - 1) / kChunk;
-  if (axis == problem.shape.rank() - 1 && chunks > 1 && device.is_cpu()) {
-    const int64_t rows = element_count(without(problem.shape, axis));
-    made.workspace.reset(new float[static_cast<size_t>(rows * chunks)]);
+  const int64_t n = problem.shape[axis], outputs = element_count(without(problem.shape, axis));
+  int64_t partials = outputs * ((n + kBlockRows - 1) / kBlockRows);
+  if (axis == problem.shape.rank() - 1) {
+    const int64_t chunks = (n + kChunk - 1) / kChunk;
+    partials = chunks > 1 ? outputs * chunks : 0;
+  } else if (is_arg(problem.operation)) {
+    partials = 0;
   }
+  if (!device.is_cpu()) partials = 0;  // they add up where they run
+  if (partials > 0) made.workspace.reset(new float[static_cast<size_t>(partials)]);
   return made;
 }
 
@@ -303,24 +329,41 @@ void run(const ReducePlan& plan, const ReduceTensors& t, Stream& stream) {
   if (plan.kernel->function.gpu != nullptr) return run_on_gpu(plan, t, stream);
   const Reducer reducer(plan, t);
   const int64_t n = p.shape[axis], rows = element_count(rest);
+  if (rows == 0) return;
+  float* partial = plan.workspace.get();
   if (axis < p.shape.rank() - 1) {
-    const int64_t width = p.shape[p.shape.rank() - 1];
-    if (rows == 0) return;
-    int64_t inner_rows = 1;
-    for (int d = axis + 1; d < p.shape.rank() - 1; ++d) inner_rows *= p.shape[d];
-    const int64_t pieces = (width + kColumns - 1) / kColumns;
-    for_rows(stream, rows / width * pieces, std::max<int64_t>(1, n) * std::min(width, kColumns),
-             [&](int64_t begin, int64_t end) {
-               for (int64_t unit = begin; unit < end; ++unit) {
-                 const int64_t row = unit / pieces, first = unit % pieces * kColumns;
-                 reducer.columns(row / inner_rows, inner_rows, row % inner_rows, width, first,
-                                 std::min(kColumns, width - first));
-               }
-             });
+    Reducer::Around around{1, p.shape[p.shape.rank() - 1]};
+    for (int d = axis + 1; d < p.shape.rank() - 1; ++d) around.inner *= p.shape[d];
+    const int64_t width = around.width, outputs = rows / width;
+    // body(index of a unit, first column, columns) for `count` times the columns in pieces.
+    const auto over_columns = [&](int64_t count, int64_t piece, int64_t height, auto&& body) {
+      const int64_t pieces = (width + piece - 1) / piece;
+      for_rows(stream, count * pieces, std::max<int64_t>(1, height) * std::min(width, piece),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t unit = begin; unit < end; ++unit) {
+                   const int64_t first = unit % pieces * piece;
+                   body(unit / pieces, first, std::min(piece, width - first));
+                 }
+               });
+    };
+    if (is_arg(p.operation)) {
+      return over_columns(outputs, kColumns, n, [&](int64_t output, int64_t begin, int64_t count) {
+        reducer.places(around, output, begin, count);
+      });
+    }
+    const int64_t blocks = (n + kBlockRows - 1) / kBlockRows;
+    over_columns(outputs * blocks, kBlockColumns, std::min(n, kBlockRows),
+                 [&](int64_t unit, int64_t begin, int64_t count) {
+                   reducer.block(around, unit / blocks, unit % blocks, begin, count,
+                                 partial + unit * width + begin);
+                 });
+    over_columns(outputs, kColumns, blocks, [&](int64_t output, int64_t begin, int64_t count) {
+      const float* sums = blocks > 0 ? partial + output * blocks * width + begin : nullptr;
+      reducer.join(around, output, begin, count, sums);
+    });
     return;
   }
   const int64_t chunks = std::max<int64_t>(1, (n + kChunk - 1) / kChunk);
-  float* partial = plan.workspace.get();
   for_rows(stream, rows * chunks, std::max<int64_t>(1, std::min(n, kChunk)),
            [&](int64_t begin, int64_t end) {
              float runs[kRuns];
