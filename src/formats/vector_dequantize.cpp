@@ -51,7 +51,8 @@ HALFTONE_INLINE GroupScale two_group_scales(const RowScales& row, int64_t g) {
   GroupScale all = group_scale(row, g);
   const GroupScale second = group_scale(row, g + 1);
   if constexpr (O == Format::bf16) {
-    const i32v lower = bits_as<i32v>(lane_numbers() < broadcast_u32(kLanes / 2));
+    i32v lower{};
+    for (int i = 0; i < kLanes / 2; ++i) lower[i] = -1;
     all.scale.a = all.scale.b = pick(lower, all.scale.a, second.scale.a);
   } else {
     all.scale.b = second.scale.b;

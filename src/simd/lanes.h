@@ -52,13 +52,6 @@ HALFTONE_INLINE f32v broadcast(float x) { return x - f32v{}; }  // exact, also f
 HALFTONE_INLINE u32v broadcast_u32(uint32_t x) { return x + u32v{}; }
 HALFTONE_INLINE i32v broadcast_i32(int32_t x) { return x + i32v{}; }
 
-// 0, 1, 2, ...
-HALFTONE_INLINE u32v lane_numbers() {
-  u32v lane{};
-  for (int i = 0; i < kLanes; ++i) lane[i] = static_cast<uint32_t>(i);
-  return lane;
-}
-
 // --- integer widths ------------------------------------------------------------------------------
 // One instruction each where there is one: __builtin_convertvector goes through halves in GCC 12.
 
