@@ -121,8 +121,8 @@ AttentionPlan plan(const AttentionProblem&, const Device&);
 // the cache nor the threads matter; a prompt in one call or in pieces above that limit gives the
 // same, and so does decode by one token or by several. Decode adds a score in another order than
 // prefill does, which saves it a transposition of every key (docs/findings/cpu-decode.md). Keys
-// beyond a sequence are never read. Keys hidden from a row need not be finite; only on GPUs must V
-// be, within a sequence.
+// beyond a sequence are never read. Keys hidden from a row need not be finite; only in the kernels
+// for Hopper, of bf16 and f16, must V be, within a sequence.
 void run(const AttentionPlan&, const AttentionTensors&, Stream&);
 
 struct AttentionOptions {

@@ -10,11 +10,14 @@
 #define HT_HOST_DEVICE __host__ __device__ constexpr
 // Before a loop over registers: their indices become constants.
 #define HT_UNROLL _Pragma("unroll")
+// Before a loop whose body is long: it stays a loop.
+#define HT_ROLLED _Pragma("unroll 1")
 #else
 #include <source_location>
 #define HT_DEVICE inline
 #define HT_HOST_DEVICE constexpr
 #define HT_UNROLL
+#define HT_ROLLED
 #endif
 
 // True while the instructions themselves are compiled; false on the simulator, and in nvcc's host

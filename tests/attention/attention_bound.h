@@ -101,7 +101,8 @@ inline Bounded bounded_attention(const AttentionProblem& p, const std::vector<fl
             sum += product, magnitude += std::abs(product);
           }
           double score = sum * scale;
-          double error = magnitude * scale * (u_q + static_cast<double>(p.head_dim + 8) * e);
+          double error =
+              magnitude * std::abs(scale) * (u_q + static_cast<double>(p.head_dim + 8) * e);
           if (p.softcap > 0) {
             score = p.softcap * std::tanh(score / p.softcap);
             error += 8 * e * p.softcap;

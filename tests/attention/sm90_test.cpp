@@ -1,4 +1,5 @@
 // The attention kernel of Hopper on the simulated chip.
+#include "ops/attention/sm90.h"
 #include "attention/sm90_cases.h"
 
 namespace halftone::test {
@@ -85,21 +86,16 @@ TEST(AttentionSm90, RowsDoNotKnowTheBatch) {
 }
 
 TEST(AttentionSm90, RefusesWithTheReason) {
-  const Device device = Device::simulator(Arch::sm_90a);
   const auto reason = [&](auto change) {
     AttentionProblem p = make_case(Sm90Case{{1, 64, 64, 1, 1, 64}}, 1).problem;
     change(p);
-    return can_run(p, device).reason;
+    return attention_sm90_error(p);
   };
   EXPECT_EQ(reason([](AttentionProblem&) {}), "");
   EXPECT_EQ(reason([](AttentionProblem& p) { p.head_dim = 512; }),
             "head_dim is 512 and value_dim 64; attention_sm90 takes up to 256");
   EXPECT_EQ(reason([](AttentionProblem& p) { p.out = Format::f32; }),
             "out is f32; attention_sm90 takes that of the mode, bf16");
-  EXPECT_EQ(
-      can_run(make_case(Sm90Case{{1, 64, 64, 1, 1, 64}}, 1).problem, Device::simulator(Arch::sm_80))
-          .reason,
-      "attention_sm90 runs on sm_90a alone");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "base/message.h"
 #include "ops/attention/kernels.h"
 #include "ops/attention/run_tiles.h"
+#include "ops/attention/sm80.h"
 #include "ops/attention/sm90.h"
 
 namespace halftone {
@@ -29,6 +30,8 @@ constexpr AttentionKernel kKernels[] = {
     HALFTONE_ATTENTION_ROW(baseline),
     AttentionKernel{{"attention_sm90", Device::Kind::cuda, CpuLevel::baseline, attention_sm90_error,
                      &attention_sm90_gpu, Arch::sm_90a}},
+    AttentionKernel{{"attention_sm80", Device::Kind::cuda, CpuLevel::baseline, attention_sm80_error,
+                     &attention_sm80_gpu, Arch::sm_80, true}},
 };
 #undef HALFTONE_ATTENTION_ROW
 

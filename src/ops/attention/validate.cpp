@@ -151,7 +151,7 @@ void check_operand(const char* what, const Tensor& t, const Shape& shape, Format
 const int32_t* check_lengths(const char* what, const Tensor& t, int64_t count) {
   check_shape(what, t, {count}, Format::i32);
   require(t.contiguous(), what, " must be contiguous");
-  return t.data<int32_t>();
+  return t.device().is_cpu() ? t.data<int32_t>() : nullptr;
 }
 
 void check_cumulative(const char* what, const Tensor& t, int64_t batch, int64_t total,
@@ -218,14 +218,18 @@ void check_attention_tensors(const AttentionProblem& p, const AttentionTensors& 
     check_operand("v", t.v, {p.batch, t.k.size(1), p.kv_heads, dv}, p.v);
   }
   if (t.seqused_k.defined()) check_lengths("seqused_k", t.seqused_k, p.batch);
-  for (int64_t b = 0; device.is_cpu() && b < p.batch; ++b) {
-    const AttentionSequence s = attention_sequence(p, t, b);
+  // Of a GPU the lengths that the plan says, where no others are given.
+  const bool own_lengths = packed_k || t.seqused_k.defined();
+  for (int64_t b = 0; b < (device.is_cpu() ? p.batch : own_lengths ? 0 : 1); ++b) {
+    const AttentionSequence s = device.is_cpu()
+                                    ? attention_sequence(p, t, b)
+                                    : AttentionSequence{0, p.query_length, 0, p.key_length};
     const int64_t room = p.paged    ? t.page_table.size(1) * p.page_size
                          : packed_k ? t.k.size(0) - s.key_begin
                                     : t.k.size(1);
     require(s.keys >= 0 && s.keys <= p.key_length && s.keys <= room, "sequence ", b, " has ",
             s.keys, " keys; the plan allows ", p.key_length, " and the cache holds ", room);
-    if (!p.paged) continue;
+    if (!p.paged || !device.is_cpu()) continue;
     const int32_t* pages = t.page_table.data<int32_t>() + b * t.page_table.stride(0);
     for (int64_t i = 0; i * p.page_size < s.keys; ++i) {
       require(pages[i] >= 0 && pages[i] < t.k.size(0), "page_table[", b, ", ", i, "] is ", pages[i],
