@@ -4,6 +4,7 @@
 
 #include "base/message.h"
 #include "formats/codec.h"
+#include "formats/gpu_kernels.h"
 #include "formats/recipe.h"
 #include "halftone/quantize.h"
 
@@ -86,6 +87,9 @@ Support can_quantize(const Shape& shape, const QuantizeOptions& options) {
 }
 
 Tensor empty_quantized(const Shape& shape, const QuantizeOptions& options) {
+  return empty_quantized(shape, options, Device::cpu());
+}
+Tensor empty_quantized(const Shape& shape, const QuantizeOptions& options, const Device& device) {
   const Support support = can_quantize(shape, options);
   require(support.ok, "empty_quantized: ", support.reason);
   const Scaling& scaling = options.scaling;
@@ -98,10 +102,10 @@ Tensor empty_quantized(const Shape& shape, const QuantizeOptions& options) {
     for (int i = 0; i < linear.rank() - 2; ++i) matrices *= linear[i];
     scales = {matrices * scale_layout_bytes(scaling.layout, rows, groups)};
   }
-  return Tensor::empty(shape, options.format)
-      .quantized(scaling, Tensor::zeros(scales, scaling.format),
-                 options.format == Format::nvfp4 ? Tensor::from({1.0f}, {1}) : Tensor(),
-                 scaling.asymmetric ? Tensor::zeros(linear, Format::u8) : Tensor());
+  return Tensor::empty(shape, options.format, device)
+      .quantized(scaling, Tensor::zeros(scales, scaling.format, device),
+                 options.format == Format::nvfp4 ? Tensor::from({1.0f}, {1}).to(device) : Tensor(),
+                 scaling.asymmetric ? Tensor::zeros(linear, Format::u8, device) : Tensor());
 }
 
 }  // namespace halftone

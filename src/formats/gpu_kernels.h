@@ -4,12 +4,9 @@
 
 #include "base/rows.h"
 #include "formats/recipe.h"
-#include "halftone/dtype.h"
+#include "halftone/quantize.h"
 
 namespace halftone {
-
-class Stream;
-class Tensor;
 
 // Matrices of rows x columns whose blocks of block_rows x recipe.group elements share a scale; 0 is
 // all of the matrix's rows or columns. Codes are row-major, without gaps.
@@ -24,6 +21,8 @@ struct QuantizeArgs {
   const uint32_t* amax = nullptr;  // of nvfp4: bits of the largest |x|, null: in the recipe
   float* tensor_scale = nullptr;   // where nvfp4's goes; or null
 };
+// As the public one, on a device.
+Tensor empty_quantized(const Shape&, const QuantizeOptions&, const Device&);
 // A scale that overflows f16 is reported as a fault of the stream.
 void quantize_gpu(const QuantizeArgs&, Stream&);
 // Raises *largest to the bits of the largest finite |x|.

@@ -421,7 +421,7 @@ Tensor quantize(const Tensor& x, const QuantizeOptions& options, Stream& stream)
   require(x.defined(), "quantize: x is undefined");
   const Support support = can_quantize(x.shape(), options);
   require(support.ok, "quantize: ", support.reason);
-  Tensor out = empty_quantized(x.shape(), options).to(x.device());
+  Tensor out = empty_quantized(x.shape(), options, x.device());
   quantize_into(x, options, out, stream);
   return out;
 }

@@ -3,6 +3,7 @@
 #include "halftone/fused_quantize.h"
 
 #include "base/message.h"
+#include "formats/gpu_kernels.h"
 #include "formats/quantize_rows.h"
 #include "halftone/activation.h"
 #include "halftone/norm.h"
@@ -66,7 +67,7 @@ namespace {
 Tensor norm_quantize(NormKind kind, float eps, const NormTensors& t, const QuantizeOptions& options,
                      Stream& stream) {
   require(t.x.defined(), "norm_quantize: x is undefined");
-  Tensor out = empty_quantized(t.x.shape(), options).to(t.x.device());
+  Tensor out = empty_quantized(t.x.shape(), options, t.x.device());
   NormProblem problem;
   problem.kind = kind, problem.eps = eps;
   norm_quantize_into(problem, t, options, out, stream);
@@ -115,7 +116,7 @@ void activation_quantize_into(const Tensor& x, const ActivationFunction& functio
 Tensor activation_quantize(const Tensor& x, const ActivationFunction& function,
                            const QuantizeOptions& options, Stream& stream) {
   require(x.defined(), "activation_quantize: x is undefined");
-  Tensor out = empty_quantized(x.shape(), options).to(x.device());
+  Tensor out = empty_quantized(x.shape(), options, x.device());
   activation_quantize_into(x, function, options, out, stream);
   return out;
 }
@@ -150,7 +151,7 @@ Tensor gated_quantize(const Tensor& gate, const Tensor& up, const GatedActivatio
   require(gate.defined() && gate.rank() >= 1, "gated_quantize: gate is undefined");
   Shape shape = gate.shape();
   if (!up.defined()) shape[shape.rank() - 1] /= 2;
-  Tensor out = empty_quantized(shape, options).to(gate.device());
+  Tensor out = empty_quantized(shape, options, gate.device());
   gated_quantize_into(gate, up, function, options, out, stream);
   return out;
 }
