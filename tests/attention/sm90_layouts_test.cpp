@@ -125,6 +125,19 @@ TEST(AttentionSm90Layouts, SplitsDoNotKnowTheBatch) {
   EXPECT_EQ(to_floats(alone.tensors.out), to_floats(both.out().slice(0, 1, 2).contiguous_copy()));
 }
 
+TEST(AttentionSm90Layouts, MoreKeysThanTheTensorHasAreAnError) {
+  Stream stream = hopper();
+  for (const Keys layout : {Keys::padded, Keys::paged}) {
+    LayoutCase l{Sm90Case{{1, 5, 60, 1, 1, 64}}};
+    l.layout = layout;
+    LaidOut laid(l, 4);
+    AttentionTensors t = laid.on(stream.device());
+    AttentionProblem p = laid.whole.problem;
+    p.key_length = 100;
+    EXPECT_THROW(run(plan(p, stream.device()), t, stream), Error);
+  }
+}
+
 // Numbers that no host has checked: nothing outside the tensors is read or written.
 TEST(AttentionSm90Layouts, WrongLengthsStayInsideTheTensors) {
   Stream stream = hopper();
