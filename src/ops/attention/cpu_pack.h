@@ -134,38 +134,31 @@ void pack_values(const AttentionRows& v, int64_t head, int64_t value_dim, int64_
   using Element = typename Products::Element;
   const auto expand = expand_rows_of<Element>(v.format);
   const bool scaled = has_row_scales(v);
-  const bool in_place = special == nullptr && reads_in_place<Products>(v, value_dim, kPanel);
-  auto* expanded = reinterpret_cast<Element*>(rows);
+  auto* row = reinterpret_cast<Element*>(rows);
   RowCursor cursor(v, first < low ? low : first, head);
   for (int64_t i = 0; i < count; i += Products::kPair) {
-    const Element* row[Products::kPair];
     for (int j = 0; j < Products::kPair; ++j) {
       const int64_t key = first + i + j;
-      row[j] = expanded + j * columns;
       if (key < low || key >= high) {
-        __builtin_memset(expanded + j * columns, 0, static_cast<size_t>(columns) * sizeof(Element));
+        __builtin_memset(row + j * columns, 0, static_cast<size_t>(columns) * sizeof(Element));
         if (scaled) value_scales[i + j] = 0;
         continue;
       }
       const RowPointer source = cursor.next();
-      if (in_place) {
-        row[j] = reinterpret_cast<const Element*>(source.data);
-        continue;
-      }
-      const RowToExpand<Element> to_expand{source.data, source.scales, expanded + j * columns};
+      const RowToExpand<Element> to_expand{source.data, source.scales, row + j * columns};
       expand(&to_expand, 1, value_dim, columns);
       if (scaled) std::memcpy(&value_scales[i + j], source.scales, 4);
-      if (special != nullptr && remove_specials(expanded + j * columns, columns)) {
+      if (special != nullptr && remove_specials(row + j * columns, columns)) {
         special->key[special->count++] = static_cast<int16_t>(key - chunk);
       }
     }
     uint32_t* out = packed + i / Products::kPair * kPanel;
     for (int64_t c = 0; c < columns; c += kPanel, out += panel_stride) {
       if constexpr (Products::kPair == 1) {
-        __builtin_memcpy(out, row[0] + c, kPanel * 4);
+        __builtin_memcpy(out, row + c, kPanel * 4);
       } else {
         for (int x = 0; x < kPanel; x += kLanes) {
-          interleave(row[0] + c + x, row[1] + c + x, out + x);
+          interleave(row + c + x, row + columns + c + x, out + x);
         }
       }
     }
