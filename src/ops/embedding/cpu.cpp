@@ -1,59 +1,166 @@
-// Embedding lookup: rows of the table as the conversions of src/formats read them.
-#include <cstring>
-#include <vector>
-
-#include "formats/kernels.h"
-#include "formats/row_quantizer.h"
+// Embedding lookup, once per instruction level: rows of codes times their scales.
 #include "ops/embedding/kernels.h"
+#include "simd/vec.h"
 
-namespace halftone {
+namespace halftone::HALFTONE_LEVEL {
 
 namespace {
 
-int64_t id_at(const EmbeddingArgs& args, int64_t token) {
+typedef uint8_t u8half __attribute__((vector_size(kLanes / 2)));
+typedef uint16_t u16half __attribute__((vector_size(kLanes)));
+
+HALFTONE_INLINE float power_of_two(uint32_t exponent_field) {
+  return bits_as<float>(exponent_field << 23);
+}
+
+// kLanes codes as the numbers they stand for, before scales. Multiplying by a power of two
+// re-biases the exponent of normal and subnormal codes alike.
+template <Format F>
+HALFTONE_INLINE f32v decode(u32v code, f32v zero_point) {
+  if constexpr (F == Format::fp8_e4m3 || F == Format::mxfp8) {
+    const u32v magnitude = code & 0x7fu;
+    const f32v value = bits_as<f32v>(magnitude << 20) * power_of_two(127 + 120);
+    const i32v is_nan = bits_as<i32v>(magnitude == broadcast_u32(0x7fu));
+    const u32v number = select(is_nan, broadcast_u32(0x7fc00000u), bits_as<u32v>(value));
+    return bits_as<f32v>(number | ((code & 0x80u) << 24));
+  } else if constexpr (F == Format::fp8_e5m2) {
+    return widen_f16(__builtin_convertvector(code << 8, u16v));
+  } else if constexpr (F == Format::mxfp4 || F == Format::nvfp4) {
+    const f32v value = bits_as<f32v>((code & 7u) << 22) * power_of_two(127 + 126);
+    return bits_as<f32v>(bits_as<u32v>(value) | ((code & 8u) << 28));
+  } else if constexpr (F == Format::int8) {
+    return __builtin_convertvector(bits_as<i32v>(code << 24) >> 24, f32v);
+  } else {
+    return __builtin_convertvector(bits_as<i32v>(code), f32v) - zero_point;
+  }
+}
+
+// Codes i..i+count-1 of a row; four-bit codes start at an even i.
+template <Format F>
+HALFTONE_INLINE u32v load_codes(const char* row, int64_t i, int count) {
+  constexpr bool kNibbles = F == Format::mxfp4 || F == Format::nvfp4 || F == Format::int4;
+  unsigned char bytes[kLanes] = {};
+  std::memcpy(bytes, row + (kNibbles ? i / 2 : i),
+              static_cast<size_t>(kNibbles ? (count + 1) / 2 : count));
+  if constexpr (kNibbles) {
+    const auto pair = __builtin_convertvector(load_raw<u8half>(bytes), u16half);
+    const u8v codes = bits_as<u8v>((pair | (pair << 4)) & 0x0f0f);
+    return __builtin_convertvector(codes, u32v);
+  } else {
+    return __builtin_convertvector(load_raw<u8v>(bytes), u32v);
+  }
+}
+
+HALFTONE_INLINE float scale_at(const EmbeddingArgs& args, int64_t i) {
+  switch (args.scale_format) {
+    case Format::f32: {
+      float scale;
+      std::memcpy(&scale, args.scales + i * 4, sizeof scale);
+      return scale;
+    }
+    case Format::f16:
+      return load_partial<Format::f16>(args.scales, i, 1)[0];
+    case Format::bf16:
+      return load_partial<Format::bf16>(args.scales, i, 1)[0];
+    case Format::fp8_e4m3:
+      return decode<Format::fp8_e4m3>(load_codes<Format::fp8_e4m3>(args.scales, i, 1), f32v{})[0];
+    default: {  // ue8m0
+      const auto code = static_cast<unsigned char>(args.scales[i]);
+      if (code == 255) return __builtin_nanf("");
+      return code == 0 ? bits_as<float>(0x00400000u) : power_of_two(code);
+    }
+  }
+}
+
+HALFTONE_INLINE int64_t id_at(const EmbeddingArgs& args, int64_t token) {
   const int64_t where = token * args.id_stride;
   return args.wide_ids ? static_cast<const int64_t*>(args.ids)[where]
                        : static_cast<const int32_t*>(args.ids)[where];
 }
 
-}  // namespace
-
-void embedding_rows(const EmbeddingArgs& args, int64_t begin, int64_t end) {
-  const FormatKernels& formats = format_kernels();
-  const bool codes = !is_plain_float(args.format);
-  const int64_t group = args.block_columns > 0 ? args.block_columns : args.columns;
-  const int64_t groups = group > 0 ? (args.columns + group - 1) / group : 0;
-  const int64_t scale_size = scale_bytes(args.scale_format);
-  std::vector<float> scales(static_cast<size_t>(groups), 1.0f);
-  std::vector<uint8_t> zeros(args.zero_points != nullptr ? static_cast<size_t>(groups) : 0);
+template <Format F, Format O>
+void quantised_rows(const EmbeddingArgs& args, int64_t begin, int64_t end) {
+  const int64_t block = args.block_columns == 0 ? args.columns : args.block_columns;
   for (int64_t token = begin; token < end; ++token) {
     const int64_t id = id_at(args, token);
-    const char* row = args.table + id * args.table_stride;
+    const int64_t scale_row = args.block_rows == 0 ? 0 : id / args.block_rows;
+    const char* codes = args.table + id * args.table_stride;
     char* out = args.out + token * args.out_stride;
-    if (!codes && args.format == args.out_format) {
-      std::memcpy(out, row, static_cast<size_t>(args.columns * plain_bytes(args.format)));
-      continue;
-    }
-    if (!codes) {
-      formats.convert(args.format, args.out_format, row, args.columns, out);
-      continue;
-    }
-    const int64_t block_row = args.block_rows == 0 ? 0 : id / args.block_rows;
-    for (int64_t g = 0; g < groups; ++g) {
-      const auto i = static_cast<size_t>(g);
+    for (int64_t first = 0, b = 0; first < args.columns; first += block, ++b) {
+      const int64_t last = first + block < args.columns ? first + block : args.columns;
+      float scale = 1, zero_point = 8;
       if (args.scales != nullptr) {
-        const int64_t at = block_row * args.scale_row_stride + g * args.scale_column_stride;
-        scales[i] = read_scale(args.scale_format, args.scales + at * scale_size);
+        scale = scale_at(args, scale_row * args.scale_row_stride + b * args.scale_column_stride);
       }
       if (args.zero_points != nullptr) {
-        zeros[i] = args.zero_points[block_row * args.zero_row_stride + g * args.zero_column_stride];
+        zero_point =
+            args.zero_points[scale_row * args.zero_row_stride + b * args.zero_column_stride];
+      }
+      for (int64_t i = first; i < last; i += kLanes) {
+        const int count = last - i < kLanes ? static_cast<int>(last - i) : kLanes;
+        const f32v value = decode<F>(load_codes<F>(codes, i, count), broadcast(zero_point));
+        const f32v scaled = value * broadcast(scale) * broadcast(args.tensor_scale);
+        if (count == kLanes) {
+          store<O>(out, i, scaled);
+        } else {
+          store_partial<O>(out, i, scaled, count);
+        }
       }
     }
-    const RowScales of_row{scales.data(), zeros.empty() ? nullptr : zeros.data(), group,
-                           args.tensor_scale};
-    formats.dequantize_row(args.format, reinterpret_cast<const uint8_t*>(row), args.columns, of_row,
-                           args.out_format, out);
   }
 }
 
-}  // namespace halftone
+template <Format F, Format O>
+void plain_rows(const EmbeddingArgs& args, int64_t begin, int64_t end) {
+  for (int64_t token = begin; token < end; ++token) {
+    const char* row = args.table + id_at(args, token) * args.table_stride;
+    char* out = args.out + token * args.out_stride;
+    if constexpr (F == O) {
+      std::memcpy(out, row, static_cast<size_t>(args.columns) * (F == Format::f32 ? 4 : 2));
+    } else {
+      const int64_t whole = args.columns / kLanes * kLanes;
+      const int rest = static_cast<int>(args.columns - whole);
+      for (int64_t i = 0; i < whole; i += kLanes) store<O>(out, i, load<F>(row, i));
+      if (rest > 0) store_partial<O>(out, whole, load_partial<F>(row, whole, rest), rest);
+    }
+  }
+}
+
+template <Format O>
+void to_format(const EmbeddingArgs& args, int64_t begin, int64_t end) {
+  switch (args.format) {
+    case Format::f32:
+      return plain_rows<Format::f32, O>(args, begin, end);
+    case Format::f16:
+      return plain_rows<Format::f16, O>(args, begin, end);
+    case Format::bf16:
+      return plain_rows<Format::bf16, O>(args, begin, end);
+    case Format::fp8_e4m3:
+    case Format::mxfp8:
+      return quantised_rows<Format::fp8_e4m3, O>(args, begin, end);
+    case Format::fp8_e5m2:
+      return quantised_rows<Format::fp8_e5m2, O>(args, begin, end);
+    case Format::mxfp4:
+    case Format::nvfp4:
+      return quantised_rows<Format::nvfp4, O>(args, begin, end);
+    case Format::int8:
+      return quantised_rows<Format::int8, O>(args, begin, end);
+    default:
+      return quantised_rows<Format::int4, O>(args, begin, end);
+  }
+}
+
+}  // namespace
+
+void embedding_rows(const EmbeddingArgs& args, int64_t begin, int64_t end) {
+  switch (args.out_format) {
+    case Format::f32:
+      return to_format<Format::f32>(args, begin, end);
+    case Format::f16:
+      return to_format<Format::f16>(args, begin, end);
+    default:
+      return to_format<Format::bf16>(args, begin, end);
+  }
+}
+
+}  // namespace halftone::HALFTONE_LEVEL

@@ -57,9 +57,8 @@ std::string accepts(const EmbeddingProblem& p) {
   return "";
 }
 
-constexpr EmbeddingKernel kKernels[] = {
-    {{"embedding_cpu", Device::Kind::cpu, CpuLevel::baseline, accepts, embedding_rows}},
-    HALFTONE_GPU_ROW("embedding", accepts, embedding_gpu)};
+constexpr EmbeddingKernel kKernels[] = {HALFTONE_LEVEL_ROWS("embedding", accepts, embedding_rows)
+                                            HALFTONE_GPU_ROW("embedding", accepts, embedding_gpu)};
 
 int64_t id_at(const Tensor& ids, int64_t i) {
   const int64_t where = i * ids.stride(0);

@@ -1,7 +1,8 @@
-// Kernels of embedding lookup: that of the CPU and that of GPUs.
+// Kernels of embedding lookup: one per CPU instruction level, and that of GPUs.
 #pragma once
 #include <cstdint>
 
+#include "base/levels.h"
 #include "halftone/dtype.h"
 
 namespace halftone {
@@ -31,8 +32,7 @@ struct EmbeddingArgs {
 // Writes tokens [begin, end).
 using EmbeddingFunction = void (*)(const EmbeddingArgs&, int64_t begin, int64_t end);
 
-// The conversions of src/formats choose the instruction level.
-void embedding_rows(const EmbeddingArgs&, int64_t begin, int64_t end);
+HALFTONE_DECLARE_LEVELS(void embedding_rows(const EmbeddingArgs&, int64_t begin, int64_t end))
 
 struct EmbeddingRange {
   int64_t tokens, vocabulary;
