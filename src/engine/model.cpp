@@ -50,6 +50,23 @@ void check_config(const ModelConfig& c) {
   }
 }
 
+}  // namespace
+
+MoeProblem moe_problem(const ModelConfig& c, const Tensor& matrix) {
+  MoeProblem problem;
+  problem.hidden = c.hidden;
+  problem.intermediate = c.expert_intermediate;
+  problem.experts = c.experts;
+  problem.top_k = static_cast<int>(c.experts_per_token);
+  problem.gated = c.gated;
+  problem.weight = matrix.format();
+  problem.scaled = matrix.has_scales();
+  if (problem.scaled) problem.scaling = matrix.scaling();
+  return problem;
+}
+
+namespace {
+
 LayerWeights read_layer(WeightReader& reader, const ModelConfig& c, int64_t index) {
   const std::string base = concat("model.layers.", index, ".");
   const std::string attention = base + "self_attn.";
@@ -100,6 +117,13 @@ LayerWeights read_layer(WeightReader& reader, const ModelConfig& c, int64_t inde
     layer.expert_up.push_back(reader.matrix(expert + names.up, c.expert_intermediate, c.hidden));
     layer.expert_down.push_back(
         reader.matrix(expert + names.down, c.hidden, c.expert_intermediate));
+  }
+  // A GPU's kernels find an expert by its index, in a table made here.
+  if (!layer.router.device().is_cpu()) {
+    ExpertTensors experts;
+    experts.gate = layer.expert_gate, experts.up = layer.expert_up;
+    experts.down = layer.expert_down;
+    layer.experts = bind_experts(moe_problem(c, layer.typical()), std::move(experts));
   }
   return layer;
 }

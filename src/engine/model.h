@@ -34,6 +34,9 @@ struct LayerWeights {
   }
 };
 
+// The experts of a layer whose matrices are stored as `matrix` is: what is the same in every pass.
+MoeProblem moe_problem(const ModelConfig&, const Tensor& matrix);
+
 class LoadedModel final : public Model {
  public:
   // Reads every tensor the configuration asks for; a tensor that is missing, left over or of

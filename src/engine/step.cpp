@@ -92,23 +92,6 @@ const Plan* shared_plan(std::deque<Plan>& plans, const Problem& problem, const D
   return &plans.back();
 }
 
-MoeProblem moe_problem(const ModelConfig& c, const LayerWeights& weights, int64_t tokens,
-                       Format activations) {
-  const Tensor& matrix = weights.typical();
-  MoeProblem problem;
-  problem.tokens = tokens;
-  problem.hidden = c.hidden;
-  problem.intermediate = c.expert_intermediate;
-  problem.experts = c.experts;
-  problem.top_k = static_cast<int>(c.experts_per_token);
-  problem.x = activations;
-  problem.gated = c.gated;
-  problem.weight = matrix.format();
-  problem.scaled = matrix.has_scales();
-  if (problem.scaled) problem.scaling = matrix.scaling();
-  return problem;
-}
-
 }  // namespace
 
 // Products as wide as the cache is stored, and at least in 16 bits where it is narrower: the query
@@ -257,7 +240,10 @@ void Step::plan_layer(const LayerWeights& weights, bool after_sparse) {
       layer.experts.up = &weights.expert_up;
       layer.experts.down = &weights.expert_down;
     }
-    layer.moe = shared_plan(mixtures_, moe_problem(c, weights, tokens_, normed.format()), device_);
+    MoeProblem problem = moe_problem(c, weights.typical());
+    problem.tokens = tokens_;
+    problem.x = normed.format();
+    layer.moe = shared_plan(mixtures_, problem, device_);
   } else {
     layer.gate = product(normed, weights.gate, rows(b.gate));
     layer.up = product(normed, weights.up, rows(b.up));

@@ -40,15 +40,7 @@ void read_experts(WeightReader& reader, const ModelConfig& c, const std::string&
   tensors.gate_up_bias =
       reader.tensor(experts + "gate_up_proj_bias", {c.experts, 2 * c.expert_intermediate});
   tensors.down_bias = reader.tensor(experts + "down_proj_bias", {c.experts, c.hidden});
-  MoeProblem problem;
-  problem.hidden = c.hidden;
-  problem.intermediate = c.expert_intermediate;
-  problem.experts = c.experts;
-  problem.top_k = static_cast<int>(c.experts_per_token);
-  problem.weight = weights.gate_up.format();
-  problem.scaled = weights.gate_up.has_scales();
-  if (problem.scaled) problem.scaling = weights.gate_up.scaling();
-  weights.experts = bind_experts(problem, std::move(tensors));
+  weights.experts = bind_experts(moe_problem(c, weights.gate_up), std::move(tensors));
 }
 
 }  // namespace

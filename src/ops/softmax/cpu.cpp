@@ -11,7 +11,6 @@ namespace {
 
 constexpr float kLowest = -__builtin_inff();
 
-HALFTONE_INLINE int bytes_of(Format f) { return f == Format::f32 ? 4 : 2; }
 HALFTONE_INLINE Two both(float x) { return {broadcast(x), broadcast(x)}; }
 
 // Calls body(elements i .. i + kTwo, i) over a row of n; beyond its end they are -inf, which adds
