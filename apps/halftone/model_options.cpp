@@ -28,7 +28,7 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
   app.add_option("--kv", options.kv, "format of the KV cache: f32, f16, bf16, fp8, nvfp4")
       ->type_name("FORMAT")
       ->capture_default_str();
-  app.add_option("--device", options.device, "where to run")
+  app.add_option("--device", options.device, "where to run: cpu, cuda:N, sim:ARCH")
       ->type_name("DEVICE")
       ->capture_default_str();
   add_number(app, "--threads", options.threads, 1, 1024, "processor threads; default: all usable");
