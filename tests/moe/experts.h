@@ -45,7 +45,7 @@ struct Extras {
 //   dy <= sum |wd| dh + R(inter) 2^-24 (sum |wd| (|h| + dh) + |bias|);
 //   the combination adds top_k + 2 roundings, the output one of its format.
 inline Expected expected_moe(const Tensor& x, const Routing& r, const Experts& w, int64_t inter,
-                             const Extras& extras = {}, double (*roundings)(int64_t) = roundings) {
+                             const Extras& extras = {}, double (*rounded)(int64_t) = roundings) {
   const int64_t tokens = x.size(0), hidden = x.size(1), top_k = r.experts.size(1);
   const std::vector<float> xs = to_floats(x);
   const double h_unit = x.format() == Format::bf16 ? 0x1p-8 : 0;
@@ -70,7 +70,7 @@ inline Expected expected_moe(const Tensor& x, const Routing& r, const Experts& w
         const double gate_bias = bias(extras.gate_bias, width, i);
         const double up_bias = bias(extras.up_bias, width, i);
         g += gate_bias, dg += std::abs(gate_bias), u += up_bias, du += std::abs(up_bias);
-        dg *= roundings(hidden) * 0x1p-24, du *= roundings(hidden) * 0x1p-24;
+        dg *= rounded(hidden) * 0x1p-24, du *= rounded(hidden) * 0x1p-24;
         const double limit = extras.gated.limit;
         g = std::min(g, limit);
         u = std::max(-limit, std::min(limit, u)) + double{extras.gated.up_offset};
@@ -81,13 +81,13 @@ inline Expected expected_moe(const Tensor& x, const Routing& r, const Experts& w
       }
       for (int64_t i = 0; i < hidden; ++i) {
         const double down_bias = bias(extras.down_bias, hidden, i);
-        double y = down_bias, dy = roundings(width) * 0x1p-24 * std::abs(down_bias);
+        double y = down_bias, dy = rounded(width) * 0x1p-24 * std::abs(down_bias);
         for (int64_t k = 0; k < width; ++k) {
           const double v = from.down_values[e][static_cast<size_t>(i * width + k)];
           y += v * h[static_cast<size_t>(k)];
           dy += std::abs(v) *
                 (dh[static_cast<size_t>(k)] +
-                 roundings(width) * 0x1p-24 *
+                 rounded(width) * 0x1p-24 *
                      (std::abs(h[static_cast<size_t>(k)]) + dh[static_cast<size_t>(k)]));
         }
         const double outer = on_input ? 1 : weight;
