@@ -36,8 +36,10 @@ constexpr bool kKeepsBlocks = true;
 // each.
 constexpr size_t kHugePage = size_t{2} << 20;
 void* allocate_aligned(size_t bytes) {
-  if (bytes < kHugePage) return std::aligned_alloc(kAlignment, bytes);
-  void* data = std::aligned_alloc(kHugePage, bytes);
+  // The address sanitizer wants to know where a block ends.
+  if (bytes < kHugePage || !kKeepsBlocks) return std::aligned_alloc(kAlignment, bytes);
+  // aligned_alloc takes multiples of the alignment.
+  void* data = std::aligned_alloc(kHugePage, (bytes + kHugePage - 1) / kHugePage * kHugePage);
 #if defined(MADV_HUGEPAGE)
   // Only a wish: where the system does not grant it, the block works as before.
   if (data != nullptr) (void)madvise(data, bytes, MADV_HUGEPAGE);

@@ -82,8 +82,14 @@ inline std::string device_name(const ::testing::TestParamInfo<const char*>& info
   return name;
 }
 
+#if defined(HALFTONE_SANITIZED)  // one simulated GPU shows what sanitizers can see
+#define HALFTONE_ON_DEVICES(Suite)                                                   \
+  INSTANTIATE_TEST_SUITE_P(Devices, Suite, ::testing::Values("sim:sm_80", "cuda:0"), \
+                           ::halftone::test::device_name)
+#else
 #define HALFTONE_ON_DEVICES(Suite)                                                                 \
   INSTANTIATE_TEST_SUITE_P(Devices, Suite, ::testing::Values("sim:sm_80", "sim:sm_90a", "cuda:0"), \
                            ::halftone::test::device_name)
+#endif
 
 }  // namespace halftone::test
