@@ -167,6 +167,9 @@ endfunction()
 # halftone_device_test(stem source...): a GoogleTest executable over devices (support/devices.h) and
 # its two ctest entries: simulated devices, and, where the toolkit is, CUDA's, labelled `gpu`.
 function(halftone_device_test stem)
+  if(HALFTONE_SANITIZE MATCHES "thread")  # see halftone_simulated_test
+    return()
+  endif()
   add_executable(${stem} ${ARGN})
   target_link_libraries(${stem} PRIVATE halftone_test_main)
   add_test(NAME ${stem} COMMAND ${stem} --gtest_filter=-*/cuda_*)

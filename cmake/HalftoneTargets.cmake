@@ -84,3 +84,11 @@ function(halftone_test stem)
   target_link_libraries(${stem} PRIVATE halftone_test_main)
   add_test(NAME ${stem} COMMAND ${stem})
 endfunction()
+
+# halftone_simulated_test(stem source...): the same for kernels on simulated GPUs. The thread
+# sanitizer is spared them: blocks of a launch on several threads are what the tests of sim show it.
+function(halftone_simulated_test stem)
+  if(NOT HALFTONE_SANITIZE MATCHES "thread")
+    halftone_test(${stem} ${ARGN})
+  endif()
+endfunction()
