@@ -3,8 +3,17 @@
 set(HALFTONE_CUDA AUTO CACHE STRING "CUDA backend: ON, OFF, or AUTO (where the toolkit is found)")
 set_property(CACHE HALFTONE_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(HALFTONE_CUDA_MINIMUM 12.8)  # the first that assembles sm_100a and sm_120a
-# Every architecture of the kernels, as `Arch` names them.
-set(HALFTONE_ARCHS sm_80 sm_89 sm_90a sm_100a sm_120a)
+# Every architecture, as `Arch` names them, and those that the library's kernels are compiled for:
+# all of them, or, to build sooner for one GPU, a part (-DHALFTONE_ARCHS=sm_90a). The simulator runs
+# every kernel all the same.
+set(HALFTONE_ALL_ARCHS sm_80 sm_89 sm_90a sm_100a sm_120a)
+set(HALFTONE_ARCHS ${HALFTONE_ALL_ARCHS} CACHE STRING "GPU architectures of the library's kernels")
+foreach(arch IN LISTS HALFTONE_ARCHS)
+  if(NOT arch IN_LIST HALFTONE_ALL_ARCHS)
+    message(FATAL_ERROR "HALFTONE_ARCHS: \"${arch}\" is none of ${HALFTONE_ALL_ARCHS}")
+  endif()
+endforeach()
+list(JOIN HALFTONE_ARCHS "|" HALFTONE_ARCHS_REGEX)
 set(HALFTONE_HAS_CUDA FALSE)
 
 if(NOT HALFTONE_CUDA STREQUAL "OFF" AND HALFTONE_CUDA)
@@ -80,8 +89,8 @@ endif()
 function(halftone_gencode output)
   set(flags "")
   foreach(arch IN LISTS ARGN)
-    if(NOT arch IN_LIST HALFTONE_ARCHS)
-      message(FATAL_ERROR "\"${arch}\" is no architecture; choose of: ${HALFTONE_ARCHS}")
+    if(NOT arch IN_LIST HALFTONE_ALL_ARCHS)
+      message(FATAL_ERROR "\"${arch}\" is no architecture; choose of: ${HALFTONE_ALL_ARCHS}")
     endif()
     string(REPLACE sm_ compute_ virtual ${arch})
     list(APPEND flags -gencode=arch=${virtual},code=${arch})
@@ -90,7 +99,9 @@ function(halftone_gencode output)
 endfunction()
 
 # halftone_cuda_sources(target ARCH sm_90a... FILES file.cu...): adds .cu files to `target`,
-# compiled for these architectures alone. FILES may be left out: what ends in .cu is a file.
+# compiled for these architectures alone, and in the library for those of them in HALFTONE_ARCHS (for
+# all of them where it has none: the host side names their entries). FILES may be left out: what ends
+# in .cu is a file.
 function(halftone_cuda_sources target)
   if(NOT HALFTONE_HAS_CUDA)
     return()
@@ -109,7 +120,14 @@ function(halftone_cuda_sources target)
   if(NOT archs OR NOT files)
     message(FATAL_ERROR "halftone_cuda_sources(${target} ...) wants ARCH and .cu files")
   endif()
-  halftone_gencode(gencode ${archs})
+  set(wanted ${archs})
+  if(target STREQUAL "halftone")
+    list(FILTER wanted INCLUDE REGEX "^(${HALFTONE_ARCHS_REGEX})$")
+  endif()
+  if(NOT wanted)
+    set(wanted ${archs})
+  endif()
+  halftone_gencode(gencode ${wanted})
   set_property(SOURCE ${files} TARGET_DIRECTORY ${target} PROPERTY COMPILE_OPTIONS
                ${HALFTONE_CUDA_FLAGS} ${gencode})
   target_sources(${target} PRIVATE ${files})
@@ -120,7 +138,7 @@ endfunction()
 
 # halftone_kernels(stem...): adds the kernels of <stem>.cuh to the library: <stem>.cpp, their host
 # side with the bodies for the simulator, and <stem>.cu, their GPU entries (src/hw/image.h), for
-# every architecture.
+# HALFTONE_ARCHS.
 function(halftone_kernels)
   foreach(stem IN LISTS ARGN)
     target_sources(halftone PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/${stem}.cpp)
@@ -143,7 +161,7 @@ function(halftone_gpu_test stem)
   set(archs "")
   set(sources ${arg_UNPARSED_ARGUMENTS})
   foreach(word IN LISTS arg_ARCH)
-    if(word IN_LIST HALFTONE_ARCHS)
+    if(word IN_LIST HALFTONE_ALL_ARCHS)
       list(APPEND archs ${word})
     else()
       list(APPEND sources ${word})
