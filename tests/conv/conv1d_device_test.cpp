@@ -57,6 +57,22 @@ TEST_P(Conv1dOnDevice, TheBoundSeesATapLeftOut) {
   EXPECT_FALSE(test::within(on_device(less), reference, bound));
 }
 
+TEST_P(Conv1dOnDevice, RandomProblems) {
+  random_problems([&](test::Draw& draw, uint64_t seed) {
+    const int64_t groups = draw.one_in(3) ? 1 + draw.below(4) : 1, taps = 1 + draw.below(7);
+    const int64_t in = groups * draw.extent(24), out = groups * draw.extent(12);
+    Conv1dOptions o{1 + draw.below(4), draw.below(9), 1 + draw.below(3), groups, {}};
+    o.activation.kind = draw.one_in(3) ? Activation::gelu_erf : Activation::identity;
+    const int64_t window = (taps - 1) * o.dilation + 1;
+    const int64_t length = std::max(window - 2 * o.padding, int64_t{0}) + draw.extent(150);
+    const Format format = draw.plain_format();
+    expect_conv(test::random_tensor({draw.extent(3), in, length}, format, seed),
+                test::random_tensor({out, in / groups, taps}, format, seed + 5000),
+                draw.one_in(2) ? test::random_tensor({out}, Format::f32, seed + 6000) : Tensor(),
+                o);
+  });
+}
+
 HALFTONE_ON_DEVICES(Conv1dOnDevice);
 
 }  // namespace

@@ -149,6 +149,49 @@ TEST_P(MapOnDevice, TheBoundSeesSmallErrors) {
                             reference, bound));
 }
 
+TEST_P(MapOnDevice, RandomProblems) {
+  random_problems([&](test::Draw& draw, uint64_t seed) {
+    const auto operation = static_cast<Elementwise>(draw.below(kElementwiseCount));
+    const Shape shape{draw.extent(9), draw.extent(9), draw.extent(3000)};
+    const Format out = draw.plain_format();
+    Tensor in[3], there[3];
+    for (int k = 0; k < operand_count(operation); ++k) {
+      Shape own = shape;  // broadcast, where one of the operands has the whole shape
+      for (int axis = 0; k > 0 && axis < 3; ++axis) {
+        if (draw.one_in(3)) own[axis] = 1;
+      }
+      in[k] = test::random_tensor(own, draw.plain_format(), seed + 1000 * static_cast<uint64_t>(k));
+      there[k] = in[k].to(device);
+    }
+    ElementwiseOptions options{.alpha = 0.75f, .beta = -2};
+    options.out = out;
+    Stream s = stream();
+    const Tensor y = elementwise(operation, there[0], there[1], there[2], options, s);
+    const std::vector<float> reference =
+        test::to_floats(elementwise_reference(operation, in[0], in[1], in[2], options));
+    std::vector<double> bound;
+    for (const float r : reference) {
+      bound.push_back(test::rounded_bound(out, r, relative_error(operation, out != Format::f32)));
+    }
+    EXPECT_TRUE(test::within(host(y), reference, bound)) << name(operation) << to_string(y);
+  });
+}
+
+TEST_P(MapOnDevice, RandomActivations) {
+  const std::vector<ActivationFunction> functions = test::activation_functions();
+  random_problems([&](test::Draw& draw, uint64_t seed) {
+    const ActivationFunction f = draw.of(functions);
+    const Format format = draw.plain_format();
+    const test::Data data = draw.one_in(2) ? test::Data::outliers : test::Data::normal;
+    const Tensor x = test::random_tensor({draw.extent(40), draw.extent(900)}, format, seed, data);
+    Stream s = stream();
+    const std::vector<float> reference = test::to_floats(activation_reference(x, f));
+    EXPECT_TRUE(test::within(host(activation(x.to(device), f, s)), reference,
+                             test::activation_bounds(x, reference, f, format)))
+        << name(f.kind) << " of " << to_string(x);
+  });
+}
+
 HALFTONE_ON_DEVICES(MapOnDevice);
 
 }  // namespace

@@ -71,6 +71,18 @@ TEST_P(EmbeddingOnDevice, AnIdOutsideTheTableIsReportedOnce) {
   test::expect_error([&] { s.synchronize(); }, {"outside the table"});
 }
 
+TEST_P(EmbeddingOnDevice, RandomProblems) {
+  const std::vector<test::TableCase> tables = test::table_cases();
+  random_problems([&](test::Draw& draw, uint64_t seed) {
+    const int64_t rows = draw.extent(400), columns = 2 * draw.extent(400), count = draw.extent(50);
+    std::vector<int32_t> ids;
+    for (int64_t i = 0; i < count; ++i) ids.push_back(static_cast<int32_t>(draw.below(rows)));
+    expect_same(draw.one_in(3) ? test::random_tensor({rows, columns}, draw.plain_format(), seed)
+                               : test::random_table(draw.of(tables), rows, columns),
+                Tensor::from<int32_t>(ids, {count}, Format::i32), draw.plain_format());
+  });
+}
+
 HALFTONE_ON_DEVICES(EmbeddingOnDevice);
 
 }  // namespace

@@ -123,6 +123,24 @@ TEST_P(FormatsOnDevice, WhatAGpuDoesNotDoIsNamed) {
   test::expect_error([&] { quantize(x, parse_quantization("mxfp8")); }, {"stream", "same device"});
 }
 
+TEST_P(FormatsOnDevice, RandomProblems) {
+  const std::vector<std::string> names = quantization_names();
+  random_problems([&](test::Draw& draw, uint64_t seed) {
+    QuantizeOptions options = parse_quantization(draw.of(names));
+    const ScaleLayout layouts[] = {ScaleLayout::tiled_128x4, ScaleLayout::tiled_8x4,
+                                   ScaleLayout::packed};
+    Shape shape{draw.extent(3), draw.extent(150), draw.extent(900)};
+    if (!can_quantize(shape, options)) shape[2] = (shape[2] + 127) / 128 * 128;
+    if (draw.one_in(4)) {
+      QuantizeOptions other = options;
+      other.scaling.layout = draw.of(layouts);
+      if (can_quantize(shape, other)) options = other;
+    }
+    const test::Data data = draw.one_in(2) ? test::Data::outliers : test::Data::normal;
+    expect_quantised(test::random_tensor(shape, draw.plain_format(), seed, data), options);
+  });
+}
+
 HALFTONE_ON_DEVICES(FormatsOnDevice);
 
 }  // namespace

@@ -62,6 +62,16 @@ TEST_P(HistogramOnDevice, ValuesWithoutAPlaceAreReported) {
   fails(Tensor::from({1, 1}, {2}), Tensor::from({0, 2, 1}, {3}), {"edges[1]", "ascend"});
 }
 
+TEST_P(HistogramOnDevice, RandomProblems) {
+  random_problems([&](test::Draw& draw, uint64_t seed) {
+    const int64_t bins = draw.extent(20000);
+    const Tensor x = integers(draw.extent(50000), bins, seed);
+    Stream s = stream();
+    EXPECT_TRUE(same_bits(histogram(x.to(device), bins, s).to(Device::cpu()), histogram(x, bins)))
+        << to_string(x) << " in " << bins;
+  });
+}
+
 HALFTONE_ON_DEVICES(HistogramOnDevice);
 
 }  // namespace

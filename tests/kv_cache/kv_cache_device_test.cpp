@@ -9,44 +9,54 @@ namespace {
 using test::OnDevice;
 using test::same_bits;
 
-class KvCacheOnDevice : public OnDevice {};
+class KvCacheOnDevice : public OnDevice {
+ protected:
+  // A cache here and one there get the same runs of tokens, in every layer.
+  void expect_same_caches(const KvCacheOptions& options, Format source,
+                          std::initializer_list<int64_t> runs, uint64_t seed) const {
+    SCOPED_TRACE(std::string(name(options.format)) + " from " + name(source));
+    const int64_t heads = options.kv_heads;
+    KvCache here(options), there(options, device);
+    Stream s = stream();
+    for (const int64_t tokens : runs) {
+      for (int64_t layer = 0; layer < options.layers; ++layer) {
+        // Keys and values are parts of a fused projection.
+        const Tensor fused =
+            test::random_tensor({tokens, 2 * heads + 2, options.head_dim}, source, ++seed);
+        const Tensor on = fused.to(device);
+        const auto keys = [&](const Tensor& t) { return t.slice(1, 2, 2 + heads); };
+        const auto values = [&](const Tensor& t) { return t.slice(1, 2 + heads, 2 + 2 * heads); };
+        here.append(layer, keys(fused), values(fused), Stream::default_stream());
+        there.append(layer, keys(on), values(on), s);
+      }
+      here.advance(tokens), there.advance(tokens);
+    }
+    s.synchronize();
+    for (int64_t layer = 0; layer < options.layers; ++layer) {
+      for (const auto part : {&KvCache::keys, &KvCache::values}) {
+        const Tensor expected = (here.*part)(layer);
+        const Tensor y = (there.*part)(layer).to(Device::cpu());
+        EXPECT_TRUE(same_bits(Tensor::view(y.data(), y.shape(), options.format),
+                              Tensor::view(expected.data(), y.shape(), options.format)));
+        if (y.has_scales()) {
+          EXPECT_TRUE(same_bits(y.scales(), expected.scales()));
+        }
+      }
+    }
+    EXPECT_TRUE(same_bits(there.page_table().to(Device::cpu()), here.page_table()));
+    EXPECT_EQ(there.bytes(), here.bytes());
+  }
+};
 
 TEST_P(KvCacheOnDevice, HoldsWhatTheCpuHolds) {
   for (const Format format :
        {Format::f32, Format::bf16, Format::f16, Format::fp8_e4m3, Format::nvfp4}) {
     for (const Format source : {Format::f32, Format::bf16}) {
-      SCOPED_TRACE(std::string(name(format)) + " from " + name(source));
       KvCacheOptions options;
       options.format = format;
       options.layers = 2, options.kv_heads = 3, options.head_dim = 48;
       options.page_size = 4, options.max_length = 50;
-      KvCache here(options), there(options, device);
-      Stream s = stream();
-      uint64_t seed = 0;
-      for (const int64_t tokens : {1, 3, 5, 12, 1}) {  // the cache grows several times
-        for (int64_t layer = 0; layer < 2; ++layer) {
-          // Keys and values are parts of a fused projection.
-          const Tensor fused = test::random_tensor({tokens, 8, 48}, source, ++seed);
-          const Tensor on = fused.to(device);
-          here.append(layer, fused.slice(1, 2, 5), fused.slice(1, 5, 8), Stream::default_stream());
-          there.append(layer, on.slice(1, 2, 5), on.slice(1, 5, 8), s);
-        }
-        here.advance(tokens), there.advance(tokens);
-      }
-      s.synchronize();
-      for (int64_t layer = 0; layer < 2; ++layer) {
-        for (const auto part : {&KvCache::keys, &KvCache::values}) {
-          const Tensor expected = (here.*part)(layer);
-          const Tensor y = (there.*part)(layer).to(Device::cpu());
-          EXPECT_TRUE(same_bits(Tensor::view(y.data(), y.shape(), format),
-                                Tensor::view(expected.data(), y.shape(), format)));
-          if (y.has_scales()) {
-            EXPECT_TRUE(same_bits(y.scales(), expected.scales()));
-          }
-        }
-      }
-      EXPECT_TRUE(same_bits(there.page_table().to(Device::cpu()), here.page_table()));
-      EXPECT_EQ(there.bytes(), here.bytes());
+      expect_same_caches(options, source, {1, 3, 5, 12, 1}, 0);  // the cache grows several times
     }
   }
 }
@@ -60,6 +70,19 @@ TEST_P(KvCacheOnDevice, WrongDevicesAreNamed) {
   test::expect_error([&] { cache.append(0, k, k, s); }, {"k is on cpu", device.name()});
   test::expect_error([&] { cache.append(0, k.to(device), k.to(device), Stream::default_stream()); },
                      {"stream is on cpu"});
+}
+
+TEST_P(KvCacheOnDevice, RandomProblems) {
+  const Format formats[] = {Format::f32, Format::bf16, Format::f16, Format::fp8_e4m3,
+                            Format::nvfp4};
+  random_problems([&](test::Draw& draw, uint64_t seed) {
+    KvCacheOptions options;
+    options.format = draw.of(formats);
+    options.layers = 1, options.kv_heads = draw.extent(8), options.head_dim = 16 * draw.extent(16);
+    options.page_size = draw.extent(64), options.max_length = 300;
+    expect_same_caches(options, draw.plain_format(),
+                       {draw.extent(150), draw.extent(8), draw.extent(100)}, seed);
+  });
 }
 
 HALFTONE_ON_DEVICES(KvCacheOnDevice);

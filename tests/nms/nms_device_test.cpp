@@ -55,6 +55,21 @@ TEST_P(NmsOnDevice, WrongBoxesAreReported) {
   fails(20, INFINITY, false, "boxes[5]");
 }
 
+TEST_P(NmsOnDevice, RandomProblems) {
+  random_problems([&](test::Draw& draw, uint64_t seed) {
+    const Scene s = scene(draw.extent(simulated() ? 60 : 400), seed);
+    const float threshold = static_cast<float>(draw.below(64)) / 64;
+    const float score = static_cast<float>(draw.below(30)) / 64;
+    const bool classes = draw.one_in(2);
+    Stream on = stream();
+    const Tensor there = nms(s.boxes.to(device), s.scores.to(device), threshold,
+                             classes ? s.classes.to(device) : Tensor(), score, on);
+    EXPECT_TRUE(same_bits(there.to(Device::cpu()).contiguous_copy(),
+                          nms(s.boxes, s.scores, threshold, classes ? s.classes : Tensor(), score)
+                              .contiguous_copy()));
+  });
+}
+
 HALFTONE_ON_DEVICES(NmsOnDevice);
 
 }  // namespace

@@ -166,6 +166,21 @@ TEST_P(NormOnDevice, WrongStreamsAreNamed) {
                      {"stream is on cpu", device.name()});
 }
 
+TEST_P(NormOnDevice, RandomProblems) {
+  random_problems([&](test::Draw& draw, uint64_t seed) {
+    NormProblem p{draw.extent(60), draw.extent(9000), draw.plain_format(), draw.plain_format()};
+    p.kind = draw.one_in(2) ? NormKind::layer : NormKind::rms;
+    p.residual = draw.one_in(2);
+    p.weighted = !draw.one_in(4);
+    p.bias = draw.one_in(3);
+    p.weight_offset = draw.one_in(4) ? 1 : 0;
+    p.eps = draw.one_in(3) ? 1e-3f : 1e-6f;
+    Case c{p};
+    if (draw.one_in(3)) c.shift = draw.below(9), c.gap = draw.below(20);
+    expect_norm(c, 10 * seed);
+  });
+}
+
 HALFTONE_ON_DEVICES(NormOnDevice);
 
 }  // namespace

@@ -97,6 +97,17 @@ TEST_P(ReduceOnDevice, WhatAGpuDoesNotDoIsNamed) {
   EXPECT_NE(no.reason.find("int8"), std::string::npos) << no.reason;
 }
 
+TEST_P(ReduceOnDevice, RandomProblems) {
+  random_problems([&](test::Draw& draw, uint64_t seed) {
+    const auto operation = static_cast<Reduction>(draw.below(kReductionCount));
+    const Shape shape{draw.extent(20), draw.extent(20), draw.extent(2000)};
+    const bool dot = operation == Reduction::dot;
+    const Tensor x = test::random_tensor(shape, draw.plain_format(), seed);
+    const Tensor y = dot ? test::random_tensor(shape, draw.plain_format(), seed + 5000) : Tensor();
+    expect_reduced(operation, x, dot ? -1 : static_cast<int>(draw.below(3)), y);
+  });
+}
+
 HALFTONE_ON_DEVICES(ReduceOnDevice);
 
 }  // namespace

@@ -83,6 +83,33 @@ TEST_P(RopeOnDevice, APositionOutOfRangeIsReported) {
   }
 }
 
+TEST_P(RopeOnDevice, RandomProblems) {
+  random_problems([&](test::Draw& draw, uint64_t seed) {
+    const int64_t tokens = draw.extent(40), dim = 2 * draw.extent(150);
+    RopeOptions options;
+    options.style = draw.one_in(2) ? RopeStyle::interleaved : RopeStyle::half_split;
+    options.theta = draw.one_in(2) ? 10000 : 500000;
+    if (draw.one_in(3)) options.rotary_dim = 2 * (1 + draw.below(dim / 2));
+    if (draw.one_in(4))
+      options.llama3 = Llama3Scaling{};
+    else if (draw.one_in(4))
+      options.yarn = YarnScaling{.factor = 1 + double(draw.below(40))};
+    else if (draw.one_in(4))
+      options.linear = LinearScaling{4};
+    std::vector<int64_t> at;
+    for (int64_t i = 0; i < tokens; ++i) at.push_back(draw.extent(int64_t{1} << 31) - 1);
+    const Tensor positions = Tensor::from<int64_t>(at, {tokens}, Format::i64);
+    Tensor expected =
+        test::random_tensor({tokens, draw.extent(12), dim}, draw.plain_format(), seed);
+    Tensor y = expected.to(device).to(Device::cpu()).contiguous_copy().to(device);
+    Stream s = stream();
+    rope(y, positions.to(device), options, s);
+    s.synchronize();
+    rope(expected, positions, options);
+    EXPECT_TRUE(test::same_bits(y.to(Device::cpu()), expected)) << to_string(expected);
+  });
+}
+
 HALFTONE_ON_DEVICES(RopeOnDevice);
 
 }  // namespace

@@ -74,6 +74,20 @@ TEST_P(SamplingOnDevice, ImpossibleLogitsAreErrors) {
   fails({-INFINITY, -INFINITY}, {"every logit is -inf"});
 }
 
+TEST_P(SamplingOnDevice, RandomProblems) {
+  random_problems([&](test::Draw& draw, uint64_t seed) {
+    SamplingOptions o;
+    o.seed = seed;
+    if (!draw.one_in(4)) o.temperature = 0.2f + static_cast<float>(draw.below(20)) / 10;
+    if (draw.one_in(2)) o.top_k = static_cast<int>(draw.extent(200));
+    if (draw.one_in(2)) o.top_p = static_cast<float>(1 + draw.below(100)) / 100;
+    if (draw.one_in(3)) o.min_p = static_cast<float>(draw.below(30)) / 100;
+    if (draw.one_in(4)) o.typical_p = static_cast<float>(1 + draw.below(100)) / 100;
+    expect_same(
+        test::random_tensor({draw.extent(4), draw.extent(20000)}, draw.plain_format(), seed), o);
+  });
+}
+
 HALFTONE_ON_DEVICES(SamplingOnDevice);
 
 }  // namespace

@@ -97,6 +97,16 @@ TEST_P(SoftmaxOnDevice, TheBoundSeesSmallErrors) {
   EXPECT_FALSE(test::within(y, reference, bound)) << "another scale";
 }
 
+TEST_P(SoftmaxOnDevice, RandomProblems) {
+  random_problems([&](test::Draw& draw, uint64_t seed) {
+    const test::Data data = draw.one_in(3) ? test::Data::outliers : test::Data::normal;
+    const Tensor x =
+        test::random_tensor({draw.extent(30), draw.extent(20000)}, draw.plain_format(), seed, data);
+    const float scales[] = {1, 0.125f, 3, 20};
+    expect_softmax(x, draw.plain_format(), draw.of(scales));
+  });
+}
+
 HALFTONE_ON_DEVICES(SoftmaxOnDevice);
 
 }  // namespace

@@ -44,6 +44,20 @@ TEST_P(PermuteOnDevice, StridesInAnyOrder) {
   }
 }
 
+TEST_P(PermuteOnDevice, RandomProblems) {
+  const Format formats[] = {Format::u8, Format::int8, Format::bf16, Format::f32, Format::i64};
+  random_problems([&](test::Draw& draw, uint64_t seed) {
+    const Shape shape{draw.extent(12), draw.extent(12), draw.extent(70), draw.extent(70)};
+    std::vector<int> order{0, 1, 2, 3};
+    for (int i = 3; i > 0; --i) std::swap(order[size_t(i)], order[size_t(draw.below(i + 1))]);
+    const Dims dims{order[0], order[1], order[2], order[3]};
+    const Tensor x = random_bytes(shape, draw.of(formats), seed);
+    Stream s = stream();
+    EXPECT_TRUE(same_bits(permute(x.to(device), dims, s).to(Device::cpu()), permute(x, dims)))
+        << to_string(x) << " to " << to_string(dims);
+  });
+}
+
 HALFTONE_ON_DEVICES(PermuteOnDevice);
 
 }  // namespace
