@@ -1,7 +1,7 @@
 // Experts on the GPU.
 #include "cuda/gpu.h"
 #include "moe/gpu_cases.h"
-#include "support/devices.h"
+#include "support/draw.h"
 
 namespace halftone::test {
 namespace {
