@@ -123,19 +123,28 @@ json measure_gpu(const Options& o, const Device& device) {
   if (o.threads) wrong_input("bench: --threads goes with the cpu");
   const std::vector<GpuBenchFamily> chosen = gpu_families(o);
   Stream stream(device);
+  const GpuRoofs roofs = measure_gpu_roofs(stream, o.quick);
+  const GpuBench bench{stream, o.quick, roofs};
+  const auto roof = [](double value, double unit, const char* name) {
+    return json{{"value", value / unit}, {"unit", name}};
+  };
   json conditions{{"started", now()},
                   {"quick", o.quick},
                   {"load_average_before", load_average()},
                   {"timing",
                    "device events; bursts of 4 ms after rest, the median of 5; sustained: "
-                   "0.25 s after 0.5 s of load; random data, two sets in turn"}};
+                   "0.25 s after 0.5 s of load; random data, sets of it in turn, past the caches "
+                   "where memory is the bound"}};
   json report{{"benchmark", o.suite.empty() ? o.what : o.suite},
               {"machine", gpu_machine(device)},
               {"published_source", kPublishedSource},
+              {"roofs",
+               {{"read", roof(roofs.read, 1e12, "TB/s")},
+                {"copy", roof(roofs.copy, 1e12, "TB/s")},
+                {"bf16_product_8192", roof(roofs.product, 1e12, "TFLOP/s")}}},
               {"families", json::array()}};
   for (const GpuBenchFamily& family : chosen) {
-    report["families"].push_back(
-        family_to_json(family.name, family.title, family.run(stream, o.quick)));
+    report["families"].push_back(family_to_json(family.name, family.title, family.run(bench)));
   }
   conditions["load_average_after"] = load_average();
   report["conditions"] = std::move(conditions);
@@ -223,8 +232,9 @@ std::function<int()> declare(CLI::App& app) {
   names.pop_back();
   app.add_option("WHAT", o->what, "one of: " + names);
   app.add_option("--suite", o->suite,
-                 "cpu: every family, with targets and published figures; prefill: of a GPU");
-  app.add_option("--device", o->device, "cpu, or a GPU: cuda:N (attention so far)")
+                 "cpu: every family, with targets and published figures; of a GPU: prefill, "
+                 "products, experts");
+  app.add_option("--device", o->device, "cpu, or a GPU: cuda:N")
       ->type_name("DEVICE")
       ->capture_default_str();
   app.add_flag("--quick", o->quick, "fewer sizes and repeats");

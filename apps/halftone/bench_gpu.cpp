@@ -1,119 +1,87 @@
 #include "bench_gpu.h"
 
-#include <random>
+#include <algorithm>
 
 #include "base/message.h"
-#include "halftone/quantize.h"
+#include "bench_gpu_data.h"
+#include "halftone/matmul.h"
+#include "ops/roofs/roofs.h"
 
 namespace halftone {
 
 std::span<const GpuBenchFamily> gpu_bench_families() {
   static constexpr GpuBenchFamily kFamilies[] = {
-      {"attention", "prefill", "Attention, prefill", bench_prefill_suite},
+      {"attention", "prefill", "Attention, prefill", bench_gpu_prefill},
+      {"gemv", "products", "Matrix-vector products", bench_gpu_gemv},
+      {"matmul", "products", "Matrix products", bench_gpu_matmul},
+      {"moe", "experts", "Mixture of experts", bench_gpu_moe},
   };
   return kFamilies;
 }
 
-namespace {
-
-// N(0, 1). Drawn once and repeated: a period that is prime and far above any tile looks random to
-// every unit of the chip, and drawing hundreds of millions would take minutes.
-Tensor normal_data(const Shape& shape, uint64_t seed) {
-  constexpr size_t kPeriod = 1'048'573;
-  static const std::vector<float> drawn = [] {
-    std::vector<float> values(kPeriod);
-    std::mt19937_64 engine(1);
-    std::normal_distribution<float> normal;
-    for (float& x : values) x = normal(engine);
-    return values;
-  }();
-  Tensor x = Tensor::empty(shape, Format::f32);
-  for (int64_t i = 0; i < x.numel(); ++i) {
-    x.data<float>()[i] = drawn[(static_cast<uint64_t>(i) + seed * 7919) % kPeriod];
-  }
-  return x;
+GpuTimingOptions GpuBench::timing() const {
+  if (quick) return {.rest = 0.1, .bursts = 3, .warm_up = 0.05, .sustained = 0.05};
+  return {};
 }
 
-AttentionProblem prefill_problem(const PrefillShape& s, const AttentionMode& mode) {
-  AttentionProblem p;
-  p.batch = s.batch, p.query_length = p.key_length = s.length;
-  p.heads = s.heads, p.kv_heads = s.kv_heads, p.head_dim = s.head_dim;
-  p.mode = mode, p.q = p.k = mode.qk, p.v = mode.pv;
-  p.out = mode.pv == Format::f16 ? Format::f16 : Format::bf16;
-  p.causal = s.causal;
-  return p;
+int GpuBench::copies(int64_t bytes) const {
+  const int64_t least = 4 * properties(stream.device()).l2_bytes;
+  return static_cast<int>(std::max<int64_t>(2, least / std::max<int64_t>(bytes, 1) + 1));
 }
 
-}  // namespace
-
-BenchRow bench_prefill(const PrefillShape& s, const AttentionMode& mode, Stream& stream,
-                       const GpuTimingOptions& options) {
-  const Device& device = stream.device();
-  const AttentionProblem p = prefill_problem(s, mode);
-  const AttentionPlan made = plan(p, device);
-
-  Stream& host = Stream::default_stream();
-  const auto operand = [&](int64_t heads, Format format, uint64_t seed) {
-    const Tensor x = normal_data({s.batch, s.length, heads, s.head_dim}, seed);
-    return attention_operand(x, format, host).to(device);
-  };
-  AttentionTensors sets[2];
-  for (uint64_t i = 0; i < 2; ++i) {
-    sets[i].q = operand(s.heads, p.q, 3 * i);
-    sets[i].k = operand(s.kv_heads, p.k, 3 * i + 1);
-    sets[i].v = operand(s.kv_heads, p.v, 3 * i + 2);
-    sets[i].out = Tensor::empty({s.batch, s.length, s.heads, s.head_dim}, p.out, device);
-  }
-  const GpuTiming time = time_on_gpu(
-      stream, [&](int i) { run(made, sets[i % 2], stream); }, options);
-
-  BenchRow row;
-  const std::string heads =
-      s.heads == s.kv_heads ? concat(s.heads) : concat(s.heads, "/", s.kv_heads);
-  row.name = concat("prefill ", s.batch, " x ", s.length, ", ", heads, " heads of ", s.head_dim,
-                    s.causal ? ", causal " : ", full ", to_string(mode));
-  row.seconds = time.burst;
-  const double pairs = static_cast<double>(s.length) * static_cast<double>(s.length);
-  row.flops =
-      4.0 * static_cast<double>(s.batch * s.heads * s.head_dim) * pairs * (s.causal ? 0.5 : 1.0);
-  row.bytes = static_cast<double>(sets[0].q.bytes() + sets[0].k.bytes() + sets[0].v.bytes() +
-                                  sets[0].out.bytes());
-  row.value = row.flops / row.seconds * 1e-12;
-  row.sustained = row.flops / time.sustained * 1e-12;
-  row.unit = "TFLOP/s";
-  return row;
+GpuRoofs measure_gpu_roofs(Stream& stream, bool quick) {
+  const GpuBench b{stream, quick};
+  const GpuTimingOptions timing = b.timing();
+  GpuRoofs roofs;
+  const Tensor from = normal_on_device({int64_t{512} << 20}, 1, stream);  // 1 GB
+  roofs.read = static_cast<double>(from.bytes()) /
+               time_on_gpu(
+                   stream, [&](int) { read_memory(from, stream); }, timing)
+                   .burst;
+  const Tensor to = Tensor::empty(from.shape(), from.format(), from.device());
+  roofs.copy = 2.0 * static_cast<double>(from.bytes()) /
+               time_on_gpu(
+                   stream, [&](int) { copy_memory(from, to, stream); }, timing)
+                   .burst;
+  constexpr int64_t kSize = 8192;
+  MatmulProblem p;
+  p.m = p.n = p.k = kSize;
+  const MatmulPlan made = plan(p, stream.device());
+  const MatmulTensors t{normal_on_device({kSize, kSize}, 1, stream),
+                        normal_on_device({kSize, kSize}, 2, stream),
+                        Tensor::empty({kSize, kSize}, Format::bf16, stream.device()),
+                        {},
+                        {}};
+  roofs.product = 2.0 * kSize * kSize * kSize /
+                  time_on_gpu(
+                      stream, [&](int) { run(made, t, stream); }, timing)
+                      .burst;
+  return roofs;
 }
 
-std::vector<BenchRow> bench_prefill_suite(Stream& stream, bool quick) {
-  constexpr int64_t kTokens = 16384, kChannels = 2048;
-  std::vector<PrefillShape> shapes;
-  for (const int64_t head_dim : {64, 128, 256}) {
-    for (const int64_t batch : {32, 8, 2, 1}) {
-      if (quick && batch != 8) continue;
-      for (const bool causal : {false, true}) {
-        const int64_t heads = kChannels / head_dim;
-        shapes.push_back({batch, kTokens / batch, heads, heads, head_dim, causal});
-      }
-    }
-  }
-  shapes.push_back({1, 8192, 32, 8, 128, true});
-  shapes.push_back({4, 2048, 32, 8, 128, true});
+void set_bandwidth(const GpuTiming& time, double roof, const char* roof_name, BenchRow* row) {
+  row->seconds = time.burst;
+  row->value = row->bytes / time.burst * 1e-12;
+  row->sustained = row->bytes / time.sustained * 1e-12;
+  row->unit = "TB/s";
+  row->roof = roof * 1e-12;
+  row->roof_name = roof_name;
+}
 
-  std::vector<BenchRow> rows;
-  for (const AttentionMode& mode : attention_modes()) {
-    for (const PrefillShape& s : shapes) {
-      // The modes of few bits are for long rows of usual heads; there the table stays readable.
-      const bool plain = mode.qk == Format::bf16 || mode.qk == Format::f16;
-      if (!plain && (quick || s.batch > 2 || s.heads != s.kv_heads)) continue;
-      if (mode.qk == Format::f16 && (s.head_dim != 128 || s.batch != 1)) continue;
-      if (!can_run(prefill_problem(s, mode), stream.device()).ok) continue;
-      rows.push_back(bench_prefill(s, mode, stream,
-                                   quick
-                                       ? GpuTimingOptions{.rest = 0.1, .bursts = 3, .warm_up = 0.05}
-                                       : GpuTimingOptions{}));
-    }
+void set_flops(const GpuTiming& time, const GpuRoofs& roofs, BenchRow* row) {
+  row->seconds = time.burst;
+  row->value = row->flops / time.burst * 1e-12;
+  row->sustained = row->flops / time.sustained * 1e-12;
+  row->unit = "TFLOP/s";
+  row->roof = roofs.product * 1e-12;
+  row->roof_name = "our bf16 product of 8192^3";
+}
+
+void set_either(const GpuTiming& time, const GpuRoofs& roofs, BenchRow* row) {
+  if (row->bytes / roofs.read > row->flops / roofs.product) {
+    return set_bandwidth(time, roofs.read, "memory read", row);
   }
-  return rows;
+  set_flops(time, roofs, row);
 }
 
 }  // namespace halftone

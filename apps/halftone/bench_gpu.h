@@ -10,13 +10,48 @@
 
 namespace halftone {
 
+// What the chip reaches, measured in the same run: bytes/s read, and read plus written, of memory
+// past the caches; FLOP/s of our own product of 8192^3 in bf16.
+struct GpuRoofs {
+  double read = 0, copy = 0, product = 0;
+};
+GpuRoofs measure_gpu_roofs(Stream&, bool quick);
+
+// Where a family is measured.
+struct GpuBench {
+  Stream& stream;
+  bool quick = false;
+  GpuRoofs roofs = {};
+  GpuTimingOptions timing() const;
+  // Copies of `bytes` to use in turn, at least two, so that none is found in the second-level
+  // cache.
+  int copies(int64_t bytes) const;
+};
+
 struct GpuBenchFamily {
   const char* name;
   const char* suite;  // the part of the family that it measures
   const char* title;
-  std::vector<BenchRow> (*run)(Stream&, bool quick);
+  std::vector<BenchRow> (*run)(const GpuBench&);
 };
 std::span<const GpuBenchFamily> gpu_bench_families();
+
+// The value of a row whose time is set, in TB/s of its bytes beside the roof of reading, or of
+// reading and writing; and in TFLOP/s.
+void set_bandwidth(const GpuTiming&, double roof, const char* roof_name, BenchRow*);
+void set_flops(const GpuTiming&, const GpuRoofs&, BenchRow*);
+// In TB/s or TFLOP/s, whichever takes longer: what must be read or what must be multiplied.
+void set_either(const GpuTiming&, const GpuRoofs&, BenchRow*);
+
+// 16,384 tokens as 32 x 512 to 1 x 16,384 in heads of 64, 128 and 256, full and causal, every mode
+// that the device takes; and grouped heads.
+std::vector<BenchRow> bench_gpu_prefill(const GpuBench&);
+// One row of activations and a few, weights in every format, three sizes.
+std::vector<BenchRow> bench_gpu_gemv(const GpuBench&);
+// Products of many rows.
+std::vector<BenchRow> bench_gpu_matmul(const GpuBench&);
+// Layers of experts for one token to thousands.
+std::vector<BenchRow> bench_gpu_moe(const GpuBench&);
 
 // One problem of the prefill suite.
 struct PrefillShape {
@@ -25,8 +60,5 @@ struct PrefillShape {
 };
 // A row of it; in TFLOP/s of a burst, causal counted as half. Random data, two sets of it in turn.
 BenchRow bench_prefill(const PrefillShape&, const AttentionMode&, Stream&, const GpuTimingOptions&);
-// 16,384 tokens as 32 x 512 to 1 x 16,384 in heads of 64, 128 and 256, full and causal, every mode
-// that the device takes; and grouped heads.
-std::vector<BenchRow> bench_prefill_suite(Stream&, bool quick);
 
 }  // namespace halftone

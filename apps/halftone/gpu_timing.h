@@ -25,5 +25,10 @@ struct GpuTiming {
 // f(i) submits call i to the stream; i counts on, for the rotation of buffers. The first call,
 // which may make tensor maps and the like, is not counted.
 GpuTiming time_on_gpu(Stream&, const std::function<void(int)>& f, const GpuTimingOptions& = {});
+// The same of f(0) to f(turn - 1), over and over, as a graph, so that the host's time to submit
+// them does not count; one by one where the device has no graphs. f submits to the stream that it
+// is given.
+GpuTiming time_in_graph(Stream&, int turn, const std::function<void(int, Stream&)>& f,
+                        const GpuTimingOptions& = {});
 
 }  // namespace halftone

@@ -1,9 +1,12 @@
 // How the benchmarks of a GPU measure, tried where no GPU is.
 #include "bench_gpu.h"
+#include "bench_gpu_data.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
+
+#include "halftone/quantize.h"
 
 namespace halftone {
 namespace {
@@ -17,6 +20,52 @@ TEST(GpuTiming, CountsEveryCallOnceInTurn) {
   for (size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], static_cast<int>(i));
   EXPECT_GE(time.burst.high, time.burst.low);
   EXPECT_GE(time.sustained, 0);
+}
+
+TEST(GpuTiming, GraphsCountEveryCallOfATurn) {
+  Stream stream;
+  int calls = 0;
+  const auto f = [&](int i, Stream&) { EXPECT_EQ(i, calls++ % 3); };
+  const GpuTiming time = time_in_graph(stream, 3, f, GpuTimingOptions::quick());
+  EXPECT_EQ(calls % 3, 0);
+  EXPECT_GE(time.burst.high, time.burst.low);
+}
+
+TEST(GpuBench, DataHasTheSameBitsHoweverLong) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const Tensor x = normal_on_device({3, 40}, 7, stream);
+  const Tensor same = in_format(x, "bf16", stream);
+  EXPECT_NE(same.data(), x.data());
+  const Tensor expected = convert(normal_data({3, 40}, 7), Format::bf16);
+  for (int64_t i = 0; i < 3; ++i) {
+    for (int64_t j = 0; j < 40; ++j) EXPECT_EQ(same.at({i, j}), expected.at({i, j}));
+  }
+}
+
+TEST(GpuBench, TheLongerOfTwoRoofsCounts) {
+  const GpuRoofs roofs{4e12, 4e12, 800e12};
+  GpuTiming time;
+  time.burst = 1e-3, time.sustained = 2e-3;
+  BenchRow row;
+  row.bytes = 2e9, row.flops = 2e11;  // 0.5 ms, 0.25 ms
+  set_either(time, roofs, &row);
+  EXPECT_EQ(row.unit, "TB/s");
+  EXPECT_DOUBLE_EQ(row.value, 2);
+  EXPECT_DOUBLE_EQ(row.sustained, 1);
+  EXPECT_DOUBLE_EQ(row.roof, 4);
+  row.flops = 6e11;  // 0.75 ms
+  set_either(time, roofs, &row);
+  EXPECT_EQ(row.unit, "TFLOP/s");
+  EXPECT_DOUBLE_EQ(row.value, 600);
+  EXPECT_DOUBLE_EQ(row.roof, 800);
+}
+
+TEST(GpuBench, BuffersInTurnExceedTheSecondLevelCache) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const GpuBench bench{stream};
+  const int64_t cache = properties(stream.device()).l2_bytes;
+  EXPECT_EQ(bench.copies(100 * cache), 2);
+  EXPECT_GE(bench.copies(cache / 8) * (cache / 8), 4 * cache);
 }
 
 TEST(GpuBench, RowOfAPrefillCountsCausalAsHalf) {

@@ -1,0 +1,110 @@
+// Products on a GPU: of one row and a few, by the bytes of the weights; of many.
+#include "base/message.h"
+#include "bench_gpu.h"
+#include "bench_gpu_data.h"
+#include "halftone/matmul.h"
+#include "halftone/quantize.h"
+
+namespace halftone {
+
+namespace {
+
+// What a product is of: `rounding` is the format that rows of x are rounded to first, or "".
+struct Product {
+  int64_t m, n, k;
+  const char *weights, *rounding;
+};
+
+MatmulProblem problem_of(const Product& s, const Tensor& weight) {
+  MatmulProblem p;
+  p.m = s.m, p.n = s.n, p.k = s.k;
+  p.weight = weight.format();
+  p.scaled = weight.has_scales();
+  if (p.scaled) p.scaling = weight.scaling();
+  if (*s.rounding != '\0') p.quantize_x = parse_quantization(s.rounding);
+  return p;
+}
+
+// The product with each of the weights in turn.
+GpuTiming measure(const Product& s, const std::vector<Tensor>& weights, const GpuBench& b,
+                  BenchRow* row) {
+  const Tensor x = normal_on_device({s.m, s.k}, 2, b.stream);
+  const Tensor out = Tensor::empty({s.m, s.n}, Format::bf16, b.stream.device());
+  const MatmulPlan made = plan(problem_of(s, weights[0]), b.stream.device());
+  row->flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n * s.k);
+  return time_in_graph(
+      b.stream, static_cast<int>(weights.size()),
+      [&](int i, Stream& stream) {
+        run(made, {x, weights[static_cast<size_t>(i)], out, {}, {}}, stream);
+      },
+      b.timing());
+}
+
+std::vector<Tensor> copies_of(const Tensor& normal, const char* format, const GpuBench& b) {
+  std::vector<Tensor> all = {in_format(normal, format, b.stream)};
+  const auto count = static_cast<size_t>(b.copies(all[0].bytes()));
+  while (all.size() < count) all.push_back(in_format(normal, format, b.stream));
+  b.stream.synchronize();
+  return all;
+}
+
+}  // namespace
+
+std::vector<BenchRow> bench_gpu_gemv(const GpuBench& b) {
+  struct Size {
+    int64_t n, k;
+  };
+  constexpr const char* kFormats[] = {"bf16",  "fp8",   "fp8_row",   "mxfp8", "int8",
+                                      "nvfp4", "mxfp4", "int4_g128", "f16"};
+  std::vector<BenchRow> rows;
+  for (const Size& size : {Size{4096, 4096}, {14336, 4096}, {4096, 14336}, {28672, 8192}}) {
+    const Tensor normal = normal_on_device({size.n, size.k}, 1, b.stream);
+    for (const std::string format : kFormats) {
+      if (format == "f16" && size.n != 4096) continue;  // as many bytes as bf16
+      const std::vector<Tensor> weights = copies_of(normal, format.c_str(), b);
+      for (const int64_t m : {1, 4, 8, 16}) {
+        if (m > 1 && (b.quick || size.n != 14336)) continue;
+        BenchRow row;
+        row.name = concat("gemv ", size.n, " x ", size.k, ", ", format, " weights, ", m,
+                          m == 1 ? " row" : " rows");
+        row.bytes = static_cast<double>(weights[0].bytes());
+        const Product s{m, size.n, size.k, format.c_str(), ""};
+        set_bandwidth(measure(s, weights, b, &row), b.roofs.read, "memory read", &row);
+        rows.push_back(row);
+      }
+    }
+  }
+  return rows;
+}
+
+std::vector<BenchRow> bench_gpu_matmul(const GpuBench& b) {
+  std::vector<Product> all = {
+      {4096, 4096, 4096, "bf16", ""},          {8192, 8192, 8192, "bf16", ""},
+      {4096, 4096, 7168, "fp8", "fp8_1x128"},  {4096, 7168, 16384, "fp8", "fp8_1x128"},
+      {4096, 24576, 1536, "fp8", "fp8_1x128"}, {8192, 8192, 8192, "fp8", "fp8_1x128"},
+      {64, 2112, 7168, "fp8", "fp8_1x128"},    {64, 7168, 2048, "fp8", "fp8_1x128"},
+      {128, 24576, 1536, "fp8", "fp8_1x128"},
+  };
+  for (const int64_t m : {32, 64, 128, 256, 1024, 4096}) {
+    if (b.quick && m != 64 && m != 1024) continue;
+    for (const char* format : {"bf16", "fp8", "mxfp8", "int8", "nvfp4", "mxfp4", "int4_g128"}) {
+      all.push_back({m, 14336, 4096, format, ""});
+    }
+  }
+  std::vector<BenchRow> rows;
+  for (const Product& s : all) {
+    const Tensor normal = normal_on_device({s.n, s.k}, 1, b.stream);
+    const std::vector<Tensor> weights = copies_of(normal, s.weights, b);
+    BenchRow row;
+    row.name = concat("matmul ", s.m, " x ", s.n, " x ", s.k, ", ", s.weights, " weights x ",
+                      *s.rounding == '\0' ? "bf16" : s.rounding);
+    row.bytes = static_cast<double>(weights[0].bytes()) +
+                2.0 * static_cast<double>(s.m) * static_cast<double>(s.n + s.k);
+    const GpuTiming time = measure(s, weights, b, &row);
+    set_either(time, b.roofs, &row);
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+}  // namespace halftone
