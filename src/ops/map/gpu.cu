@@ -1,4 +1,4 @@
 #include "hw/image.h"
 #include "ops/map/gpu.cuh"
 
-HT_GPU_ENTRY(halftone::MapGpu)
+HT_GPU_ENTRIES_BY_ACCESS(halftone::MapGpu)

@@ -1,24 +1,29 @@
-// Element by element on strided operands of any plain formats: eight elements a thread, by accesses
-// of 16 bytes where an operand's run has no gaps.
+// Element by element on strided operands of any plain formats. Where all have one format and rows
+// of whole pieces of 16 bytes, a thread takes sixteen elements and has all of their loads under way
+// before it computes; else eight, of each operand as its format, strides and alignment allow.
 #pragma once
 #include <cmath>
 
 #include "base/launch.h"
 #include "hw/thread.h"
 #include "ops/map/kernels.h"
+#include "pipe/access.h"
 #include "pipe/activate.h"
-#include "pipe/elements.h"
 
 namespace halftone {
 
+struct MapGpuParams {
+  MapArgs args;
+  int64_t rows;
+  uint32_t row_threads;  // a power of two
+  uint32_t pieces;       // that a row is cut into, of a thread's elements for each row thread
+};
+
+template <pipe::Access kAccess>
 struct MapGpu {
-  struct Params {
-    MapArgs args;
-    int64_t rows;
-    uint32_t row_threads;  // a power of two
-    uint32_t pieces;       // of 8 * row_threads elements that a row is cut into
-  };
-  static constexpr uint32_t kThreads = 256, kMinBlocks = 1;
+  using Params = MapGpuParams;
+  static constexpr uint32_t kThreads = 256, kMinBlocks = 3;
+  static constexpr uint32_t kEights = kAccess == pipe::Access::any ? 1 : 2;  // of a thread
 
   static LaunchShape shape(const Params& p) {
     const int64_t rows_a_block = kThreads / p.row_threads;
@@ -68,6 +73,53 @@ struct MapGpu {
       for (uint32_t k = 0; k < 3; ++k) in[k] += index * args.in[k].stride[d];
       out += index * args.out.stride[d];
     }
+    const int64_t columns = args.extent[args.rank - 1];
+    const auto place = [&](Format f, uint32_t eight) {
+      return pipe::quads_of(f, thread % p.row_threads, p.row_threads,
+                            block % p.pieces * kEights + eight);
+    };
+    if constexpr (kAccess == pipe::Access::any) {
+      mixed(args, in, out, columns, place);
+    } else {
+      uniform(args, in, out, columns, place);
+    }
+  }
+
+  // Operands of one format.
+  template <class Place>
+  HT_DEVICE static void uniform(const MapArgs& args, const char* const (&in)[3], char* out,
+                                int64_t columns, const Place& place) {
+    constexpr Format f = pipe::format_of(kAccess, Format::f32);
+    pipe::Eight<kAccess> read[3][kEights];
+    HT_UNROLL
+    for (int k = 0; k < 3; ++k) {
+      if (k >= args.operands) continue;
+      HT_UNROLL
+      for (uint32_t i = 0; i < kEights; ++i) read[k][i].load(f, in[k], place(f, i), columns);
+    }
+    float x[3][kEights * 8];
+    HT_UNROLL
+    for (uint32_t n = 0; n < 3 * kEights; ++n) {
+      float eight[8];
+      read[n / kEights][n % kEights].widen(f, eight);
+      HT_UNROLL
+      for (uint32_t i = 0; i < 8; ++i) x[n / kEights][n % kEights * 8 + i] = eight[i];
+    }
+    compute<f != Format::f32>(args, x[0], x[1], x[2]);
+    HT_UNROLL
+    for (uint32_t n = 0; n < kEights; ++n) {
+      float eight[8];
+      HT_UNROLL
+      for (uint32_t i = 0; i < 8; ++i) eight[i] = x[0][n * 8 + i];
+      pipe::Eight<kAccess> result;
+      result.narrow(f, eight);
+      result.store(f, out, place(f, n), columns);
+    }
+  }
+
+  template <class Place>
+  HT_DEVICE static void mixed(const MapArgs& args, const char* const (&in)[3], char* out,
+                              int64_t columns, const Place& place) {
     bool half = is_half(args.out.format), wide = !half && has_no_gaps(args, args.out);
     HT_UNROLL
     for (int k = 0; k < 3; ++k) {
@@ -75,32 +127,36 @@ struct MapGpu {
       half = half && is_half(args.in[k].format);
       wide = wide || (!is_half(args.in[k].format) && has_no_gaps(args, args.in[k]));
     }
-    const pipe::Quads at = pipe::quads_of(wide ? Format::f32 : Format::bf16, thread % p.row_threads,
-                                          p.row_threads, block % p.pieces);
-    if (at.first >= args.extent[args.rank - 1]) return;
+    const pipe::Quads at = place(wide ? Format::f32 : Format::bf16, 0);
+    if (at.first >= columns) return;
     float a[8], b[8], c[8];
     load(args, args.in[0], in[0], at, a);
     if (args.operands > 1) load(args, args.in[1], in[1], at, b);
     if (args.operands > 2) load(args, args.in[2], in[2], at, c);
-    if (args.operation > MapOperation::gated) {
-      arithmetic(args, half, a, b, c);
-    } else if (args.operation == MapOperation::gated) {
-      half ? pipe::activate_gate<true>(args.function, a, b)
-           : pipe::activate_gate<false>(args.function, a, b);
-    } else {
-      half ? pipe::activate<true>(args.function.function, a)
-           : pipe::activate<false>(args.function.function, a);
-    }
+    half ? compute<true>(args, a, b, c) : compute<false>(args, a, b, c);
     store(args, out, at, a);
   }
 
-  HT_DEVICE static void arithmetic(const MapArgs& args, bool half, float (&a)[8],
-                                   const float (&b)[8], const float (&c)[8]) {
+  template <bool kHalf, uint32_t kCount>
+  HT_DEVICE static void compute(const MapArgs& args, float (&a)[kCount], const float (&b)[kCount],
+                                const float (&c)[kCount]) {
+    if (args.operation > MapOperation::gated) {
+      arithmetic<kHalf>(args, a, b, c);
+    } else if (args.operation == MapOperation::gated) {
+      pipe::activate_gate<kHalf>(args.function, a, b);
+    } else {
+      pipe::activate<kHalf>(args.function.function, a);
+    }
+  }
+
+  template <bool kHalf, uint32_t kCount>
+  HT_DEVICE static void arithmetic(const MapArgs& args, float (&a)[kCount],
+                                   const float (&b)[kCount], const float (&c)[kCount]) {
     const float alpha = args.alpha, beta = args.beta;
-#define HT_EACH(operation, expression)                  \
-  case MapOperation::operation:                         \
-    HT_UNROLL                                           \
-    for (uint32_t i = 0; i < 8; ++i) a[i] = expression; \
+#define HT_EACH(operation, expression)                       \
+  case MapOperation::operation:                              \
+    HT_UNROLL                                                \
+    for (uint32_t i = 0; i < kCount; ++i) a[i] = expression; \
     return;
     switch (args.operation) {
       HT_EACH(add, hw::fma(alpha, b[i], a[i]))
@@ -118,7 +174,7 @@ struct MapGpu {
       HT_EACH(rsqrt, 1.0f / sqrtf(a[i]))
       HT_EACH(reciprocal, 1.0f / a[i])
       HT_EACH(log, pipe::log(a[i]))
-      HT_EACH(exp, half ? pipe::exponential<true>(a[i]) : pipe::exp(a[i]))
+      HT_EACH(exp, pipe::exponential<kHalf>(a[i]))
       default:  // copy
         return;
     }

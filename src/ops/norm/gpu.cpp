@@ -5,9 +5,13 @@ namespace halftone {
 
 void norm_gpu(const NormArgs& args, int64_t rows, Stream& stream) {
   if (rows == 0) return;
+  bool whole = true;
+  for (const Rows* x : {&args.x, &args.out, &args.residual, &args.sum}) {
+    whole = whole && pipe::are_whole(*x, args.columns);
+  }
   const uint32_t threads = pipe::threads_of_row(args.columns);
-  launch(hw::image_of<NormGpu>("norm"), pipe::RowThreads::shape(rows, threads),
-         NormGpu::Params{args, rows, threads}, stream);
+  launch(pipe::image_for<NormGpu>(args.format, whole, "norm"),
+         pipe::RowThreads::shape(rows, threads), NormGpuParams{args, rows, threads}, stream);
 }
 
 }  // namespace halftone

@@ -1,4 +1,4 @@
 #include "hw/image.h"
 #include "ops/norm/gpu.cuh"
 
-HT_GPU_ENTRY(halftone::NormGpu)
+HT_GPU_ENTRIES_BY_ACCESS(halftone::NormGpu)

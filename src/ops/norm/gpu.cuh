@@ -4,18 +4,24 @@
 #include <cmath>
 
 #include "ops/norm/kernels.h"
-#include "pipe/elements.h"
+#include "pipe/access.h"
 #include "pipe/row_threads.h"
 
 namespace halftone {
 
+struct NormGpuParams {
+  NormArgs args;
+  int64_t rows;
+  uint32_t row_threads;
+};
+
+template <pipe::Access kAccess>
 struct NormGpu {
-  struct Params {
-    NormArgs args;
-    int64_t rows;
-    uint32_t row_threads;
-  };
-  static constexpr uint32_t kThreads = pipe::kMostRowThreads, kMinBlocks = 1;
+  using Params = NormGpuParams;
+  static constexpr uint32_t kThreads = pipe::kMostRowThreads;
+  // 64 registers where elements have 16 bits: enough threads for the bytes in flight.
+  static constexpr uint32_t kMinBlocks =
+      kAccess == pipe::Access::bf16 || kAccess == pipe::Access::f16 ? 2 : 1;
   static constexpr uint32_t kKept = 2;  // eights of a thread: rows of 8192 are read once
 
   HT_DEVICE static void run(const Params& p) {
@@ -28,53 +34,76 @@ struct NormGpu {
     const char* x = live ? args.x[row] : nullptr;
     char* sum_row = live && sums ? args.sum[row] : nullptr;
     const char* residual = live && sums ? args.residual[row] : nullptr;
-    const Format f = args.format;
+    const Format f = pipe::format_of(kAccess, args.format);
+    using Eight = pipe::Eight<kAccess>;
     const auto place = [&](uint32_t step) {
       return pipe::quads_of(f, threads.rank(), threads.threads(), step);
     };
 
-    float kept[kKept][8], more[8];
+    Eight kept[kKept], add[kKept];
+    const auto load = [&](uint32_t step, Eight& v, Eight& other) {
+      v.load(f, x, place(step), columns);
+      if (sums) other.load(f, residual, place(step), columns);
+    };
     // With a residual the sum is normalised as it is stored, so that the fused operation equals
     // the separate ones.
-    const auto read = [&](uint32_t step, float(&v)[8]) {
-      const pipe::Quads at = place(step);
-      pipe::load_eight(f, x, at, columns, v);
+    const auto finish_load = [&](uint32_t step, Eight& v, const Eight& other) {
       if (!sums) return;
-      float add[8];
-      pipe::load_eight(f, residual, at, columns, add);
+      float a[8], b[8];
+      v.widen(f, a);
+      other.widen(f, b);
       HT_UNROLL
-      for (uint32_t i = 0; i < 8; ++i) v[i] = pipe::rounded(f, v[i] + add[i]);
-      pipe::store_eight(f, sum_row, at, columns, v);
+      for (uint32_t i = 0; i < 8; ++i) a[i] = a[i] + b[i];
+      v.narrow(f, a);
+      v.store(f, sum_row, place(step), columns);
     };
-    const auto again = [&](uint32_t step, float(&v)[8]) {
-      pipe::load_eight(f, sums ? sum_row : x, place(step), columns, v);
+    HT_UNROLL
+    for (uint32_t step = 0; step < kKept; ++step) load(step, kept[step], add[step]);
+    // The weight comes while the row does.
+    float factor[kKept][8] = {};
+    const auto* weight = static_cast<const char*>(args.weight);
+    const auto load_weight = [&](uint32_t step, float(&w)[8]) {
+      if (weight == nullptr || place(step).first >= columns) return;
+      pipe::load_eight(args.weight_format, weight, place(step), columns, w);
     };
-    // Calls each(step, values) for this thread's eights; `first` reads those that are not kept.
-    const auto for_eights = [&](const auto& first, const auto& each) {
+    HT_UNROLL
+    for (uint32_t step = 0; step < kKept; ++step) load_weight(step, factor[step]);
+    HT_UNROLL
+    for (uint32_t step = 0; step < kKept; ++step) finish_load(step, kept[step], add[step]);
+
+    // Calls each(step, values, factors) for this thread's eights; what is not kept is read, for the
+    // `first` time or once more.
+    const auto for_eights = [&](bool first, const auto& each) {
+      float v[8], w[8] = {};
       HT_UNROLL
       for (uint32_t step = 0; step < kKept; ++step) {
-        if (place(step).first < columns) each(step, kept[step]);
+        kept[step].widen(f, v);
+        if (place(step).first < columns) each(step, v, factor[step]);
       }
       for (uint32_t step = kKept; place(step).first < columns; ++step) {
-        first(step, more);
-        each(step, more);
+        Eight more, other;
+        if (first) {
+          load(step, more, other);
+          finish_load(step, more, other);
+        } else {
+          more.load(f, sums ? sum_row : x, place(step), columns);
+        }
+        more.widen(f, v);
+        if (!first) load_weight(step, w);
+        each(step, v, w);
       }
     };
 
-    HT_UNROLL
-    for (uint32_t step = 0; step < kKept; ++step) {
-      if (place(step).first < columns) read(step, kept[step]);
-    }
     const auto count = static_cast<float>(args.columns);
     float mean = 0, squares = 0;
     if (args.layer) {
       float total = 0;
-      for_eights(read, [&](uint32_t, const float(&v)[8]) {
+      for_eights(true, [&](uint32_t, const float(&v)[8], const float(&)[8]) {
         HT_UNROLL
         for (uint32_t i = 0; i < 8; ++i) total += v[i];
       });
       mean = threads.sum(total) / count;
-      for_eights(again, [&](uint32_t step, const float(&v)[8]) {
+      for_eights(false, [&](uint32_t step, const float(&v)[8], const float(&)[8]) {
         HT_UNROLL
         for (uint32_t i = 0; i < 8; ++i) {
           const float apart = place(step).column(i) < columns ? v[i] - mean : 0;
@@ -82,31 +111,33 @@ struct NormGpu {
         }
       });
     } else {
-      for_eights(read, [&](uint32_t, const float(&v)[8]) {
+      for_eights(true, [&](uint32_t, const float(&v)[8], const float(&)[8]) {
         HT_UNROLL
         for (uint32_t i = 0; i < 8; ++i) squares = hw::fma(v[i], v[i], squares);
       });
     }
     const float scale = 1.0f / sqrtf(threads.sum(squares) / count + args.eps);
 
-    for_eights(again, [&](uint32_t step, const float(&v)[8]) {
+    char* out = live ? args.out[row] : nullptr;
+    for_eights(false, [&](uint32_t step, const float(&v)[8], const float(&w)[8]) {
       const pipe::Quads at = place(step);
-      float y[8], factor[8];
+      float y[8];
       HT_UNROLL
       for (uint32_t i = 0; i < 8; ++i) y[i] = (v[i] - mean) * scale;
-      if (args.weight != nullptr) {
-        pipe::load_eight(args.weight_format, static_cast<const char*>(args.weight), at, columns,
-                         factor);
+      if (weight != nullptr) {
         HT_UNROLL
-        for (uint32_t i = 0; i < 8; ++i) y[i] = y[i] * (factor[i] + args.weight_offset);
+        for (uint32_t i = 0; i < 8; ++i) y[i] = y[i] * (w[i] + args.weight_offset);
       }
       if (args.bias != nullptr) {
+        float bias[8];
         pipe::load_eight(args.weight_format, static_cast<const char*>(args.bias), at, columns,
-                         factor);
+                         bias);
         HT_UNROLL
-        for (uint32_t i = 0; i < 8; ++i) y[i] = y[i] + factor[i];
+        for (uint32_t i = 0; i < 8; ++i) y[i] = y[i] + bias[i];
       }
-      pipe::store_eight(f, args.out[row], at, columns, y);
+      Eight result;
+      result.narrow(f, y);
+      result.store(f, out, at, columns);
     });
   }
 };
