@@ -1,48 +1,137 @@
-#include "formats/gpu.cuh"
-
 #include <algorithm>
 
+#include "base/device_memory.h"
+#include "formats/gpu_amax.cuh"
+#include "formats/gpu_blocks.cuh"
+#include "formats/gpu_dequantize.cuh"
+#include "formats/gpu_groups.cuh"
 #include "hw/image.h"
 
 namespace halftone {
 
 namespace {
 
-template <bool kConvert>
-void quantize_with(const QuantizeArgs& args, Stream& stream) {
+template <pipe::Access kAccess>
+using BlocksSm80 = QuantizeBlocksGpu<kAccess, false>;
+template <pipe::Access kAccess>
+using BlocksSm89 = QuantizeBlocksGpu<kAccess, true>;
+template <pipe::Access kAccess>
+using GroupsSm80 = QuantizeGroupsGpu<kAccess, false>;
+template <pipe::Access kAccess>
+using GroupsSm89 = QuantizeGroupsGpu<kAccess, true>;
+
+bool converts(Stream& stream) { return stream.device().arch() >= Arch::sm_89; }
+
+bool is_whole(const QuantizeArgs& args) {
+  return pipe::are_whole(args.x, args.columns) &&
+         reinterpret_cast<uintptr_t>(args.codes) % 16 == 0 && args.recipe.group % 8 == 0;
+}
+
+// Sixteens that share a scale, which neighbouring lanes take; 0: other blocks.
+uint32_t lanes_of_group(const QuantizeArgs& args) {
+  if (!is_whole(args) || args.block_rows != 1) return 0;
+  for (uint32_t lanes = 1; lanes <= 32; lanes *= 2) {
+    const int64_t group = int64_t{16} * lanes;
+    if (args.recipe.group == group && args.columns % group == 0) return lanes;
+  }
+  return 0;
+}
+
+void quantize_groups(const QuantizeArgs& args, uint32_t lanes, const uint32_t* largest,
+                     Stream& stream) {
+  const int64_t sixteens = args.columns / 16, count = args.matrices * args.rows * sixteens;
+  const int64_t each =
+      GroupsSm80<pipe::Access::bf16>::kThreads * GroupsSm80<pipe::Access::bf16>::kSixteens;
+  const LaunchShape shape{.grid = {static_cast<uint32_t>((count + each - 1) / each), 1, 1},
+                          .block = {GroupsSm80<pipe::Access::bf16>::kThreads, 1, 1}};
+  const QuantizeGroupsParams p{args,
+                               fault_reporter(stream.device()),
+                               static_cast<uint32_t>(count),
+                               static_cast<uint32_t>(sixteens),
+                               lanes,
+                               largest};
+  launch(converts(stream)
+             ? pipe::image_for_whole<GroupsSm89>(args.source, "quantize_groups", Arch::sm_89)
+             : pipe::image_for_whole<GroupsSm80>(args.source, "quantize_groups"),
+         shape, p, stream);
+}
+
+void quantize_blocks(const QuantizeArgs& args, Stream& stream) {
   const int64_t high = args.block_rows > 0 ? args.block_rows : args.rows;
   const int64_t wide = args.recipe.group > 0 ? args.recipe.group : args.columns;
   const int64_t down = (args.rows + high - 1) / high;
   const int64_t across = (args.columns + wide - 1) / wide;
-  // A thread to each eight elements of a block, as far as they go.
+  // A thread to every few eights of a block, which it keeps.
+  constexpr int64_t kKept = BlocksSm80<pipe::Access::bf16>::kKept;
   const int64_t eights = std::min(high, args.rows) * ((std::min(wide, args.columns) + 7) / 8);
   uint32_t threads = 1;
-  while (threads < pipe::kMostRowThreads && threads < eights) threads *= 2;
-  launch(hw::image_of<QuantizeGpu<kConvert>>("quantize", kConvert ? Arch::sm_89 : Arch::sm_80),
-         pipe::RowThreads::shape(args.matrices * down * across, threads),
-         typename QuantizeGpu<kConvert>::Params{args, fault_reporter(stream.device()), down, across,
-                                                threads},
-         stream);
+  while (threads < pipe::kMostRowThreads && threads * kKept < eights) threads *= 2;
+  const bool whole = is_whole(args);
+  const QuantizeBlocksParams p{args, fault_reporter(stream.device()), down, across, threads};
+  launch(converts(stream)
+             ? pipe::image_for<BlocksSm89>(args.source, whole, "quantize_blocks", Arch::sm_89)
+             : pipe::image_for<BlocksSm80>(args.source, whole, "quantize_blocks"),
+         pipe::RowThreads::shape(args.matrices * down * across, threads), p, stream);
+}
+
+// Bits of the largest |x| of `matrices` equal parts of the rows.
+void find_largest(const QuantizeArgs& args, int64_t matrices, bool finite, uint32_t* largest,
+                  Stream& stream) {
+  fill_memory(stream.device(), largest, 0, static_cast<size_t>(matrices) * sizeof *largest,
+              &stream);
+  AmaxParams p{args.x,       args.source, args.matrices * args.rows / matrices,
+               args.columns, finite,      largest};
+  const int64_t row_bytes = p.columns * pipe::bytes_of(p.source);
+  const bool whole = pipe::are_whole(p.x, p.columns);
+  if (p.x.inner == 1 && p.x.outer_stride == row_bytes) {  // no gaps: one long row
+    p.columns *= p.rows, p.x.outer_stride *= p.rows, p.rows = 1;
+  }
+  constexpr uint32_t kThreads = AmaxGpu<pipe::Access::any>::kThreads;
+  const int64_t eights = p.rows * ((p.columns + 7) / 8);
+  // As many blocks as are resident at a time: each ends with one atomic operation.
+  const int64_t most = std::max<int64_t>(1, properties(stream.device()).sm_count * 8 / matrices);
+  const int64_t blocks = std::clamp<int64_t>(eights / kThreads, 1, most);
+  launch(pipe::image_for<AmaxGpu>(p.source, whole, "amax"),
+         {.grid = {static_cast<uint32_t>(blocks), static_cast<uint32_t>(matrices), 1},
+          .block = {kThreads, 1, 1},
+          .shared_bytes = pipe::RowThreads::kSharedBytes},
+         p, stream);
+}
+
+void finish_scales(const QuantizeArgs& args, uint32_t* scales, int64_t count, Stream& stream) {
+  launch(hw::image_of<TensorScaleGpu>("tensor_scale"),
+         {.grid = {1, 1, 1}, .block = {TensorScaleGpu::kThreads, 1, 1}},
+         TensorScaleGpu::Params{args.recipe, scales, count}, stream);
+}
+
+void quantize_scaled(const QuantizeArgs& args, Stream& stream) {
+  if (const uint32_t lanes = lanes_of_group(args); lanes != 0) {
+    return quantize_groups(args, lanes, nullptr, stream);
+  }
+  // A scale for matrices that are more than a block's: the largest element first, by the whole
+  // GPU, in the place of the scale.
+  constexpr int64_t kBlock = int64_t{128} * 128;
+  const bool of_matrices = args.block_rows == 0 && args.recipe.group == 0 && is_whole(args) &&
+                           args.columns % 16 == 0 && !args.recipe.asymmetric &&
+                           args.recipe.scale_format == Format::f32 && args.matrices <= 65535;
+  if (!of_matrices || args.rows * args.columns <= kBlock) return quantize_blocks(args, stream);
+  auto* scales = reinterpret_cast<uint32_t*>(args.scales);
+  find_largest(args, args.matrices, false, scales, stream);
+  quantize_groups(args, 1, scales, stream);
+  finish_scales(args, scales, args.matrices, stream);
 }
 
 }  // namespace
 
 void quantize_gpu(const QuantizeArgs& args, Stream& stream) {
   if (args.matrices * args.rows * args.columns == 0) return;
-  stream.device().arch() >= Arch::sm_89 ? quantize_with<true>(args, stream)
-                                        : quantize_with<false>(args, stream);
-}
-
-void amax_gpu(const QuantizeArgs& args, uint32_t* largest, Stream& stream) {
-  const int64_t eights = args.matrices * args.rows * ((args.columns + 7) / 8);
-  // As many blocks as are resident at a time: each ends with one atomic operation.
-  const int64_t most = properties(stream.device()).sm_count * 8;
-  const int64_t blocks = std::clamp<int64_t>(eights / AmaxGpu::kThreads, 1, most);
-  launch(hw::image_of<AmaxGpu>("amax"),
-         {.grid = {static_cast<uint32_t>(blocks), 1, 1},
-          .block = {AmaxGpu::kThreads, 1, 1},
-          .shared_bytes = pipe::RowThreads::kSharedBytes},
-         AmaxGpu::Params{args, largest}, stream);
+  if (!args.find_tensor_scale) return quantize_scaled(args, stream);
+  QuantizeArgs found = args;
+  auto* largest = reinterpret_cast<uint32_t*>(args.tensor_scale);
+  find_largest(args, 1, true, largest, stream);
+  found.amax = largest;
+  quantize_scaled(found, stream);
+  finish_scales(args, largest, 1, stream);
 }
 
 void dequantize_gpu(const DequantizeArgs& args, Stream& stream) {

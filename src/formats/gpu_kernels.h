@@ -17,16 +17,17 @@ struct QuantizeArgs {
   int64_t matrices = 1, rows = 0, columns = 0, block_rows = 1;
   uint8_t *codes = nullptr, *scales = nullptr, *zeros = nullptr;
   ScaleLayout layout = ScaleLayout::linear;
-  int64_t scale_bytes = 0;         // of a matrix's scales
-  const uint32_t* amax = nullptr;  // of nvfp4: bits of the largest |x|, null: in the recipe
-  float* tensor_scale = nullptr;   // where nvfp4's goes; or null
+  int64_t scale_bytes = 0;  // of a matrix's scales
+  // Of nvfp4: where the tensor scale goes, or null; and whether it is found from x, else it is in
+  // the recipe. While it is being found, its place holds the bits of the largest |x|, `amax`.
+  float* tensor_scale = nullptr;
+  bool find_tensor_scale = false;
+  const uint32_t* amax = nullptr;  // set by quantize_gpu
 };
 // As the public one, on a device.
 Tensor empty_quantized(const Shape&, const QuantizeOptions&, const Device&);
 // A scale that overflows f16 is reported as a fault of the stream.
 void quantize_gpu(const QuantizeArgs&, Stream&);
-// Raises *largest to the bits of the largest finite |x|.
-void amax_gpu(const QuantizeArgs&, uint32_t* largest, Stream&);
 
 struct DequantizeArgs {
   // Any that quantize makes, or a plain one.

@@ -1,4 +1,13 @@
-#include "formats/gpu.cuh"
+#include "formats/gpu_blocks.cuh"
+#include "formats/gpu_groups.cuh"
 #include "hw/image.h"
 
-HT_GPU_ENTRY(halftone::QuantizeGpu<true>)
+namespace halftone {
+template <pipe::Access kAccess>
+using Blocks = QuantizeBlocksGpu<kAccess, true>;
+template <pipe::Access kAccess>
+using Groups = QuantizeGroupsGpu<kAccess, true>;
+}  // namespace halftone
+
+HT_GPU_ENTRIES_BY_ACCESS(halftone::Blocks)
+HT_GPU_ENTRIES_OF_WHOLE_ROWS(halftone::Groups)

@@ -283,9 +283,13 @@ void prepare(const Shape& shape, const QuantizeOptions& options, Tensor& out, St
               out.scales().contiguous() && out.device() == stream.device(),
           "quantize_into: out does not fit x ", to_string(shape), " and ", to_string(options),
           "; make it with empty_quantized");
-  if (options.scaling.layout == ScaleLayout::linear) return;
-  fill_memory(out.device(), out.scales().data(), 0, static_cast<size_t>(out.scales().bytes()),
-              &stream);
+  // Tiled scales are of one byte each; without padding there is nothing to clear.
+  const int64_t bytes = out.scales().bytes();
+  if (options.scaling.layout == ScaleLayout::linear ||
+      bytes * options.scaling.block_rows * options.scaling.block_cols == out.numel()) {
+    return;
+  }
+  fill_memory(out.device(), out.scales().data(), 0, static_cast<size_t>(bytes), &stream);
 }
 
 void finish(bool fits, const Recipe& recipe, const QuantizeOptions& options, Tensor& out) {
@@ -325,14 +329,9 @@ void quantize_on_gpu(const Tensor& x, const QuantizeOptions& options, const Reci
   args.scale_bytes = out.scales().bytes() / args.matrices;
   args.layout = options.scaling.layout;
   if (options.scaling.asymmetric) args.zeros = out.zero_points().data<uint8_t>();
-  Tensor amax;
   if (options.format == Format::nvfp4) {
     args.tensor_scale = out.tensor_scale().data<float>();
-    if (!options.tensor_scale) {
-      amax = Tensor::zeros({1}, Format::i32, x.device());
-      amax_gpu(args, amax.data<uint32_t>(), stream);
-      args.amax = amax.data<uint32_t>();
-    }
+    args.find_tensor_scale = !options.tensor_scale;
   }
   quantize_gpu(args, stream);
 }

@@ -1,0 +1,84 @@
+// The largest element of whole tensors, and the scales that follow from it.
+#pragma once
+#include "formats/gpu_encode.cuh"
+#include "pipe/row_threads.h"
+
+namespace halftone {
+
+// Raises largest[matrix] to the bits of the largest |x|: a grid of threads along x and the matrices
+// along y. Of matrices without gaps between their rows, one row is enough.
+struct AmaxParams {
+  Rows x;  // rows of all matrices
+  Format source;
+  int64_t rows, columns;  // of a matrix
+  bool finite;            // NaN and infinity are left out; else a NaN is above everything
+  uint32_t* largest;
+};
+
+template <pipe::Access kAccess>
+struct AmaxGpu {
+  using Params = AmaxParams;
+  static constexpr uint32_t kThreads = 256, kMinBlocks = 4;
+  static constexpr uint32_t kEights = kAccess == pipe::Access::any ? 1 : 4;  // under way at a time
+
+  HT_DEVICE static void run(const Params& p) {
+    const int64_t eights = (p.columns + 7) / 8, count = p.rows * eights;
+    const int64_t first_row = int64_t{hw::block_index().y} * p.rows;
+    const int64_t step = int64_t{kThreads} * hw::grid_size().x;
+    uint32_t most = 0;
+    for (int64_t begin = int64_t{kThreads} * hw::block_index().x + hw::thread_index().x;
+         begin < count; begin += step * kEights) {
+      pipe::Eight<kAccess> read[kEights];
+      HT_UNROLL
+      for (uint32_t i = 0; i < kEights; ++i) {
+        const int64_t n = begin + i * step;
+        if (n >= count) continue;
+        const int64_t row = p.rows == 1 ? 0 : n / eights, first = (n - row * eights) * 8;
+        read[i].load(p.source, p.x[first_row + row], {first, first + 4}, p.columns);
+      }
+      HT_UNROLL
+      for (uint32_t i = 0; i < kEights; ++i) {
+        float x[8];
+        read[i].widen(p.source, x);
+        HT_UNROLL
+        for (uint32_t k = 0; k < 8; ++k) {
+          const uint32_t bits = magnitude(x[k]);
+          if (bits > most && (bits < kInfinityBits || !p.finite)) most = bits;
+        }
+      }
+    }
+    pipe::RowThreads threads(kThreads);
+    most = threads.reduce(most, [](uint32_t a, uint32_t b) { return a > b ? a : b; });
+    if (hw::thread_index().x == 0) {
+      hw::reduce_global<hw::Atomic::max>(p.largest + hw::block_index().y, most);
+    }
+  }
+};
+
+// Turns largest elements, in the places of f32 scales, into the scales: of matrices, or nvfp4's
+// tensor scale. One block.
+struct TensorScaleGpu {
+  struct Params {
+    Recipe recipe;
+    uint32_t* scales;
+    int64_t count;
+  };
+  static constexpr uint32_t kThreads = 128, kMinBlocks = 1;
+
+  HT_DEVICE static void run(const Params& p) {
+    for (int64_t i = hw::thread_index().x; i < p.count; i += kThreads) {
+      Recipe recipe = p.recipe;
+      const float most = std::bit_cast<float>(hw::load_global(p.scales + i));
+      uint32_t code = 0;
+      if (recipe.format == Format::nvfp4) {
+        set_tensor_amax(most, &recipe);
+        code = std::bit_cast<uint32_t>(recipe.tensor_scale);
+      } else {
+        code = BlockRange{most}.scale(recipe).scale.code;
+      }
+      hw::store_global(p.scales + i, code);
+    }
+  }
+};
+
+}  // namespace halftone

@@ -1,0 +1,139 @@
+// Quantisation of blocks of any shape on GPUs: one group of threads a block of elements that share
+// a scale; its elements stay in registers from their maximum to their codes. Groups within rows
+// have a kernel of their own (gpu_groups.cuh). The bits are those of the CPU.
+#pragma once
+#include "formats/gpu_encode.cuh"
+#include "pipe/row_threads.h"
+
+namespace halftone {
+
+// Eight elements of a block of rows x columns, row by row.
+struct BlockPlace {
+  int64_t row;  // of the tensor
+  pipe::Quads at;
+};
+
+struct QuantizeBlocksParams {
+  QuantizeArgs args;
+  FaultReporter faults;
+  int64_t down, across;  // blocks of a matrix
+  uint32_t row_threads;
+};
+
+template <pipe::Access kAccess, bool kConvert>
+struct QuantizeBlocksGpu {
+  using Params = QuantizeBlocksParams;
+  static constexpr bool kHalf = kAccess == pipe::Access::bf16 || kAccess == pipe::Access::f16;
+  static constexpr uint32_t kThreads = pipe::kMostRowThreads, kMinBlocks = kHalf ? 2 : 1;
+  static constexpr uint32_t kKept = 4;  // eights of a thread: 128 x 128 elements stay in registers
+
+  // Codes of columns first .. of a row; the high half of an odd last byte is 0.
+  HT_DEVICE static void store_codes(Format f, uint8_t* row, int64_t first, int64_t columns,
+                                    uint64_t codes) {
+    const bool nibbles = is_four_bits(f);
+    uint8_t* at = row + (nibbles ? first / 2 : first);
+    const uint32_t bytes = nibbles ? 4 : 8;
+    constexpr bool kWhole = kAccess != pipe::Access::any;
+    if (kWhole || (first + 8 <= columns && pipe::is_aligned(at, bytes))) {
+      if (nibbles) {
+        return hw::store_global(reinterpret_cast<uint32_t*>(at), static_cast<uint32_t>(codes));
+      }
+      const hw::Vector<uint32_t, 2> words{
+          {static_cast<uint32_t>(codes), static_cast<uint32_t>(codes >> 32)}};
+      return hw::store_global(reinterpret_cast<hw::Vector<uint32_t, 2>*>(at), words);
+    }
+    const int64_t left = columns - first;
+    const auto count = static_cast<uint32_t>(left < 8 ? left : 8);
+    if (nibbles && count < 8) codes &= (uint64_t{1} << 4 * count) - 1;
+    for (uint32_t i = 0; i < (nibbles ? (count + 1) / 2 : count); ++i) {
+      hw::store_global(at + i, static_cast<uint8_t>(codes >> 8 * i & 0xff));
+    }
+  }
+
+  HT_DEVICE static void run(const Params& p) {
+    const QuantizeArgs& args = p.args;
+    pipe::RowThreads threads(p.row_threads);
+    const int64_t index = threads.row(), blocks = p.down * p.across;
+    const bool live = index < args.matrices * blocks;
+    const int64_t matrix = live ? index / blocks : 0;
+    const int64_t band = live ? index % blocks / p.across : 0;
+    const int64_t group = live ? index % p.across : 0;
+    const int64_t high = args.block_rows > 0 ? args.block_rows : args.rows;
+    const int64_t wide = args.recipe.group > 0 ? args.recipe.group : args.columns;
+    const int64_t top = band * high, left = group * wide;
+    const int64_t rows = args.rows - top < high ? args.rows - top : high;
+    const int64_t columns = left + wide < args.columns ? left + wide : args.columns;  // the end
+    const auto eights = static_cast<uint32_t>((columns - left + 7) / 8);
+    const int64_t count = live ? rows * eights : 0;
+    const auto number = [&](uint32_t step) {
+      return int64_t{step} * threads.threads() + threads.rank();
+    };
+    const auto place = [&](uint32_t step) {
+      const int64_t n = number(step);
+      // Blocks of 2^32 eights and more are rows, or wait for the division of 64 bits.
+      const int64_t r = rows == 1      ? 0
+                        : n >> 32 != 0 ? n / eights
+                                       : static_cast<uint32_t>(n) / eights;
+      const int64_t first = left + (n - r * eights) * 8;
+      return BlockPlace{matrix * args.rows + top + r, {first, first + 4}};
+    };
+    using Eight = pipe::Eight<kAccess>;
+    const auto read = [&](uint32_t step, Eight& v) {
+      const BlockPlace at = place(step);
+      v.load(args.source, args.x[at.row], at.at, columns);
+    };
+    Eight kept[kKept];
+    // Calls each(step, values) for this thread's eights.
+    const auto for_eights = [&](const auto& each) {
+      float v[8];
+      HT_UNROLL
+      for (uint32_t step = 0; step < kKept; ++step) {
+        kept[step].widen(args.source, v);
+        if (number(step) < count) each(step, v);
+      }
+      for (uint32_t step = kKept; number(step) < count; ++step) {
+        Eight more;
+        read(step, more);
+        more.widen(args.source, v);
+        each(step, v);
+      }
+    };
+    HT_UNROLL
+    for (uint32_t step = 0; step < kKept; ++step) {
+      if (number(step) < count) read(step, kept[step]);
+    }
+
+    Recipe recipe = args.recipe;
+    if (args.amax != nullptr) {
+      set_tensor_amax(std::bit_cast<float>(hw::load_global(args.amax)), &recipe);
+    } else if (args.tensor_scale != nullptr && index == 0 && threads.rank() == 0) {
+      hw::store_global(args.tensor_scale, recipe.tensor_scale);
+    }
+    BlockRange range;
+    for_eights([&](uint32_t, const float(&v)[8]) { range.add(v, recipe.asymmetric); });
+    range.most = threads.reduce(range.most, [](float a, float b) { return hw::max_nan(a, b); });
+    if (recipe.asymmetric) {
+      range.low = threads.reduce(range.low, [](float a, float b) { return hw::min(a, b); });
+      range.up = threads.reduce(range.up, [](float a, float b) { return hw::max(a, b); });
+    }
+    if (!live) return;
+    const ZeroPoint chosen = range.scale(recipe);
+    if (threads.rank() == 0) {
+      const bool linear = args.layout == ScaleLayout::linear;
+      store_block_scale(args, p.faults, range, chosen, index,
+                        linear ? index
+                               : matrix * args.scale_bytes +
+                                     scale_offset(args.layout, args.rows, p.across, band, group));
+    }
+    const int64_t pitch = is_four_bits(recipe.format) ? args.columns / 2 : args.columns;
+    for_eights([&](uint32_t step, const float(&v)[8]) {
+      const BlockPlace at = place(step);
+      const uint64_t codes =
+          range.finite() ? encode_eight<kConvert>(recipe, v, chosen.scale.multiplier, chosen.zero)
+                         : 0;
+      store_codes(recipe.format, args.codes + at.row * pitch, at.at.first, columns, codes);
+    });
+  }
+};
+
+}  // namespace halftone
