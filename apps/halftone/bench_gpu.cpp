@@ -15,6 +15,10 @@ std::span<const GpuBenchFamily> gpu_bench_families() {
       {"gemv", "products", "Matrix-vector products", bench_gpu_gemv},
       {"matmul", "products", "Matrix products", bench_gpu_matmul},
       {"moe", "experts", "Mixture of experts", bench_gpu_moe},
+      {"norm", "operations", "Norms", bench_gpu_norm},
+      {"activation", "operations", "Activations", bench_gpu_activation},
+      {"quantize", "operations", "Quantisation", bench_gpu_quantize},
+      {"ops", "operations", "Softmax, rope, embedding, transposes, reductions", bench_gpu_ops},
   };
   return kFamilies;
 }

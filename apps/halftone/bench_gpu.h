@@ -52,6 +52,12 @@ std::vector<BenchRow> bench_gpu_gemv(const GpuBench&);
 std::vector<BenchRow> bench_gpu_matmul(const GpuBench&);
 // Layers of experts for one token to thousands.
 std::vector<BenchRow> bench_gpu_moe(const GpuBench&);
+// What memory bounds, in TB/s read and written beside a copy's: from thousands of rows to one.
+std::vector<BenchRow> bench_gpu_norm(const GpuBench&);
+std::vector<BenchRow> bench_gpu_activation(const GpuBench&);
+// Every format and layout of scales, there and back.
+std::vector<BenchRow> bench_gpu_quantize(const GpuBench&);
+std::vector<BenchRow> bench_gpu_ops(const GpuBench&);
 
 // One problem of the prefill suite.
 struct PrefillShape {
