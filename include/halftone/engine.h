@@ -103,13 +103,18 @@ struct SessionOptions {
   // Format of activations between operations; f32 makes results comparable across formats.
   Format activations = Format::f32;
   int threads = 0;
+  // Sequences that go in step, each pass with as many tokens of every one.
+  int64_t sequences = 1;
+  // A pass of one token is captured as a CUDA graph and replayed, where it can be.
+  bool graph = true;
   // Called before each layer's attention with what it takes in of this pass's tokens, in the format
   // of the activations: q [tokens, heads, head_dim], k and v [tokens, kv_heads, head_dim], rotated.
   std::function<void(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v)>
       on_attention;
 };
 
-// One sequence: a KV cache and the activations. Sessions on one model may run on several threads.
+// One sequence, or several in step: a KV cache and the activations. Sessions on one model may run
+// on several threads. Tokens of several sequences are given sequence by sequence.
 class Session {
  public:
   explicit Session(std::shared_ptr<const Model>, const SessionOptions& = {});
@@ -117,13 +122,23 @@ class Session {
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;
 
-  // Appends tokens and returns the logits [vocabulary] after the last one (f32).
+  // Appends tokens and returns the logits [sequences, vocabulary] after each one's last (f32).
   std::span<const float> forward(std::span<const int32_t> tokens);
-  // Logits after every token: [tokens, vocabulary].
+  // Logits after every token of a single sequence: [tokens, vocabulary].
   Tensor forward_all(std::span<const int32_t> tokens);
+  // Greedy decoding: a pass with one token of each sequence, `tokens`, then one with those of the
+  // largest logits behind it, ... `passes` in all, or until `on_tokens`, which is given what was
+  // chosen behind each pass, says false. The session then holds the passes whose choice was given.
+  // On a GPU the host only reads the choices, while the next pass is under way already.
+  void decode_greedily(std::span<const int32_t> tokens, int64_t passes,
+                       const std::function<bool(std::span<const int32_t>)>& on_tokens);
+  // How a pass of one token runs: "a graph of 419 operations", or "operation by operation" with the
+  // reason. Known after two passes.
+  std::string decoding() const;
   int64_t length() const;
   int64_t max_length() const;
-  std::span<const int32_t> tokens() const;  // everything the cache holds
+  int64_t sequences() const;
+  std::span<const int32_t> tokens(int64_t sequence = 0) const;  // everything the cache holds
   // Forgets everything from `length` on.
   void truncate(int64_t length);
   int64_t bytes() const;  // cache, activations and workspaces

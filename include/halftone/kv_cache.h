@@ -1,4 +1,5 @@
-// Keys and values of one sequence per layer, paged, in any cache format.
+// Keys and values per layer, paged, in any cache format: of one sequence, or of several that are
+// always equally long.
 #pragma once
 #include <vector>
 
@@ -15,7 +16,8 @@ struct KvCacheOptions {
   Format format = Format::bf16;
   int64_t layers = 0, kv_heads = 0, head_dim = 0;
   int64_t page_size = 64;
-  int64_t max_length = 0;
+  int64_t max_length = 0;  // of a sequence
+  int64_t sequences = 1;
 };
 
 Support can_run(const KvCacheOptions&, const Device&);
@@ -28,19 +30,26 @@ class KvCache {
   const KvCacheOptions& options() const { return options_; }
   int64_t length() const { return length_; }
   int64_t bytes() const;
-  // Writes k, v (f32, f16 or bf16 [tokens, kv_heads, head_dim]) of one layer behind `length()`,
-  // quantised to the cache's format. `advance` makes them count.
+  // Makes room for sequences of this length, so that appending up to it moves nothing.
+  void reserve(int64_t length);
+  // Writes k, v (f32, f16 or bf16 [rows, kv_heads, head_dim], the rows of each sequence together)
+  // of one layer behind `length()`, quantised to the cache's format. `advance` makes them count.
   void append(int64_t layer, const Tensor& k, const Tensor& v, Stream&);
-  void advance(int64_t tokens);
+  // The same at `positions` (i32 [rows], on the cache's device), which are read when the work is
+  // done: a captured graph appends elsewhere each time. Rows beyond what is reserved are left out.
+  void append(int64_t layer, const Tensor& k, const Tensor& v, const Tensor& positions, Stream&);
+  void advance(int64_t tokens);  // of each sequence
   // Forgets everything from `length` on.
   void truncate(int64_t length);
   // [pages, page_size, kv_heads, head_dim] with scales.
   Tensor keys(int64_t layer) const;
   Tensor values(int64_t layer) const;
-  Tensor page_table() const;  // i32 [1, pages]
+  // i32 [sequences, pages of one]: page i of sequence s is i * sequences + s, wherever it grows to.
+  Tensor page_table() const;
 
  private:
-  void reserve(int64_t length);
+  void check_append(int64_t layer, const Tensor& k, const Tensor& v, const Stream&) const;
+  void store(int64_t layer, const Tensor& k, const Tensor& v, const int32_t* positions, Stream&);
   KvCacheOptions options_;
   Device device_;
   int64_t length_ = 0;

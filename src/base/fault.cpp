@@ -53,6 +53,10 @@ std::string sentence(const FaultRecord& r) {
       return concat("nms: scores[", r.index, "] is nan; it must be a number");
     case Fault::nms_box:
       return concat("nms: boxes[", r.index, "] must be finite with x1 <= x2 and y1 <= y2");
+    case Fault::logits:
+      return concat("sampling: the logits of sequence ", r.value,
+                    " have no finite largest one; at ", r.index,
+                    " stands nan, an infinity, or -inf as everywhere");
     case Fault::moe_expert:
       return concat("moe: routing.experts has ", r.value, " in slot ", r.index, "; there are ",
                     r.limit, " experts");

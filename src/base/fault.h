@@ -17,6 +17,7 @@ enum class Fault : uint32_t {
   histogram_edge,   // edges[index] is above the next
   nms_score,        // scores[index] is NaN
   nms_box,          // boxes[index] is not finite or not ordered
+  logits,           // of sequence value: the one at index is not finite, or none is
   moe_expert,       // slot index of the routing is value; there are limit experts
 };
 struct FaultRecord {

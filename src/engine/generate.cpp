@@ -95,6 +95,12 @@ std::vector<int32_t> encode_prompt(const Session& session, std::string_view prom
   return tokens;
 }
 
+// Whatever was said before.
+bool takes_the_largest(const SamplingOptions& o) {
+  return o.temperature == 0 && o.repetition_penalty == 1 && o.frequency_penalty == 0 &&
+         o.presence_penalty == 0 && o.logit_bias.empty();
+}
+
 }  // namespace
 
 GenerateResult generate(Session& session, std::string_view prompt, const GenerateOptions& options,
@@ -110,6 +116,8 @@ GenerateResult generate(Session& session, std::span<const int32_t> prompt_tokens
   using Finish = GenerateResult::Finish;
   validate(options);
   require(!prompt_tokens.empty(), "prompt has no tokens; give at least one");
+  require(session.sequences() == 1, "generate writes one sequence; the session has ",
+          session.sequences());
   const Tokenizer& tokenizer = session.model().tokenizer();
   const std::vector<int32_t>& eos = session.model().config().eos;
 
@@ -133,29 +141,40 @@ GenerateResult generate(Session& session, std::span<const int32_t> prompt_tokens
   StopFilter filter(options.stop, on_text, result.text);
   const int64_t limit = std::min(options.max_new_tokens, session.max_length() - session.length());
   int32_t previous = prompt_tokens.back();
-  start = Clock::now();
-  for (int64_t i = 0; i < limit; ++i) {
+  bool stopped = false;  // by a text, whose last token still belongs to the session
+  // Takes the next token into the result, or says why generation ends before it.
+  const auto take = [&](int32_t token) {
+    if (stopped || static_cast<int64_t>(result.tokens.size()) == limit) return false;
     if (options.stop_token.stop_requested()) {
       result.finish = Finish::stopped;
-      break;
+      return false;
     }
-    const int32_t token = sampler.sample(logits, session.tokens());
     if (!options.ignore_eos && std::find(eos.begin(), eos.end(), token) != eos.end()) {
       result.finish = Finish::eos;
-      break;
+      return false;
     }
     result.tokens.push_back(token);
-    const bool stopped = filter.push(utf8.push(tokenizer.piece(token, previous)));
+    stopped = filter.push(utf8.push(tokenizer.piece(token, previous)));
+    if (stopped) result.finish = Finish::stop_text;
     previous = token;
-    logits = session.forward(std::span(&token, 1));
-    if (stopped) {
-      result.finish = Finish::stop_text;
-      break;
+    return true;
+  };
+  start = Clock::now();
+  if (limit > 0) {
+    int32_t token = sampler.sample(logits, session.tokens());
+    if (takes_the_largest(options.sampling)) {
+      if (take(token)) {
+        session.decode_greedily({&token, 1}, limit,
+                                [&](std::span<const int32_t> next) { return take(next[0]); });
+      }
+    } else {
+      while (take(token)) {
+        logits = session.forward({&token, 1});
+        token = sampler.sample(logits, session.tokens());
+      }
     }
   }
-  if (result.finish != Finish::stop_text) {
-    if (!filter.push(utf8.flush())) filter.flush();
-  }
+  if (!stopped && !filter.push(utf8.flush())) filter.flush();
   result.generate_seconds = seconds_since(start);
   return result;
 }

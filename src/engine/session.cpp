@@ -1,10 +1,14 @@
 #include <algorithm>
+#include <optional>
 
+#include "base/function_ref.h"
 #include "base/message.h"
 #include "engine/mapped_file.h"
 #include "engine/model.h"
 #include "engine/step.h"
 #include "halftone/engine.h"
+#include "halftone/graph.h"
+#include "ops/sampling/greedy.h"
 
 namespace halftone {
 
@@ -15,6 +19,8 @@ namespace {
 constexpr int64_t kPassTokens = 512;
 // Passes kept prepared: decode, the full chunk, and the lengths of the last prompts' ends.
 constexpr size_t kPreparedSteps = 4;
+// Greedy passes whose choice may be on its way to the host; one is read while the next one runs.
+constexpr int64_t kChoices = 2;
 // Positions of a model that states no limit.
 constexpr int64_t kDefaultLength = 2048;
 
@@ -28,8 +34,21 @@ struct Session::State {
   Step& run_chunk(std::span<const int32_t> tokens, int64_t length);
   void check(std::span<const int32_t> tokens) const;
   Step& step_for(int64_t tokens);
+  // Counts the tokens of a pass that has been submitted.
+  void hold(std::span<const int32_t> tokens);
   // Waits for results, which are in `host` then.
   void to_host(const Tensor& results, const Tensor& host);
+  // `tokens` of each sequence from `begin` on, of those that are given sequence by sequence.
+  std::span<const int32_t> part(std::span<const int32_t> all, int64_t begin, int64_t tokens);
+
+  // A pass of one token, whose arguments are all on the device.
+  struct Pass {
+    int64_t pages = -1;  // of the cache when it ran last: their tables are in its arguments
+    std::optional<Graph> graph;
+  };
+  // `body` submits it, to the stream it is given.
+  void run_pass(Pass&, FunctionRef<void(Stream&)> body);
+  void submit_greedy(int64_t length);
 
   std::shared_ptr<const Model> owner;
   const LoadedModel& model;
@@ -38,9 +57,15 @@ struct Session::State {
   Stream stream;
   KvCache cache;
   Activations buffers;
-  std::vector<std::unique_ptr<Step>> steps;  // most recently used first
-  Tensor logits, logits_host;                // f32 [1, vocabulary]; one on the CPU
-  std::vector<int32_t> history;
+  Step decode;
+  std::vector<std::unique_ptr<Step>> steps;  // of more tokens; most recently used first
+  Tensor logits, logits_host;                // f32 [sequences, vocabulary]; one on the CPU
+  Pass forward_pass, greedy;
+  GreedyStep choice;   // of greedy passes, on a GPU
+  Tensor picked_host;  // of choice.picked
+  std::string no_graph;
+  std::vector<std::vector<int32_t>> histories;
+  std::vector<int32_t> gathered;
 };
 
 namespace {
@@ -58,10 +83,11 @@ int64_t session_length(const ModelConfig& config, int64_t asked) {
   return asked == 0 ? limit : asked;
 }
 
-KvCacheOptions cache_options(const ModelConfig& config, Format format, int64_t max_length,
-                             const Device& device) {
+KvCacheOptions cache_options(const ModelConfig& config, const SessionOptions& session,
+                             int64_t max_length, const Device& device) {
   KvCacheOptions options;
-  options.format = format;
+  options.format = session.kv;
+  options.sequences = session.sequences;
   options.layers = config.layers;
   options.kv_heads = config.kv_heads;
   options.head_dim = config.head_dim;
@@ -75,6 +101,14 @@ Format checked_activations(Format format) {
   return format;
 }
 
+// Empty where passes can be captured.
+std::string why_no_graph(const SessionOptions& options, const LoadedModel& model) {
+  if (!options.graph) return "graphs are switched off";
+  if (options.on_attention) return "on_attention is called between operations";
+  if (depends_on_length(model.config().rope)) return "the model's rotation depends on the length";
+  return halftone::why_no_graph(model.device());
+}
+
 }  // namespace
 
 Session::State::State(std::shared_ptr<const Model> shared, const SessionOptions& session_options)
@@ -83,17 +117,31 @@ Session::State::State(std::shared_ptr<const Model> shared, const SessionOptions&
       options(session_options),
       max_length(session_length(model.config(), options.max_length)),
       stream(model.device(), options.threads),
-      cache(cache_options(model.config(), options.kv, max_length, model.device()), model.device()),
-      buffers(model.config(), std::min(kPassTokens, max_length),
+      cache(cache_options(model.config(), options, max_length, model.device()), model.device()),
+      buffers(model.config(), options.sequences,
+              std::max(std::min(kPassTokens, max_length), options.sequences),
               checked_activations(options.activations), model.device()),
-      logits(Tensor::zeros({1, model.config().vocabulary}, Format::f32, model.device())),
+      // An unsupported combination is told here, not at the first token.
+      decode(model, buffers, cache, 1),
+      logits(Tensor::zeros({options.sequences, model.config().vocabulary}, Format::f32,
+                           model.device())),
       logits_host(model.device().is_cpu() ? logits
-                                          : Tensor::empty_pinned(logits.shape(), Format::f32)) {
+                                          : Tensor::empty_pinned(logits.shape(), Format::f32)),
+      no_graph(why_no_graph(options, model)),
+      histories(static_cast<size_t>(options.sequences)) {
   steps.reserve(kPreparedSteps + 1);
-  step_for(1);  // an unsupported combination is told here, not at the first token
+  if (model.device().is_cpu()) return;
+  const int64_t n = options.sequences;
+  choice.logits = logits;
+  choice.ids = buffers.ids.slice(0, 0, n), choice.positions = buffers.positions.slice(0, 0, n);
+  choice.lengths = buffers.keys_in_use;
+  choice.picked = Tensor::zeros({kChoices, n}, Format::i32, model.device());
+  choice.best = Tensor::zeros({n}, Format::i64, model.device());
+  picked_host = Tensor::empty_pinned(choice.picked.shape(), Format::i32);
 }
 
 Step& Session::State::step_for(int64_t tokens) {
+  if (tokens == 1) return decode;
   const auto found = std::find_if(steps.begin(), steps.end(),
                                   [&](const auto& s) { return s->tokens() == tokens; });
   if (found != steps.end()) {
@@ -112,17 +160,44 @@ void Session::State::check(std::span<const int32_t> tokens) const {
     require(token >= 0 && token < vocabulary, "token ", token, " is outside the vocabulary of ",
             vocabulary);
   }
-  const int64_t length = cache.length() + static_cast<int64_t>(tokens.size());
+  const auto count = static_cast<int64_t>(tokens.size());
+  require(count % options.sequences == 0, "tokens has ", count, " for ", options.sequences,
+          " sequences; each takes as many");
+  const int64_t length = cache.length() + count / options.sequences;
   require(length <= max_length, "the session would hold ", length, " tokens; its max_length is ",
           max_length, "; shorten the prompt, truncate, or make a longer session");
 }
 
+void Session::State::hold(std::span<const int32_t> tokens) {
+  const size_t count = tokens.size() / histories.size();
+  for (size_t s = 0; s < histories.size(); ++s) {
+    const auto own = tokens.subspan(s * count, count);
+    histories[s].insert(histories[s].end(), own.begin(), own.end());
+  }
+  cache.advance(static_cast<int64_t>(count));
+}
+
+std::span<const int32_t> Session::State::part(std::span<const int32_t> all, int64_t begin,
+                                              int64_t tokens) {
+  const size_t whole = all.size() / histories.size();
+  const auto first = static_cast<size_t>(begin), count = static_cast<size_t>(tokens);
+  if (histories.size() == 1 || count == whole) return all.subspan(first, count * histories.size());
+  gathered.clear();
+  for (size_t s = 0; s < histories.size(); ++s) {
+    const auto own = all.subspan(s * whole + first, count);
+    gathered.insert(gathered.end(), own.begin(), own.end());
+  }
+  return gathered;
+}
+
 Step& Session::State::run_chunk(std::span<const int32_t> tokens, int64_t length) {
-  const auto count = static_cast<int64_t>(tokens.size());
+  const int64_t count = static_cast<int64_t>(tokens.size()) / options.sequences;
+  cache.reserve(cache.length() + count);
   buffers.set_inputs(tokens, cache.length(), stream);
   Step& step = step_for(count);
+  buffers.upload(stream);
   step.run_layers(cache, length, stream, options.on_attention);
-  history.insert(history.end(), tokens.begin(), tokens.end());
+  hold(tokens);
   return step;
 }
 
@@ -130,6 +205,36 @@ void Session::State::to_host(const Tensor& results, const Tensor& host) {
   if (results.data() == host.data()) return;
   copy(results, host, stream);
   stream.synchronize();
+}
+
+// The first pass after the cache has grown plans attention anew, which allocates; the second one is
+// captured.
+void Session::State::run_pass(Pass& pass, FunctionRef<void(Stream&)> body) {
+  const int64_t pages = cache.page_table().size(1);
+  if (!no_graph.empty() || pass.pages != pages) {
+    pass.graph.reset();
+    pass.pages = pages;
+    return body(stream);
+  }
+  if (!pass.graph) {
+    try {
+      pass.graph = Graph::capture(stream, [&](Stream& captured) { body(captured); });
+    } catch (const Error& error) {
+      no_graph = error.what();
+      return body(stream);
+    }
+  }
+  pass.graph->replay(stream);
+}
+
+void Session::State::submit_greedy(int64_t length) {
+  cache.reserve(length);
+  run_pass(greedy, [&](Stream& on) {
+    decode.run_layers(cache, length, on, options.on_attention);
+    decode.run_head(Step::Head::last_rows, logits, on);
+    greedy_step(choice, on);
+    copy(choice.picked, picked_host, on);
+  });
 }
 
 Session::Session(std::shared_ptr<const Model> model, const SessionOptions& options)
@@ -141,22 +246,36 @@ Session& Session::operator=(Session&&) noexcept = default;
 std::span<const float> Session::forward(std::span<const int32_t> tokens) {
   State& s = *state_;
   s.check(tokens);
-  const size_t chunk = static_cast<size_t>(s.buffers.ids.size(0));
-  const int64_t length = s.cache.length() + static_cast<int64_t>(tokens.size());
-  for (size_t begin = 0; begin < tokens.size(); begin += chunk) {
-    const auto part = tokens.subspan(begin, std::min(chunk, tokens.size() - begin));
-    Step& step = s.run_chunk(part, length);
-    if (begin + part.size() == tokens.size()) {
-      step.run_head(step.tokens() - 1, s.logits, s.stream);
+  const int64_t count = static_cast<int64_t>(tokens.size()) / s.options.sequences;
+  const int64_t chunk = s.buffers.ids.size(0) / s.options.sequences;
+  const int64_t length = s.cache.length() + count;
+  if (count == 1) {
+    s.cache.reserve(length);
+    s.buffers.set_inputs(tokens, s.cache.length(), s.stream);
+    s.run_pass(s.forward_pass, [&](Stream& on) {
+      s.buffers.upload(on);
+      s.decode.run_layers(s.cache, length, on, s.options.on_attention);
+      s.decode.run_head(Step::Head::last_rows, s.logits, on);
+      if (s.logits_host.data() != s.logits.data()) copy(s.logits, s.logits_host, on);
+    });
+    s.hold(tokens);
+    s.stream.synchronize();
+  } else {
+    for (int64_t begin = 0; begin < count; begin += chunk) {
+      const int64_t some = std::min(chunk, count - begin);
+      Step& step = s.run_chunk(s.part(tokens, begin, some), length);
+      if (begin + some == count) step.run_head(Step::Head::last_rows, s.logits, s.stream);
     }
+    s.to_host(s.logits, s.logits_host);
   }
-  s.to_host(s.logits, s.logits_host);
   check_mapped_files();
   return {s.logits_host.data<float>(), static_cast<size_t>(s.logits_host.numel())};
 }
 
 Tensor Session::forward_all(std::span<const int32_t> tokens) {
   State& s = *state_;
+  require(s.options.sequences == 1, "forward_all is of a single sequence; the session has ",
+          s.options.sequences);
   s.check(tokens);
   const auto count = static_cast<int64_t>(tokens.size());
   Tensor logits = Tensor::empty({count, s.model.config().vocabulary}, Format::f32);
@@ -164,22 +283,90 @@ Tensor Session::forward_all(std::span<const int32_t> tokens) {
   const int64_t length = s.cache.length() + count;
   for (int64_t begin = 0; begin < count; begin += chunk) {
     const int64_t end = std::min(begin + chunk, count);
-    Step& step = s.run_chunk(
-        tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)), length);
+    Step& step = s.run_chunk(s.part(tokens, begin, end - begin), length);
     const Tensor part = logits.slice(0, begin, end);
     const Tensor computed = s.model.device().is_cpu()
                                 ? part
                                 : Tensor::empty(part.shape(), Format::f32, s.model.device());
-    step.run_head(0, computed, s.stream);
+    step.run_head(Step::Head::every_row, computed, s.stream);
     s.to_host(computed, part);
   }
   check_mapped_files();
   return logits;
 }
 
+namespace {
+
+// Of each row, ties to the lower index.
+void largest_of_rows(std::span<const float> logits, std::span<int32_t> tokens) {
+  const size_t vocabulary = logits.size() / tokens.size();
+  Sampler greedy({});
+  for (size_t row = 0; row < tokens.size(); ++row) {
+    tokens[row] = greedy.sample(logits.subspan(row * vocabulary, vocabulary), {});
+  }
+}
+
+}  // namespace
+
+void Session::decode_greedily(std::span<const int32_t> tokens, int64_t passes,
+                              const std::function<bool(std::span<const int32_t>)>& on_tokens) {
+  State& s = *state_;
+  const auto sequences = static_cast<size_t>(s.options.sequences);
+  require(tokens.size() == sequences, "decode_greedily: tokens has ", tokens.size(), "; it takes ",
+          "one of each sequence, ", sequences);
+  s.check(tokens);
+  const int64_t held = s.cache.length();
+  require(passes >= 1 && held + passes <= s.max_length, "decode_greedily: passes is ", passes,
+          " behind ", held, " tokens; it must be at least 1, and max_length is ", s.max_length);
+  std::vector<int32_t> now(tokens.begin(), tokens.end()), next(sequences);
+  if (s.model.device().is_cpu()) {
+    for (int64_t i = 0; i < passes; ++i) {
+      largest_of_rows(forward(now), next);
+      now = next;
+      if (!on_tokens(now)) return;
+    }
+    return;
+  }
+  s.buffers.set_inputs(now, held, s.stream);
+  s.buffers.upload(s.stream);
+  Event ended[kChoices] = {Event(s.model.device()), Event(s.model.device())};
+  const auto submit = [&](int64_t pass) {
+    s.submit_greedy(held + pass + 1);
+    ended[pass % kChoices].record(s.stream);
+  };
+  submit(0);
+  for (int64_t pass = 0; pass < passes; ++pass) {
+    if (pass + 1 < passes) submit(pass + 1);
+    ended[pass % kChoices].synchronize();
+    s.hold(now);
+    const int64_t slot = (held + pass) % kChoices;
+    std::copy_n(s.picked_host.data<int32_t>() + slot * s.options.sequences, sequences,
+                next.begin());
+    // A kernel has found logits among which none is the largest, and reported them.
+    if (*std::min_element(next.begin(), next.end()) < 0) s.stream.synchronize();
+    now = next;
+    if (!on_tokens(now)) break;
+  }
+  check_mapped_files();
+}
+
+std::string Session::decoding() const {
+  const State& s = *state_;
+  if (!s.no_graph.empty()) return "operation by operation: " + s.no_graph;
+  for (const State::Pass* pass : {&s.greedy, &s.forward_pass}) {
+    if (pass->graph) return concat("a graph of ", pass->graph->size(), " operations");
+  }
+  return "operation by operation: no pass has been captured yet";
+}
+
 int64_t Session::length() const { return state_->cache.length(); }
 int64_t Session::max_length() const { return state_->max_length; }
-std::span<const int32_t> Session::tokens() const { return state_->history; }
+int64_t Session::sequences() const { return state_->options.sequences; }
+std::span<const int32_t> Session::tokens(int64_t sequence) const {
+  require(sequence >= 0 && sequence < state_->options.sequences, "sequence is ", sequence,
+          "; the session has ", state_->options.sequences);
+  return state_->histories[static_cast<size_t>(sequence)];
+}
 const Model& Session::model() const { return *state_->owner; }
 Stream& Session::stream() { return state_->stream; }
 
@@ -187,11 +374,12 @@ void Session::truncate(int64_t length) {
   require(length >= 0 && length <= this->length(), "truncate to ", length,
           ": the length must be 0 to ", this->length());
   state_->cache.truncate(length);
-  state_->history.resize(static_cast<size_t>(length));
+  for (auto& history : state_->histories) history.resize(static_cast<size_t>(length));
 }
 
 int64_t Session::bytes() const {
   int64_t total = state_->cache.bytes() + state_->buffers.bytes() + state_->logits.bytes();
+  total += state_->decode.workspace_bytes();
   for (const auto& step : state_->steps) total += step->workspace_bytes();
   return total;
 }

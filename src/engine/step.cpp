@@ -1,7 +1,6 @@
 #include "engine/step.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/message.h"
 
@@ -11,19 +10,19 @@ namespace {
 
 // Where the parts of Activations::inputs begin: each at a line of its own.
 constexpr int64_t kLine = 64 / sizeof(int32_t);
-constexpr int64_t kIdsAt = kLine;
-constexpr int64_t positions_at(int64_t rows) { return kIdsAt + (rows + kLine - 1) / kLine * kLine; }
+constexpr int64_t lines(int64_t count) { return (count + kLine - 1) / kLine * kLine; }
 
 }  // namespace
 
-Activations::Activations(const ModelConfig& c, int64_t rows, Format format, const Device& device) {
+Activations::Activations(const ModelConfig& c, int64_t sequences, int64_t rows, Format format,
+                         const Device& device) {
   const auto make = [&](const Shape& shape, Format f) { return Tensor::empty(shape, f, device); };
-  const int64_t at = positions_at(rows);
-  inputs = Tensor::zeros({at + rows}, Format::i32, device);
+  const int64_t ids_at = lines(sequences), positions_at = ids_at + lines(rows);
+  inputs = Tensor::zeros({positions_at + rows}, Format::i32, device);
   inputs_host = device.is_cpu() ? inputs : Tensor::empty_pinned(inputs.shape(), Format::i32);
-  keys_in_use = inputs.slice(0, 0, 1);
-  ids = inputs.slice(0, kIdsAt, kIdsAt + rows);
-  positions = inputs.slice(0, at, at + rows);
+  keys_in_use = inputs.slice(0, 0, sequences);
+  ids = inputs.slice(0, ids_at, ids_at + rows);
+  positions = inputs.slice(0, positions_at, positions_at + rows);
   residual = make({rows, c.hidden}, format);
   normed = make({rows, c.hidden}, format);
   q = make({rows, c.heads * c.head_dim}, format);
@@ -56,12 +55,18 @@ void Activations::set_inputs(std::span<const int32_t> tokens, int64_t held, Stre
   const bool apart = inputs_host.data() != inputs.data();
   if (apart) stream.synchronize();  // the copy of the pass before may still read the host's side
   auto* host = inputs_host.data<int32_t>();
-  const auto count = static_cast<int64_t>(tokens.size());
-  host[0] = static_cast<int32_t>(held + count);
-  std::copy(tokens.begin(), tokens.end(), host + kIdsAt);
-  std::iota(host + positions_at(ids.size(0)), host + positions_at(ids.size(0)) + count,
-            static_cast<int32_t>(held));
-  if (apart) copy(inputs_host, inputs, stream);
+  const auto rows = static_cast<int64_t>(tokens.size());
+  const int64_t sequences = keys_in_use.size(0), count = rows / sequences;
+  const int64_t ids_at = lines(sequences), positions_at = ids_at + lines(ids.size(0));
+  std::fill_n(host, sequences, static_cast<int32_t>(held + count));
+  std::copy(tokens.begin(), tokens.end(), host + ids_at);
+  for (int64_t row = 0; row < rows; ++row) {
+    host[positions_at + row] = static_cast<int32_t>(held + row % count);
+  }
+}
+
+void Activations::upload(Stream& stream) const {
+  if (inputs_host.data() != inputs.data()) copy(inputs_host, inputs, stream);
 }
 
 namespace {
@@ -111,12 +116,17 @@ AttentionMode cache_mode(Format cache) {
 
 Step::Step(const LoadedModel& model, const Activations& buffers, const KvCache& cache,
            int64_t tokens)
-    : model_(model), buffers_(buffers), tokens_(tokens), device_(model.device()) {
+    : model_(model),
+      buffers_(buffers),
+      sequences_(cache.options().sequences),
+      tokens_(tokens),
+      device_(model.device()) {
   const ModelConfig& c = model.config();
   const Format activations = buffers.residual.format();
 
   EmbeddingProblem embedding;
-  embedding.tokens = tokens;
+  const int64_t count = sequences_ * tokens;
+  embedding.tokens = count;
   embedding.vocabulary = c.vocabulary;
   embedding.columns = c.hidden;
   embedding.table = model.embedding().format();
@@ -127,25 +137,25 @@ Step::Step(const LoadedModel& model, const Activations& buffers, const KvCache& 
   embedding_tensors_ = {rows(buffers.ids), model.embedding(), rows(buffers.residual)};
 
   const Tensor positions = rows(buffers.positions);
-  const Shape query_heads{tokens, c.heads, c.head_dim}, key_heads{tokens, c.kv_heads, c.head_dim};
-  q_rope_ = plan(RopeProblem{tokens, c.heads, c.head_dim, activations, c.rope}, device_);
-  k_rope_ = plan(RopeProblem{tokens, c.kv_heads, c.head_dim, activations, c.rope}, device_);
+  const Shape query_heads{count, c.heads, c.head_dim}, key_heads{count, c.kv_heads, c.head_dim};
+  q_rope_ = plan(RopeProblem{count, c.heads, c.head_dim, activations, c.rope}, device_);
+  k_rope_ = plan(RopeProblem{count, c.kv_heads, c.head_dim, activations, c.rope}, device_);
   q_rope_tensors_ = {rows(buffers.q).reshape(query_heads), positions};
   k_rope_tensors_ = {rows(buffers.k).reshape(key_heads), positions};
 
   if (buffers.gate.defined()) {
-    swiglu_ = plan(SwigluProblem{tokens, c.intermediate, activations}, device_);
+    swiglu_ = plan(SwigluProblem{count, c.intermediate, activations}, device_);
     swiglu_tensors_ = {rows(buffers.gate), rows(buffers.up), rows(buffers.gate)};
   }
   routing_.top_k = static_cast<int>(c.experts_per_token);
   routing_.renormalize = c.renormalize;
 
-  const Shape attended{1, tokens, c.heads, c.head_dim};
+  const Shape attended{sequences_, tokens, c.heads, c.head_dim};
   attention_tensors_.q = rows(buffers.q).reshape(attended);
   attention_tensors_.out = rows(buffers.attended).reshape(attended);
   attention_tensors_.seqused_k = buffers.keys_in_use;
   AttentionProblem attention;
-  attention.batch = 1;
+  attention.batch = sequences_;
   attention.heads = c.heads;
   attention.kv_heads = c.kv_heads;
   attention.query_length = tokens;
@@ -206,6 +216,7 @@ Step::Norm Step::norm(const Tensor& x, const Tensor& weight, const Tensor& out,
 void Step::plan_layer(const LayerWeights& weights, bool after_sparse) {
   const ModelConfig& c = model_.config();
   const Activations& b = buffers_;
+  const int64_t count = sequences_ * tokens_;
   const Tensor residual = rows(b.residual), normed = rows(b.normed);
   const Tensor q = rows(b.q), k = rows(b.k), v = rows(b.v), attended = rows(b.attended);
   Layer layer;
@@ -218,13 +229,13 @@ void Step::plan_layer(const LayerWeights& weights, bool after_sparse) {
   layer.k = product(normed, weights.k, k, weights.k_bias);
   layer.v = product(normed, weights.v, v, weights.v_bias);
   if (weights.q_norm.defined()) {
-    const Tensor q_heads = q.reshape({tokens_ * c.heads, c.head_dim});
-    const Tensor k_heads = k.reshape({tokens_ * c.kv_heads, c.head_dim});
+    const Tensor q_heads = q.reshape({count * c.heads, c.head_dim});
+    const Tensor k_heads = k.reshape({count * c.kv_heads, c.head_dim});
     layer.q_norm = norm(q_heads, weights.q_norm, q_heads);
     layer.k_norm = norm(k_heads, weights.k_norm, k_heads);
   }
-  layer.key_rows = k.reshape({tokens_, c.kv_heads, c.head_dim});
-  layer.value_rows = v.reshape({tokens_, c.kv_heads, c.head_dim});
+  layer.key_rows = k.reshape({count, c.kv_heads, c.head_dim});
+  layer.value_rows = v.reshape({count, c.kv_heads, c.head_dim});
   layer.o = product(attended, weights.o, residual, weights.o_bias, residual);
   layer.post_norm = norm(residual, weights.post_norm, normed);
   layer.sparse = weights.sparse;
@@ -241,7 +252,7 @@ void Step::plan_layer(const LayerWeights& weights, bool after_sparse) {
       layer.experts.down = &weights.expert_down;
     }
     MoeProblem problem = moe_problem(c, weights.typical());
-    problem.tokens = tokens_;
+    problem.tokens = count;
     problem.x = normed.format();
     layer.moe = shared_plan(mixtures_, problem, device_);
   } else {
@@ -321,7 +332,8 @@ void Step::run_layers(KvCache& cache, int64_t length, Stream& stream,
     if (on_attention) {
       on_attention(static_cast<int64_t>(i), q_rope_tensors_.x, layer.key_rows, layer.value_rows);
     }
-    cache.append(static_cast<int64_t>(i), layer.key_rows, layer.value_rows, stream);
+    cache.append(static_cast<int64_t>(i), layer.key_rows, layer.value_rows,
+                 q_rope_tensors_.positions, stream);
     attend(static_cast<int64_t>(i), cache, stream);
     layer.o(stream);
     layer.post_norm(stream);
@@ -336,14 +348,22 @@ void Step::run_layers(KvCache& cache, int64_t length, Stream& stream,
       layer.down(stream);
     }
   }
-  cache.advance(tokens_);
 }
 
-void Step::run_head(int64_t first_row, const Tensor& logits, Stream& stream) {
-  const auto last = [&](const Tensor& buffer) { return buffer.slice(0, first_row, tokens_); };
-  const Tensor normed = last(buffers_.normed), residual = last(buffers_.residual);
+// The last row of each sequence, [sequences, columns].
+Tensor Step::last_rows(const Tensor& buffer) const {
+  const int64_t columns = buffer.size(1), pitch = tokens_ * columns;
+  char* first = buffer.data<char>() + (tokens_ - 1) * columns * bits(buffer.format()) / 8;
+  return Tensor::view(first, {sequences_, columns}, {pitch, 1}, buffer.format(), buffer.device());
+}
+
+void Step::run_head(Head head, const Tensor& logits, Stream& stream) {
+  const auto chosen = [&](const Tensor& buffer) {
+    return head == Head::every_row ? rows(buffer) : last_rows(buffer);
+  };
+  const Tensor normed = chosen(buffers_.normed), residual = chosen(buffers_.residual);
   const Norm final_norm = pending_
-                              ? norm(last(buffers_.mixed), model_.final_norm(), normed, residual)
+                              ? norm(chosen(buffers_.mixed), model_.final_norm(), normed, residual)
                               : norm(residual, model_.final_norm(), normed);
   final_norm(stream);
   product(normed, model_.head(), logits)(stream);

@@ -17,13 +17,15 @@
 
 namespace halftone {
 
-// Activations of at most `rows` tokens, shared by all steps of a session. Row-major, on the device.
+// Activations of at most `rows` tokens, shared by all steps of a session. Row-major, on the device;
+// the rows of each sequence together.
 struct Activations {
-  Activations(const ModelConfig&, int64_t rows, Format format, const Device&);
+  Activations(const ModelConfig&, int64_t sequences, int64_t rows, Format format, const Device&);
   int64_t bytes() const;
-  // Writes ids, positions and keys_in_use of a pass of these tokens behind `held` ones: a single
-  // copy where the device has memory of its own.
+  // Writes ids, positions and keys_in_use of a pass of these tokens, as many of each sequence,
+  // behind `held` ones; `upload` takes them to a device that has memory of its own, in one copy.
   void set_inputs(std::span<const int32_t> tokens, int64_t held, Stream&);
+  void upload(Stream&) const;
 
   Tensor inputs, inputs_host;  // i32: the three below in one piece, and where the host writes it
   Tensor ids, positions;       // i32 [rows]
@@ -35,7 +37,7 @@ struct Activations {
   Tensor router;               // f32 [rows, experts]; undefined without sparse layers
   Tensor experts, expert_weights;  // i32 and f32 [rows, experts_per_token]: what each token chose
   Tensor mixed;                    // [rows, hidden]: output of the experts, not yet added
-  Tensor keys_in_use;              // i32 [1]: cache length the attention sees
+  Tensor keys_in_use;              // i32 [sequences]: cache length the attention sees
 };
 
 // How attention multiplies over a cache of this format.
@@ -44,17 +46,20 @@ AttentionMode cache_mode(Format cache);
 // The products, norms, … of one pass share plans, and so workspaces, where their problems agree.
 class Step {
  public:
+  // `tokens` of each sequence of the cache.
   Step(const LoadedModel&, const Activations&, const KvCache&, int64_t tokens);
   int64_t tokens() const { return tokens_; }
   int64_t workspace_bytes() const;
 
-  // ids, positions -> the residual stream behind the last layer; the cache gains `tokens`. `length`
-  // is that of the sequence when the call these tokens belong to is through: rotations that depend
-  // on it turn all tokens of a call alike.
+  // ids, positions -> the residual stream behind the last layer, and keys and values in the cache,
+  // which has room for them. `length` is that of a sequence when the call these tokens belong to is
+  // through: rotations that depend on it turn all tokens of a call alike.
   using OnAttention = decltype(SessionOptions::on_attention);
   void run_layers(KvCache&, int64_t length, Stream&, const OnAttention& = {});
-  // Final norm and output head of the rows from `first_row` on into logits [rows, vocabulary] f32.
-  void run_head(int64_t first_row, const Tensor& logits, Stream&);
+  // Final norm and output head into f32 logits: of every row [rows, vocabulary], or of each
+  // sequence's last [sequences, vocabulary].
+  enum class Head : uint8_t { every_row, last_rows };
+  void run_head(Head, const Tensor& logits, Stream&);
 
  private:
   struct Product {
@@ -77,7 +82,8 @@ class Step {
     const MoePlan* moe = nullptr;
   };
 
-  Tensor rows(const Tensor& buffer) const { return buffer.slice(0, 0, tokens_); }
+  Tensor rows(const Tensor& buffer) const { return buffer.slice(0, 0, sequences_ * tokens_); }
+  Tensor last_rows(const Tensor& buffer) const;
   Product product(const Tensor& x, const Tensor& weight, const Tensor& out, const Tensor& bias = {},
                   const Tensor& residual = {});
   Norm norm(const Tensor& x, const Tensor& weight, const Tensor& out, const Tensor& residual = {});
@@ -89,7 +95,7 @@ class Step {
 
   const LoadedModel& model_;
   const Activations& buffers_;
-  int64_t tokens_;
+  int64_t sequences_, tokens_;
   Device device_;
   // Deques, because calls hold pointers to the plans.
   std::deque<MatmulPlan> products_;

@@ -92,6 +92,87 @@ TEST_P(ModelOnDevice, NarrowActivations) {
             kBf16Tolerance);
 }
 
+// The tokens that the device picks for itself are those of the logits it gives, for one sequence
+// and for several in step, across a page of the cache and with a graph where there are any.
+TEST_P(ModelOnDevice, GreedyTokensAreThoseOfTheLogits) {
+  const auto model = make_model(random_checkpoint(test::small_moe_config()), "fp8", device);
+  for (const int64_t sequences : {1, 3}) {
+    if (simulated() && sequences == 1) continue;  // which would take half a minute
+    SessionOptions options;
+    options.max_length = 160, options.sequences = sequences, options.threads = 1;
+    Session by_logits(model, options), by_device(model, options);
+    const int64_t held = 6, passes = simulated() ? 3 : 100;
+    const std::vector<int32_t> prompt = random_tokens(held * sequences, 5);
+    std::vector<int32_t> now = random_tokens(sequences, 6);
+    by_logits.forward(prompt), by_device.forward(prompt);
+    std::vector<std::vector<int32_t>> picked;
+    by_device.decode_greedily(now, passes, [&](std::span<const int32_t> tokens) {
+      picked.emplace_back(tokens.begin(), tokens.end());
+      return true;
+    });
+    EXPECT_EQ(by_device.length(), held + passes);
+    ASSERT_EQ(picked.size(), static_cast<size_t>(passes));
+    for (const std::vector<int32_t>& tokens : picked) {
+      const std::span<const float> logits = by_logits.forward(now);
+      const size_t vocabulary = logits.size() / now.size();
+      for (size_t s = 0; s < now.size(); ++s) {
+        const auto row = logits.subspan(s * vocabulary, vocabulary);
+        now[s] = static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin());
+      }
+      ASSERT_EQ(tokens, now);
+    }
+    const std::string how = by_device.decoding();
+    EXPECT_EQ(how.find(simulated() ? "has no graphs" : "a graph of") == std::string::npos, false)
+        << how;
+  }
+}
+
+TEST_P(ModelOnDevice, GreedyDecodingEndsWhereItIsTold) {
+  const auto model = make_model(random_checkpoint(test::small_config()), "", device);
+  Session session(model, test::exact_session());
+  const std::vector<int32_t> prompt = random_tokens(3, 5);
+  session.forward(prompt);
+  const int32_t first = 7;
+  int calls = 0;
+  session.decode_greedily({&first, 1}, 10, [&](std::span<const int32_t>) { return ++calls < 3; });
+  EXPECT_EQ(calls, 3);
+  EXPECT_EQ(session.length(), 6);  // a pass that ran ahead does not count
+  EXPECT_EQ(session.tokens()[3], first);
+  Session again(model, test::exact_session());
+  again.forward(session.tokens());
+  const std::span<const float> a = session.forward({&first, 1}), b = again.forward({&first, 1});
+  EXPECT_LT(relative_difference(a, b), kOrderTolerance);
+  test::expect_error(
+      [&] {
+        session.decode_greedily({&first, 1}, 5000, {});
+      },
+      {"passes is 5000", "max_length"});
+}
+
+// Sequences in step give what each gives alone.
+TEST_P(ModelOnDevice, SequencesInStep) {
+  const auto model = make_model(random_checkpoint(test::small_config()), "nvfp4", device);
+  SessionOptions options = test::exact_session();
+  options.sequences = 2;
+  Session both(model, options);
+  const std::vector<int32_t> tokens = random_tokens(2 * 9, 5);
+  const std::span<const float> after = both.forward(tokens);
+  std::vector<float> logits(after.begin(), after.end());
+  const int32_t more[2] = {3, 4};
+  const std::span<const float> next = both.forward(more);
+  logits.insert(logits.end(), next.begin(), next.end());
+  for (size_t s = 0; s < 2; ++s) {
+    Session alone(model, test::exact_session());
+    const auto row = [&](size_t pass) {
+      return std::span(logits).subspan((pass * 2 + s) * 258, 258);
+    };
+    EXPECT_LT(relative_difference(row(0), alone.forward(std::span(tokens).subspan(9 * s, 9))),
+              kOrderTolerance);
+    EXPECT_LT(relative_difference(row(1), alone.forward(std::span(more).subspan(s, 1))),
+              kOrderTolerance);
+  }
+}
+
 // One token of the prompt changed is far beyond every tolerance above.
 TEST_P(ModelOnDevice, TheTolerancesNoticeATokenChanged) {
   const auto model = make_model(random_checkpoint(test::small_config()), "", device);

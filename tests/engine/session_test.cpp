@@ -1,4 +1,5 @@
 // Sessions: chunks of the prompt, the cache's length and formats, threads, wrong calls.
+#include <algorithm>
 #include <thread>
 
 #include "engine/support/memory_model.h"
@@ -69,6 +70,31 @@ TEST_P(SessionTest, LongPromptsRunInChunks) {
   const Tensor rows = all.forward_all(tokens);
   EXPECT_EQ(rows.shape(), (Shape{600, 258}));
   EXPECT_LT(relative_difference(values_of(rows.slice(0, 599, 600)), at_once), kOrderTolerance);
+}
+
+// 600 tokens of each of three sequences: several passes, gathered from the tokens of each.
+TEST_P(SessionTest, SequencesInStepGiveWhatEachGivesAlone) {
+  const auto model = make_model(random_checkpoint(config()));
+  constexpr size_t kSequences = 3, kTokens = 600, kVocabulary = 258;
+  SessionOptions options = exact_session();
+  options.sequences = kSequences;
+  Session session(model, options);
+  const std::vector<int32_t> tokens = random_tokens(kSequences * kTokens, 6);
+  const std::vector<float> at_once = logits_of(session, tokens);
+  const std::vector<float> next = logits_of(session, std::span(tokens).subspan(0, kSequences));
+  for (size_t s = 0; s < kSequences; ++s) {
+    Session alone(model, exact_session());
+    const auto own = std::span(tokens).subspan(s * kTokens, kTokens);
+    EXPECT_LT(relative_difference(std::span(at_once).subspan(s * kVocabulary, kVocabulary),
+                                  logits_of(alone, own)),
+              kOrderTolerance);
+    EXPECT_LT(relative_difference(std::span(next).subspan(s * kVocabulary, kVocabulary),
+                                  logits_of(alone, std::span(tokens).subspan(s, 1))),
+              kOrderTolerance);
+    EXPECT_TRUE(std::ranges::equal(session.tokens(static_cast<int64_t>(s)), alone.tokens()));
+  }
+  test::expect_error([&] { session.forward(std::span(tokens).subspan(0, 4)); }, {"4", "3 seq"});
+  test::expect_error([&] { session.forward_all(tokens); }, {"single sequence", "3"});
 }
 
 TEST_P(SessionTest, TruncateForgets) {

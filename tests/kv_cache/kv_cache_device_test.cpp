@@ -1,6 +1,8 @@
 // The cache of keys and values on GPUs.
 #include "halftone/kv_cache.h"
 
+#include <vector>
+
 #include "support/devices.h"
 
 namespace halftone {
@@ -57,6 +59,36 @@ TEST_P(KvCacheOnDevice, HoldsWhatTheCpuHolds) {
       options.layers = 2, options.kv_heads = 3, options.head_dim = 48;
       options.page_size = 4, options.max_length = 50;
       expect_same_caches(options, source, {1, 3, 5, 12, 1}, 0);  // the cache grows several times
+    }
+  }
+}
+
+// Two sequences whose rows go where a tensor says, one of them behind every page: left out.
+TEST_P(KvCacheOnDevice, PositionsAreReadWhenTheWorkIsDone) {
+  for (const Format format : {Format::bf16, Format::fp8_e4m3, Format::nvfp4}) {
+    SCOPED_TRACE(name(format));
+    KvCacheOptions options;
+    options.format = format;
+    options.layers = 1, options.kv_heads = 2, options.head_dim = 64;
+    options.page_size = 4, options.max_length = 24, options.sequences = 2;
+    KvCache here(options), there(options, device);
+    here.reserve(20), there.reserve(20);
+    const std::vector<int32_t> chosen = {0, 1, 5, 3, 19, 40};
+    const Tensor positions = Tensor::from<int32_t>(chosen, {6}, Format::i32);
+    const Tensor k = test::random_tensor({6, 2, 64}, Format::bf16, 1);
+    const Tensor v = test::random_tensor({6, 2, 64}, Format::bf16, 2);
+    here.append(0, k, v, positions, Stream::default_stream());
+    const Tensor on = positions.to(device), k_on = k.to(device), v_on = v.to(device);
+    const Tensor values = there.values(0);
+    expect_any_order(Tensor::view(values.data(), values.shape(), format, device),
+                     [&](Stream& s) { there.append(0, k_on, v_on, on, s); });
+    for (const auto part : {&KvCache::keys, &KvCache::values}) {
+      const Tensor expected = (here.*part)(0), y = (there.*part)(0).to(Device::cpu());
+      EXPECT_TRUE(same_bits(Tensor::view(y.data(), y.shape(), format),
+                            Tensor::view(expected.data(), y.shape(), format)));
+      if (y.has_scales()) {
+        EXPECT_TRUE(same_bits(y.scales(), expected.scales()));
+      }
     }
   }
 }

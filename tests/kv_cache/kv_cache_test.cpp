@@ -105,6 +105,37 @@ TEST(KvCache, GrowsByNeedAndNotBeyondItsLimit) {
   expect_error([&] { cache.advance(1); }, {"max_length", "50"});
 }
 
+// Row i of each sequence lies where its page table says, through every growth of the cache.
+TEST(KvCache, SequencesHaveTheirOwnPages) {
+  Stream stream(Device::cpu(), 2);
+  KvCacheOptions options = small(Format::bf16);
+  options.sequences = 3;
+  KvCache cache(options);
+  std::vector<Tensor> passes;
+  for (const int64_t tokens : {1, 6, 13}) {
+    passes.push_back(random_tensor({3 * tokens, 3, 32}, Format::bf16, 10 + uint64_t(tokens)));
+    cache.append(1, passes.back(), passes.back(), stream);
+    cache.advance(tokens);
+  }
+  EXPECT_EQ(cache.length(), 20);
+  const Tensor table = cache.page_table(), keys = cache.keys(1);
+  for (int64_t sequence = 0; sequence < 3; ++sequence) {
+    int64_t position = 0;
+    for (const Tensor& pass : passes) {
+      const int64_t tokens = pass.size(0) / 3;
+      for (int64_t i = 0; i < tokens; ++i, ++position) {
+        const int32_t page = table.data<int32_t>()[sequence * table.size(1) + position / 4];
+        const Tensor cell = keys.slice(0, page, page + 1).slice(1, position % 4, position % 4 + 1);
+        const Tensor row = pass.slice(0, sequence * tokens + i, sequence * tokens + i + 1);
+        EXPECT_EQ(to_floats(cell.contiguous_copy()), to_floats(row.contiguous_copy()))
+            << "sequence " << sequence << " position " << position;
+      }
+    }
+  }
+  expect_error([&] { cache.append(0, passes[0].slice(0, 0, 2), passes[0].slice(0, 0, 2), stream); },
+               {"2 rows", "3 sequences"});
+}
+
 TEST(KvCache, StridedSourcesAreReadByTheirStrides) {
   Stream stream(Device::cpu(), 1);
   KvCache cache(small(Format::fp8_e4m3));

@@ -7,9 +7,8 @@
 #include "base/device_memory.h"
 #include "base/memory_limit.h"
 #include "base/message.h"
-#include "formats/gpu_kernels.h"
 #include "formats/quantize_rows.h"
-#include "halftone/elementwise.h"
+#include "ops/kv_cache/kernels.h"
 
 namespace halftone {
 
@@ -19,11 +18,11 @@ int64_t pages_of(const KvCacheOptions& o, int64_t length) {
   return (length + o.page_size - 1) / o.page_size;
 }
 
-// Elements of the keys and values of `pages` pages of every layer; -1 beyond 2^58, the largest
-// tensors.
+// Elements of the keys and values of `pages` pages of every sequence and layer; -1 beyond 2^58, the
+// largest tensors.
 int64_t elements_of(const KvCacheOptions& o, int64_t pages) {
   int64_t count = 2;
-  for (const int64_t extent : {o.layers, pages, o.page_size, o.kv_heads, o.head_dim}) {
+  for (const int64_t extent : {o.layers, o.sequences, pages, o.page_size, o.kv_heads, o.head_dim}) {
     if (__builtin_mul_overflow(count, extent, &count) || count > int64_t{1} << 58) return -1;
   }
   return count;
@@ -36,8 +35,9 @@ Scaling scaling_of(Format f) {
   return f == Format::nvfp4 ? default_scaling(Format::nvfp4) : Scaling{Format::f32, 1, 0};
 }
 
-// [pages, page_size, kv_heads, head_dim], zeros.
+// [sequences * pages, page_size, kv_heads, head_dim], zeros.
 Tensor make_pages(const KvCacheOptions& o, int64_t pages, const Device& device) {
+  pages *= o.sequences;
   Tensor data = Tensor::zeros({pages, o.page_size, o.kv_heads, o.head_dim}, o.format, device);
   if (!is_quantised(o.format)) return data;
   const Scaling scaling = scaling_of(o.format);
@@ -67,6 +67,9 @@ Support can_run(const KvCacheOptions& o, const Device&) {
               "; it must be f32, f16, bf16, fp8_e4m3 or nvfp4");
   }
   if (o.layers < 1) return no("layers is ", o.layers, "; it must be at least 1");
+  if (o.sequences < 1 || o.sequences > 65535) {
+    return no("sequences is ", o.sequences, "; it must be from 1 to 65535");
+  }
   if (o.kv_heads < 1) return no("kv_heads is ", o.kv_heads, "; it must be at least 1");
   if (o.head_dim < 1 || o.head_dim > 1024) {
     return no("head_dim is ", o.head_dim, "; it must be from 1 to 1024");
@@ -105,7 +108,9 @@ int64_t KvCache::bytes() const {
 
 // Doubles the pages, so that appending n tokens moves each at most twice on average.
 void KvCache::reserve(int64_t length) {
-  const int64_t have = keys_.empty() ? 0 : keys_[0].size(0);
+  require(length <= options_.max_length, "a length of ", length, " exceeds max_length ",
+          options_.max_length);
+  const int64_t have = keys_.empty() ? 0 : page_table_.size(1);
   const int64_t need = pages_of(options_, length);
   if (need <= have) return;
   const int64_t pages = std::min(std::max(need, 2 * have), pages_of(options_, options_.max_length));
@@ -128,8 +133,12 @@ void KvCache::reserve(int64_t length) {
   };
   // Both are made before either is replaced: a failed allocation leaves the cache as it was.
   std::vector<Tensor> keys = grow(&keys_), values = grow(&values_);
-  Tensor table = Tensor::empty({1, pages}, Format::i32);
-  for (int64_t i = 0; i < pages; ++i) table.data<int32_t>()[i] = static_cast<int32_t>(i);
+  Tensor table = Tensor::empty({options_.sequences, pages}, Format::i32);
+  for (int64_t s = 0; s < options_.sequences; ++s) {
+    for (int64_t i = 0; i < pages; ++i) {
+      table.data<int32_t>()[s * pages + i] = static_cast<int32_t>(i * options_.sequences + s);
+    }
+  }
   keys_ = std::move(keys);
   values_ = std::move(values);
   page_table_ = table.to(device_);
@@ -137,58 +146,38 @@ void KvCache::reserve(int64_t length) {
 
 namespace {
 
-// Rows [begin, end) of x, counted over tokens and heads, into the cache from row `first` on.
-void store_rows(const Tensor& x, const Tensor& pages, int64_t first, const Recipe* recipe,
-                int64_t begin, int64_t end) {
-  const int64_t heads = x.size(1), dim = x.size(2);
-  const int64_t row_bytes = packed_bytes(pages.format(), dim);
-  const int64_t source_bits = bits(x.format());
+// Rows [begin, end) of x, counted over rows and heads, to their places in the cache.
+void store_rows(const AppendArgs& args, int part, int64_t begin, int64_t end) {
+  const CacheShape& shape = args.shape;
+  const int64_t dim = shape.head_dim, row_bytes = packed_bytes(args.format, dim);
+  const int64_t source_bytes = dim * bits(args.source) / 8;
   const FormatKernels& kernels = format_kernels();
-  for (int64_t row = begin; row < end; ++row) {
-    const int64_t token = row / heads, head = row % heads;
-    const char* source =
-        x.data<char>() + (token * x.stride(0) + head * x.stride(1)) * source_bits / 8;
-    uint8_t* target = pages.data<uint8_t>() + (first + row) * row_bytes;
-    if (recipe == nullptr) {
-      if (x.format() == pages.format()) {
-        std::memcpy(target, source, static_cast<size_t>(row_bytes));
-      } else {
-        kernels.convert(x.format(), pages.format(), source, dim, target);
-      }
-      continue;
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t row = i / shape.heads, head = i % shape.heads;
+    const int64_t position =
+        args.positions != nullptr ? args.positions[row] : args.first + row % args.tokens;
+    const int64_t cell = shape.cell(row / args.tokens, position);
+    if (cell < 0) continue;
+    const int64_t target_row = cell * shape.heads + head;
+    const char* source = args.x[part][i];
+    uint8_t* target = args.codes[part] + target_row * row_bytes;
+    if (args.scales[part] != nullptr) {
+      const int64_t scales = args.recipe.group > 0 ? dim / args.recipe.group : 1;
+      const int64_t scale_bytes = scales * bits(args.recipe.scale_format) / 8;
+      const RowsOut out{target, row_bytes, args.scales[part] + target_row * scale_bytes,
+                        scale_bytes};
+      quantize_rows(args.recipe, {args.source, source, 1, dim, source_bytes}, out);
+    } else if (args.source == args.format) {
+      std::memcpy(target, source, static_cast<size_t>(row_bytes));
+    } else {
+      kernels.convert(args.source, args.format, source, dim, target);
     }
-    const Tensor& scales = pages.scales();
-    const int64_t scale_bytes = scales.size(-1) * bits(scales.format()) / 8;
-    const RowsIn in{x.format(), source, 1, dim, dim * source_bits / 8};
-    const RowsOut out{target, row_bytes, scales.data<uint8_t>() + (first + row) * scale_bytes,
-                      scale_bytes};
-    quantize_rows(*recipe, in, out);
   }
 }
 
-// The same on a GPU: x behind token `first` of the cache.
-void store_on_gpu(const Tensor& x, const Tensor& pages, int64_t first, const Recipe* recipe,
-                  Stream& stream) {
-  const int64_t tokens = x.size(0), heads = x.size(1), dim = x.size(2);
-  if (recipe == nullptr) {
-    const Tensor rows = pages.reshape({pages.size(0) * pages.size(1), heads, dim});
-    const ElementwiseProblem problem{
-        .operation = Elementwise::copy, .shape = x.shape(), .a = x.format(), .out = pages.format()};
-    const Tensor to = rows.slice(0, first, first + tokens);
-    return run(plan(problem, x.device()), {x, {}, {}, to}, stream);
-  }
-  const int64_t bytes = bits(x.format()) / 8;
-  const Tensor& scales = pages.scales();
-  QuantizeArgs args;
-  args.recipe = *recipe;
-  args.x = {x.data<char>(), heads, x.stride(0) * bytes, x.stride(1) * bytes};
-  if (heads == 1) args.x.inner_stride = 0;
-  args.source = x.format();
-  args.rows = tokens * heads, args.columns = dim;
-  args.codes = pages.data<uint8_t>() + first * heads * packed_bytes(pages.format(), dim);
-  args.scales =
-      scales.data<uint8_t>() + first * heads * scales.size(-1) * bits(scales.format()) / 8;
-  quantize_gpu(args, stream);
+Rows rows_of(const Tensor& x) {
+  const int64_t bytes = bits(x.format()) / 8, heads = x.size(1);
+  return {x.data<char>(), heads, x.stride(0) * bytes, heads == 1 ? 0 : x.stride(1) * bytes};
 }
 
 void check_rows(const char* what, const Tensor& x, const KvCacheOptions& o, const Device& device) {
@@ -197,35 +186,67 @@ void check_rows(const char* what, const Tensor& x, const KvCacheOptions& o, cons
   require(x.device() == device, what, " is on ", x.device().name(), ", the cache on ",
           device.name());
   require(x.rank() == 3 && x.size(1) == o.kv_heads && x.size(2) == o.head_dim, what, " has shape ",
-          shown(x.shape()), "; the cache takes [tokens, ", o.kv_heads, ", ", o.head_dim, "]");
+          shown(x.shape()), "; the cache takes [rows, ", o.kv_heads, ", ", o.head_dim, "]");
   require(x.stride(2) == 1 || o.head_dim == 1, what, " has stride ", x.stride(2),
           " in its last dimension; it must be 1");
 }
 
 }  // namespace
 
-void KvCache::append(int64_t layer, const Tensor& k, const Tensor& v, Stream& stream) {
+void KvCache::check_append(int64_t layer, const Tensor& k, const Tensor& v,
+                           const Stream& stream) const {
   require(layer >= 0 && layer < options_.layers, "layer is ", layer, "; the cache has ",
           options_.layers);
   check_stream("kv_cache", stream, device_);
   check_rows("k", k, options_, device_);
   check_rows("v", v, options_, device_);
-  require(k.size(0) == v.size(0), "k has ", k.size(0), " tokens and v ", v.size(0));
-  require(length_ + k.size(0) <= options_.max_length, "the cache is full: ", length_,
-          " tokens and ", k.size(0), " more exceed max_length ", options_.max_length);
-  reserve(length_ + k.size(0));
-  const int64_t rows = k.size(0) * options_.kv_heads;
-  const auto store = [&](const Tensor& x, const Tensor& pages) {
-    const Recipe recipe =
-        is_quantised(options_.format) ? make_recipe(quantization_of(options_.format)) : Recipe{};
-    const Recipe* used = is_quantised(options_.format) ? &recipe : nullptr;
-    if (!device_.is_cpu()) return store_on_gpu(x, pages, length_, used, stream);
-    const int64_t first = length_ * options_.kv_heads;
-    for_rows(stream, rows, options_.head_dim,
-             [&](int64_t begin, int64_t end) { store_rows(x, pages, first, used, begin, end); });
-  };
-  store(k, keys_[static_cast<size_t>(layer)]);
-  store(v, values_[static_cast<size_t>(layer)]);
+  require(k.size(0) == v.size(0) && k.format() == v.format(), "k has ", k.size(0), " rows of ",
+          name(k.format()), " and v ", v.size(0), " of ", name(v.format()));
+  require(k.size(0) % options_.sequences == 0, "k has ", k.size(0), " rows for the cache's ",
+          options_.sequences, " sequences; each takes as many");
+}
+
+void KvCache::append(int64_t layer, const Tensor& k, const Tensor& v, Stream& stream) {
+  check_append(layer, k, v, stream);
+  const int64_t tokens = k.size(0) / options_.sequences;
+  require(length_ + tokens <= options_.max_length, "the cache is full: ", length_, " tokens and ",
+          tokens, " more exceed max_length ", options_.max_length);
+  reserve(length_ + tokens);
+  store(layer, k, v, nullptr, stream);
+}
+
+void KvCache::append(int64_t layer, const Tensor& k, const Tensor& v, const Tensor& positions,
+                     Stream& stream) {
+  check_append(layer, k, v, stream);
+  require(positions.defined() && positions.format() == Format::i32 &&
+              positions.device() == device_ && positions.shape() == Shape{k.size(0)} &&
+              positions.contiguous(),
+          "positions is ", positions.defined() ? to_string(positions) : "undefined",
+          "; the cache takes i32 [", k.size(0), "] on ", device_.name(), ", without gaps");
+  store(layer, k, v, positions.data<int32_t>(), stream);
+}
+
+void KvCache::store(int64_t layer, const Tensor& k, const Tensor& v, const int32_t* positions,
+                    Stream& stream) {
+  const Tensor parts[2] = {keys_[static_cast<size_t>(layer)], values_[static_cast<size_t>(layer)]};
+  AppendArgs args;
+  args.shape = {options_.kv_heads, options_.head_dim, options_.page_size, options_.sequences,
+                page_table_.size(1)};
+  args.source = k.format(), args.format = options_.format;
+  args.x[0] = rows_of(k), args.x[1] = rows_of(v);
+  args.rows = k.size(0), args.tokens = args.rows / options_.sequences;
+  args.positions = positions, args.first = length_;
+  const bool quantised = is_quantised(options_.format);
+  if (quantised) args.recipe = make_recipe(quantization_of(options_.format));
+  for (int part = 0; part < 2; ++part) {
+    args.codes[part] = parts[part].data<uint8_t>();
+    if (quantised) args.scales[part] = parts[part].scales().data<uint8_t>();
+  }
+  if (!device_.is_cpu()) return append_gpu(args, stream);
+  for (int part = 0; part < 2; ++part) {
+    for_rows(stream, args.rows * options_.kv_heads, options_.head_dim,
+             [&](int64_t begin, int64_t end) { store_rows(args, part, begin, end); });
+  }
 }
 
 void KvCache::advance(int64_t tokens) {

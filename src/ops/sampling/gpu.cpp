@@ -16,8 +16,7 @@ void largest_logits_gpu(const Tensor& logits, std::span<SampledToken> tokens, St
   require(rows <= 65535, "sampling: ", rows, " rows; a GPU takes at most 65535 at a time");
   require(vocabulary < int64_t{1} << 31, "sampling: the vocabulary of ", vocabulary,
           " is above 2^31 - 1 tokens");
-  // Two eights a thread; the stretches of a row depend on its length alone, as do its bits.
-  constexpr int64_t kStretch = 16 * LargestLogitGpu::kThreads;
+  constexpr int64_t kStretch = LargestLogitGpu::kStretch;
   const int64_t blocks = (vocabulary + kStretch - 1) / kStretch;
   const Tensor found = Tensor::zeros({rows * (1 + blocks)}, Format::i64, stream.device());
   const int64_t bytes = bits(logits.format()) / 8;

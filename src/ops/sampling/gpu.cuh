@@ -25,6 +25,8 @@ struct LogitRows {
 struct LargestLogitGpu {
   using Params = LogitRows;
   static constexpr uint32_t kThreads = 256, kMinBlocks = 1;
+  // Two eights a thread; the stretches of a row depend on its length alone, as do its bits.
+  static constexpr int64_t kStretch = 16 * kThreads;
 
   HT_DEVICE static void run(const LogitRows& p) {
     const uint32_t thread = hw::thread_index().x;

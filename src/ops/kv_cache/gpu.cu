@@ -1,0 +1,4 @@
+#include "hw/image.h"
+#include "ops/kv_cache/gpu.cuh"
+
+HT_GPU_ENTRY(halftone::AppendGpu)

@@ -1,0 +1,4 @@
+#include "hw/image.h"
+#include "ops/sampling/greedy.cuh"
+
+HT_GPU_ENTRY(halftone::NextTokenGpu)
