@@ -11,18 +11,20 @@ WeightReader::WeightReader(const Checkpoint& checkpoint, const LoadOptions& opti
       format_(parse_weight_format(options.weights)),
       device_(options.device),
       stream_(Device::cpu(), options.threads),
+      device_stream_(options.device, options.threads),
       progress_(options.progress) {
   for (std::string& name : checkpoint.names()) left_.insert(std::move(name));
   total_ = std::max<size_t>(left_.size(), 1);
 }
 
-void WeightReader::finish() const {
+void WeightReader::finish() {
   for (const std::string& name : left_) {
     if (is_unused(name)) continue;
     fail(ErrorCode::malformed_file, "tensor ", name, " of the checkpoint belongs to no part of a ",
          checkpoint_.config().architecture,
          "; the model is of another architecture or config.json is not its own");
   }
+  device_stream_.synchronize();
   if (progress_) progress_(1.0);
 }
 
@@ -33,9 +35,9 @@ Tensor WeightReader::take(const std::string& name, const Shape& shape) {
 Tensor WeightReader::stacked(const std::string& name, int64_t experts, int64_t n, int64_t k) {
   const Tensor stored = stored_tensor(checkpoint_, name);
   if (stored.has_scales() || stored.shape() != Shape{experts, k, n}) {
-    return adopt(name, stored, {experts, n, k}).to(device_);
+    return adopt(name, stored, {experts, n, k});
   }
-  return adopt(name, stored.transpose(1, 2).contiguous_copy(), {experts, n, k}).to(device_);
+  return adopt(name, stored.transpose(1, 2).contiguous_copy(), {experts, n, k});
 }
 
 Tensor WeightReader::adopt(const std::string& name, const Tensor& stored, const Shape& shape) {
@@ -48,7 +50,11 @@ Tensor WeightReader::adopt(const std::string& name, const Tensor& stored, const 
          halftone::name(stored.format()), "; f32, f16 or bf16 is expected");
   }
   left_.erase(name);
-  Tensor kept = keep(name, stored, format_, stream_);
+  // Adaptive scales are chosen on the CPU alone; everything else is done where the weights will be.
+  const bool adaptive = format_.quantized && format_.quantized->adaptive;
+  Tensor kept = adaptive && stored.device().is_cpu()
+                    ? keep(name, stored, format_, stream_).to(device_)
+                    : keep(name, stored.to(device_), format_, device_stream_);
   bytes_ += kept.bytes();
   parameters_ += kept.numel();
   if (progress_) {

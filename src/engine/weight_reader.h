@@ -9,7 +9,7 @@
 
 namespace halftone {
 
-// Takes tensors one by one, each to the model's device once it has its format, and knows at the end
+// Takes tensors one by one to the model's device, where they get their format, and knows at the end
 // which were never asked for.
 class WeightReader {
  public:
@@ -17,24 +17,22 @@ class WeightReader {
 
   // A matrix or a table with its scales, if any.
   Tensor matrix(const std::string& prefix, int64_t n, int64_t k) {
-    return take(prefix + ".weight", Shape{n, k}).to(device_);
+    return take(prefix + ".weight", Shape{n, k});
   }
   // Stacked experts [experts, n, k]; plain floats are stored input-major, [experts, k, n].
   Tensor stacked(const std::string& name, int64_t experts, int64_t n, int64_t k);
   // A small tensor as stored, or in the plain format asked for.
-  Tensor tensor(const std::string& name, const Shape& shape) {
-    return take(name, shape).to(device_);
-  }
+  Tensor tensor(const std::string& name, const Shape& shape) { return take(name, shape); }
   Tensor vector(const std::string& name, int64_t n) { return tensor(name, Shape{n}); }
   // In f32, so that every product can add it.
   Tensor bias(const std::string& name, int64_t n) {
-    return to_plain(take(name, Shape{n}), Format::f32, stream_).to(device_);
+    return to_plain(take(name, Shape{n}), Format::f32, device_stream_);
   }
   bool contains(const std::string& name) const { return checkpoint_.contains(name); }
   void ignore(const std::string& name) { left_.erase(name); }
 
-  // Error when a tensor is left that no part of the model asked for.
-  void finish() const;
+  // Waits for everything. Error when a tensor is left that no part of the model asked for.
+  void finish();
   int64_t bytes() const { return bytes_; }
   int64_t parameters() const { return parameters_; }
 
@@ -45,7 +43,7 @@ class WeightReader {
   const Checkpoint& checkpoint_;
   WeightFormat format_;
   Device device_;
-  Stream stream_;  // of the CPU: formats are converted before a tensor moves
+  Stream stream_, device_stream_;  // of the CPU, and of the model's device
   std::function<void(double)> progress_;
   std::set<std::string> left_;
   size_t total_ = 1;
