@@ -26,6 +26,7 @@ struct Options {
   std::string what, suite, device = "cpu", json_path, html_path;
   std::vector<std::string> from;
   std::optional<int64_t> threads;
+  GenerateBench generate;
   bool quick = false;
   const CLI::Option *json = nullptr, *html = nullptr;
   bool wants_json() const { return json->count() > 0; }
@@ -124,7 +125,7 @@ json measure_gpu(const Options& o, const Device& device) {
   const std::vector<GpuBenchFamily> chosen = gpu_families(o);
   Stream stream(device);
   const GpuRoofs roofs = measure_gpu_roofs(stream, o.quick);
-  const GpuBench bench{stream, o.quick, roofs};
+  const GpuBench bench{stream, o.quick, roofs, o.generate};
   const auto roof = [](double value, double unit, const char* name) {
     return json{{"value", value / unit}, {"unit", name}};
   };
@@ -237,6 +238,12 @@ std::function<int()> declare(CLI::App& app) {
   app.add_option("--device", o->device, "cpu, or a GPU: cuda:N")
       ->type_name("DEVICE")
       ->capture_default_str();
+  app.add_option("--model", o->generate.models,
+                 "generate: shapes, of llama-3-8b, qwen3-30b-a3b, small")
+      ->type_name("NAME ...");
+  app.add_option("--weights", o->generate.weights, "generate: formats of the weights")
+      ->type_name("FORMAT ...");
+  app.add_option("--batch", o->generate.batches, "generate: sequences in step")->type_name("N ...");
   app.add_flag("--quick", o->quick, "fewer sizes and repeats");
   o->json = app.add_option("--json", o->json_path, "write JSON to FILE; alone: to stdout")
                 ->expected(0, 1)

@@ -11,7 +11,7 @@ std::span<const BenchFamily> bench_families() {
       {"attention", "Attention", bench_attention},
       {"ops", "Norms, activations, softmax", bench_ops},
       {"quantize", "Quantisation", bench_quantize},
-      {"overhead", "Starting and sampling", bench_overhead},
+      {"overhead", "Starting, the engine's overhead, sampling", bench_overhead},
   };
   return kFamilies;
 }

@@ -35,7 +35,7 @@ std::vector<BenchRow> bench_ops(Stream&, bool quick);
 // Bytes read and written by quantize, dequantize and convert beyond the caches. Formats that need
 // the whole tensor's maximum first read the source twice, and the bytes count it twice.
 std::vector<BenchRow> bench_quantize(Stream&, bool quick);
-// Starting the command, and choosing a token.
+// Starting the command, what the engine adds to the products of a token, and choosing a token.
 std::vector<BenchRow> bench_overhead(Stream&, bool quick);
 
 }  // namespace halftone

@@ -11,14 +11,17 @@ namespace halftone {
 
 std::span<const GpuBenchFamily> gpu_bench_families() {
   static constexpr GpuBenchFamily kFamilies[] = {
-      {"attention", "prefill", "Attention, prefill", bench_gpu_prefill},
-      {"gemv", "products", "Matrix-vector products", bench_gpu_gemv},
-      {"matmul", "products", "Matrix products", bench_gpu_matmul},
-      {"moe", "experts", "Mixture of experts", bench_gpu_moe},
-      {"norm", "operations", "Norms", bench_gpu_norm},
-      {"activation", "operations", "Activations", bench_gpu_activation},
-      {"quantize", "operations", "Quantisation", bench_gpu_quantize},
-      {"ops", "operations", "Softmax, rope, embedding, transposes, reductions", bench_gpu_ops},
+    {"attention", "prefill", "Attention, prefill", bench_gpu_prefill},
+    {"gemv", "products", "Matrix-vector products", bench_gpu_gemv},
+    {"matmul", "products", "Matrix products", bench_gpu_matmul},
+    {"moe", "experts", "Mixture of experts", bench_gpu_moe},
+    {"norm", "operations", "Norms", bench_gpu_norm},
+    {"activation", "operations", "Activations", bench_gpu_activation},
+    {"quantize", "operations", "Quantisation", bench_gpu_quantize},
+    {"ops", "operations", "Softmax, rope, embedding, transposes, reductions", bench_gpu_ops},
+#if HALFTONE_HAS_ENGINE
+    {"generate", "generate", "Decoding with random weights", bench_gpu_generate},
+#endif
   };
   return kFamilies;
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "bench_row.h"
@@ -17,11 +18,19 @@ struct GpuRoofs {
 };
 GpuRoofs measure_gpu_roofs(Stream&, bool quick);
 
+// What the family `generate` runs, each with each.
+struct GenerateBench {
+  std::vector<std::string> models = {"llama-3-8b", "qwen3-30b-a3b"};
+  std::vector<std::string> weights = {"bf16", "fp8", "nvfp4"};
+  std::vector<int64_t> batches = {1, 32};
+};
+
 // Where a family is measured.
 struct GpuBench {
   Stream& stream;
   bool quick = false;
   GpuRoofs roofs = {};
+  GenerateBench generate = {};
   GpuTimingOptions timing() const;
   // Copies of `bytes` to use in turn, at least two, so that none is found in the second-level
   // cache.
@@ -58,6 +67,8 @@ std::vector<BenchRow> bench_gpu_activation(const GpuBench&);
 // Every format and layout of scales, there and back.
 std::vector<BenchRow> bench_gpu_quantize(const GpuBench&);
 std::vector<BenchRow> bench_gpu_ops(const GpuBench&);
+// Tokens of whole models with random weights, as many sequences as the batch in step.
+std::vector<BenchRow> bench_gpu_generate(const GpuBench&);
 
 // One problem of the prefill suite.
 struct PrefillShape {

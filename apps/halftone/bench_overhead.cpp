@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/message.h"
+#include "bench_engine.h"
 #include "bench_families.h"
 #include "halftone/sampling.h"
 #include "roofs.h"
@@ -42,11 +43,14 @@ BenchRow seconds_row(const std::string& name, const Timing& seconds) {
 
 }  // namespace
 
-std::vector<BenchRow> bench_overhead(Stream&, bool quick) {
+std::vector<BenchRow> bench_overhead([[maybe_unused]] Stream& stream, bool quick) {
   const int repeats = quick ? 9 : 31;
   std::vector<BenchRow> rows;
   rows.push_back(
       seconds_row("start halftone --help", median_seconds(repeats, [](int) { start_and_end(); })));
+#if HALFTONE_HAS_ENGINE
+  rows.push_back(bench_engine_overhead(stream, quick));
+#endif
   std::vector<float> logits(128256);  // a large vocabulary
   std::mt19937 engine(1);
   std::normal_distribution<float> normal(0, 3);

@@ -205,11 +205,15 @@ Timing median_seconds(int repeats, const std::function<void(int)>& f) {
     f(i);
     times.push_back(seconds_since(start));
   }
-  std::sort(times.begin(), times.end());
-  Timing timing(times[times.size() / 2]);
-  timing.low = times[times.size() / 4];
-  timing.high = times[times.size() - 1 - times.size() / 4];
-  timing.repeats = repeats;
+  return timing_of(std::move(times));
+}
+
+Timing timing_of(std::vector<double> seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  Timing timing(seconds[seconds.size() / 2]);
+  timing.low = seconds[seconds.size() / 4];
+  timing.high = seconds[seconds.size() - 1 - seconds.size() / 4];
+  timing.repeats = static_cast<int>(seconds.size());
   return timing;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "bench_row.h"
 #include "halftone/stream.h"
@@ -25,5 +26,7 @@ double copy_roof(Stream&, int64_t bytes, int repeats);
 // Seconds of `repeats` calls of f(i), i counting from 0 for the rotation of buffers; one call goes
 // before.
 Timing median_seconds(int repeats, const std::function<void(int)>& f);
+// Of measurements, at least one.
+Timing timing_of(std::vector<double> seconds);
 
 }  // namespace halftone
