@@ -4,6 +4,7 @@
 
 #include "base/cuda_stream.h"
 #include "base/launch.h"
+#include "base/load_kernel.h"
 
 namespace halftone::cuda {
 
@@ -36,15 +37,35 @@ void allow_shared_memory(const KernelImage& kernel, const LaunchShape& shape,
   limit = static_cast<uint32_t>(most);
 }
 
-}  // namespace
-
-void launch(const KernelImage& kernel, const LaunchShape& shape, const void* params,
-            Stream& stream) {
-  const Device& device = stream.device();
+void expect_entry(const KernelImage& kernel) {
   if (kernel.gpu_entry == nullptr) {
     fail(ErrorCode::unsupported, "kernel ", kernel.name,
          " was not compiled for GPUs in this build");
   }
+}
+
+void check_image(cudaError_t error, const KernelImage& kernel, const Device& device) {
+  if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction) return;
+  cudaGetLastError();
+  fail(ErrorCode::unsupported, "kernel ", kernel.name, " was not compiled for ",
+       name(device.arch()), ", which ", device.name(), " is");
+}
+
+}  // namespace
+
+void load(const KernelImage& kernel, const Device& device) {
+  expect_entry(kernel);
+  const OnDevice scope(device);
+  cudaFuncAttributes attributes{};
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel.gpu_entry);
+  check_image(error, kernel, device);
+  check(error, "loading kernel ", kernel.name, " on ", device.name());
+}
+
+void launch(const KernelImage& kernel, const LaunchShape& shape, const void* params,
+            Stream& stream) {
+  const Device& device = stream.device();
+  expect_entry(kernel);
   const OnDevice scope(device);
   allow_shared_memory(kernel, shape, device);
 
@@ -71,11 +92,7 @@ void launch(const KernelImage& kernel, const LaunchShape& shape, const void* par
   const cudaError_t error = cudaLaunchKernelExC(&config, kernel.gpu_entry, arguments);
   static_cast<CudaStream*>(stream.state())->last_kernel = kernel.name;
   if (error == cudaSuccess) return;
-  if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction) {
-    cudaGetLastError();
-    fail(ErrorCode::unsupported, "kernel ", kernel.name, " was not compiled for ",
-         name(device.arch()), ", which ", device.name(), " is");
-  }
+  check_image(error, kernel, device);
   check(error, "starting ", describe(kernel, shape, device));
 }
 

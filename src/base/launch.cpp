@@ -1,6 +1,7 @@
 #include "base/launch.h"
 
 #include "base/backend.h"
+#include "base/load_kernel.h"
 #include "base/message.h"
 
 namespace halftone {
@@ -49,6 +50,10 @@ void check(const KernelImage& kernel, const LaunchShape& shape, const Device& de
 }
 
 }  // namespace
+
+void load(const KernelImage& kernel, const Device& device) {
+  if (device.kind() == Device::Kind::cuda) cuda::load(kernel, device);
+}
 
 void launch(const KernelImage& kernel, const LaunchShape& shape, const void* params,
             Stream& stream) {

@@ -1,5 +1,6 @@
 // The CUDA backend of a build without the CUDA toolkit: every call says so.
 #include "base/backend.h"
+#include "base/load_kernel.h"
 #include "base/message.h"
 
 namespace halftone::cuda {
@@ -32,6 +33,7 @@ std::shared_ptr<StreamState> borrow_stream(const Device& device, void*) { none(d
 std::unique_ptr<EventState> make_event(const Device& device) { none(device.index()); }
 void* driver_function(const char*) { none(0); }
 std::unique_ptr<GraphState> capture(Stream&, const std::function<void(Stream&)>&) { none(0); }
+void load(const KernelImage&, const Device& device) { none(device.index()); }
 void launch(const KernelImage&, const LaunchShape&, const void*, Stream&) { none(0); }
 
 }  // namespace halftone::cuda

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/device_memory.h"
+#include "base/load_kernel.h"
 #include "base/message.h"
 #include "hw/entry.h"
 #include "ops/attention/sm80.h"
@@ -97,6 +98,7 @@ void prepare_sm80(AttentionPlan& plan) {
     workspace->data = static_cast<float*>(data);
   }
   plan.workspace = workspace;
+  load(instance_of(plan.problem).image, plan.device);
 }
 
 int64_t byte_stride(const Tensor& t, int dim) {

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/device_memory.h"
+#include "base/load_kernel.h"
 #include "base/message.h"
 #include "ops/attention/sm90_tiles.h"
 #include "pipe/tensor_map.h"
@@ -155,6 +156,13 @@ void prepare_sm90(AttentionPlan& plan) {
   workspace->counter = reinterpret_cast<uint32_t*>(workspace->sums + rows);
   fill_memory(plan.device, workspace->counter, 0, sizeof(uint32_t));
   plan.workspace = std::move(workspace);
+
+  const hw::Type type = type_of(p);
+  load(c.form == Choice::Form::dense     ? instance(type, c.tile).image
+       : c.form == Choice::Form::general ? general_instance(type, c.tile).image
+                                         : masked_instance(type, c.tile).image,
+       plan.device);
+  if (c.splits > 1) load(combine_instance(type).image, plan.device);
 }
 
 // What both forms are told.
