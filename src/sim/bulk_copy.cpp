@@ -447,6 +447,14 @@ void cp_async(Thread& thread, uint32_t destination, const void* source, uint32_t
   check_multiple(thread, destination & kOffset, bytes, "shared address", what, site);
   check_multiple(thread, reinterpret_cast<uintptr_t>(source), from_source == 0 ? 1 : bytes,
                  "global address", what, site);
+  const Allocation* from = find_allocation(source);
+  if (from_source > 0 && from != nullptr && !from->contains(source, bytes)) {
+    report(thread, Level::strict, "cp_async.beyond_allocation", site, what,
+           concat("cp.async of ", bytes, " bytes, ", from_source, " of them from the source, at ",
+                  static_cast<const uint8_t*>(source) - from->data, " of an allocation of ",
+                  from->bytes, " bytes"),
+           "copy what is left element by element, or pad the rows");
+  }
   // The banks see the copies of a warp as they see its stores.
   count_shared(thread, destination, bytes, what, site);
   AsyncOperation copy(Engine::cp_async, what);

@@ -42,6 +42,7 @@ inline constexpr Rule kRules[] = {
   {"async.source_overwritten", detail::kError, "What asynchronous work reads is overwritten before its completion was waited for.", "wait for it before the buffer is reused"},
   {"async.destination_overwritten", detail::kError, "What asynchronous work writes is written by somebody else before its completion was waited for.", "wait for it first; check the stage that the copy goes to"},
   {"cp_async.other_thread", detail::kError, "A thread reads what another's cp.async copied: wait_group covers the executing thread alone.", "cp.async.wait_group, then a barrier"},
+  {"cp_async.beyond_allocation", detail::kStrict, "The bytes that cp.async fills with zeros lie outside the allocation it reads. They are not read, but checkers of memory count them.", "copy what is left element by element, or pad the rows"},
   {"cp_async.size", detail::kFatal, "cp.async of other than 4, 8 or 16 bytes.", "one of these sizes"},
   {"bulk.exit", detail::kError, "A thread returns while its bulk stores may still read shared memory.", "commit the group and wait_group.read 0 before returning"},
   {"bulk.alignment", detail::kFatal, "An address or the size of a copy is not a multiple of what the engine asks for.", "multiples of 16 bytes, of 128 for tensor copies"},

@@ -39,6 +39,15 @@ const RuleCase kCases[] = {
      [](Thread& me, bool mended) {
        write_global(me, scratch() + (mended ? 65504 : 65505) + me.lane, 1u, at(1));
      }},
+    {"tail_beyond_the_allocation",
+     "cp_async.beyond_allocation",
+     {.block = {1}, .shared_bytes = 16},
+     [](Thread& me, bool mended) {
+       static DeviceArray<uint32_t> six(6);
+       cp_async(me, base_of(me), six.data + 4, mended ? 8 : 16, 8, at(1));
+       commit_group(me, Engine::cp_async, at());
+       wait_group(me, Engine::cp_async, 0, false, at());
+     }},
     {"no_allocation",
      "global.out_of_range",
      {.block = {1}},
