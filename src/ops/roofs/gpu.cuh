@@ -31,7 +31,16 @@ struct MemoryRoof {
       const uint64_t at = first + i * kThreads;
       if (at < p.count) words[i] = hw::load_global(p.from + at);
     }
-    if (p.to == nullptr) return;  // the loads are volatile: they are made all the same
+    if (p.to == nullptr) {
+      // Nobody can know that this never happens, so all is read.
+      uint32_t all = 0;
+      HT_UNROLL
+      for (uint32_t i = 0; i < kLoads; ++i) {
+        all |= words[i][0] ^ words[i][1] ^ words[i][2] ^ words[i][3];
+      }
+      if (all == 0x9e3779b9 && p.from == nullptr) hw::trap();
+      return;
+    }
     HT_UNROLL
     for (uint32_t i = 0; i < kLoads; ++i) {
       const uint64_t at = first + i * kThreads;
