@@ -46,6 +46,9 @@ HALFTONE_CODEC uint32_t load_scale(Format format, const void* scales, int64_t i)
   }
   return code;
 }
+HALFTONE_CODEC float read_scale(Format format, const void* scale) {
+  return decode_scale(format, load_scale(format, scale, 0));
+}
 HALFTONE_CODEC int plain_bytes(Format format) { return format == Format::f32 ? 4 : 2; }
 
 // Ops: amax, range, encode_block, squared_error as in vector_kernels.cpp. The recipe and the

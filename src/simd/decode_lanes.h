@@ -5,65 +5,72 @@
 
 namespace halftone::HALFTONE_LEVEL {
 
-using halftone::decode_e2m1;
 using halftone::decode_e4m3;
-using halftone::decode_e5m2;
 using halftone::decode_ue8m0;
 
-typedef int16_t i16v __attribute__((vector_size(kLanes * 2)));
-typedef int8_t i8v __attribute__((vector_size(kLanes)));
+// --- registers -----------------------------------------------------------------------------------
 
-// --- registers: one code a byte ------------------------------------------------------------------
-
-HALFTONE_INLINE f32v decode_ue8m0(u8v codes) {
-  const u32v code = widen_u8(codes);
-  const u32v least = select(bits_as<i32v>(code == u32v{}), broadcast_u32(0x400000u), code << 23);
-  const i32v nan = bits_as<i32v>(code == broadcast_u32(255));
-  return bits_as<f32v>(select(nan, broadcast_u32(0x7fc00000u), least));
+// 2^(code - 127) of codes below 256. Code 0 is the subnormal 2^-127 and 255 a NaN: both set bit 22.
+HALFTONE_INLINE f32v decode_ue8m0(u32v code) {
+  const i32v edge = bits_as<i32v>(((code + 1) & 0xfeu) == u32v{});
+  return bits_as<f32v>((code << 23) | (bits_as<u32v>(edge) & 0x00400000u));
 }
 
-HALFTONE_INLINE f32v decode_e5m2(u8v codes) {
-  return widen_f16(__builtin_convertvector(codes, u16v) << 8);
-}
-
-HALFTONE_INLINE f32v decode_e4m3(u8v codes) {
-  const u32v code = widen_u8(codes);
-  const u32v magnitude = code & 0x7fu;
-  const u32v normal = (magnitude << 20) + (120u << 23);
-  const f32v subnormal = float_from(bits_as<i32v>(magnitude)) * 0x1p-9f;
-  const i32v small = bits_as<i32v>(magnitude < broadcast_u32(8));
-  const i32v nan = bits_as<i32v>(magnitude == broadcast_u32(0x7f));
-  u32v bits = select(small, bits_as<u32v>(subnormal), normal);
-  bits = select(nan, broadcast_u32(0x7fc00000u), bits);
-  return bits_as<f32v>(bits | ((code & 0x80u) << 24));
-}
-
-// Only the low four bits of a code count.
-HALFTONE_INLINE f32v decode_e2m1(u8v codes) {
-  const u32v code = widen_u8(codes);
+// A code in the low bits of each lane; the bits above it do not count.
+template <Format F>
+HALFTONE_INLINE f32v decode_code(u32v code) {
+  if constexpr (F == Format::fp8_e4m3 || F == Format::mxfp8) {
+    // Exponent 0 has no hidden bit: read as if its exponent were 1 with a hidden bit, it is too
+    // large by exactly 2^-6. (Multiplying the bits by 2^120 is shorter, but a multiplication of
+    // subnormals costs tens of cycles.)
+    const u32v magnitude = (code & 0x7fu) << 20;
+    const u32v normal = magnitude + (120u << 23);
+    const f32v subnormal = bits_as<f32v>(magnitude + (121u << 23)) - broadcast(0x1p-6f);
+    const i32v small = bits_as<i32v>(magnitude < broadcast_u32(0x00800000u));
+    const i32v nan = bits_as<i32v>(magnitude == broadcast_u32(0x07f00000u));
+    u32v bits = select(small, bits_as<u32v>(subnormal), normal);
+    bits = select(nan, broadcast_u32(0x7fc00000u), bits);
+    return bits_as<f32v>(bits | ((code << 24) & 0x80000000u));
+  } else if constexpr (F == Format::fp8_e5m2) {
+    return widen_f16(narrow_u16((code << 8) & 0xff00u));
+  } else if constexpr (F == Format::int8) {
+    return float_from(bits_as<i32v>(code << 24) >> 24);
+  } else if constexpr (F == Format::int4) {
 #if defined(__AVX512F__)
-  const __m512 table = _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f,
-                                      -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f);
-  return bits_as<f32v>(_mm512_permutexvar_ps(bits_as<__m512i>(code), table));
+    const __m512 table = _mm512_setr_ps(-8.0f, -7.0f, -6.0f, -5.0f, -4.0f, -3.0f, -2.0f, -1.0f,
+                                        0.0f, 1.0f, 2.0f, 3.0f, 4.0f, 5.0f, 6.0f, 7.0f);
+    return bits_as<f32v>(_mm512_permutexvar_ps(bits_as<__m512i>(code), table));
 #else
-  const u32v sign = (code & 8u) << 28;
+    return float_from(bits_as<i32v>(code & 15u) - kInt4Zero);
+#endif
+  } else {
+    static_assert(F == Format::mxfp4 || F == Format::nvfp4);
+#if defined(__AVX512F__)
+    const __m512 table = _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f,
+                                        -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f);
+    return bits_as<f32v>(_mm512_permutexvar_ps(bits_as<__m512i>(code), table));
+#else
 #if defined(__AVX2__)
-  const __m256 table = _mm256_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f);
-  const auto magnitude =
-      bits_as<u32v>(_mm256_permutevar8x32_ps(table, bits_as<__m256i>(code)));  // low three bits
+    const __m256 table = _mm256_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f);
+    const auto magnitude =
+        bits_as<u32v>(_mm256_permutevar8x32_ps(table, bits_as<__m256i>(code)));  // low three bits
 #else
-  const u32v index = code & 7u;
-  const f32v subnormal = float_from(bits_as<i32v>(index)) * 0.5f;
-  const u32v magnitude = select(bits_as<i32v>(index < broadcast_u32(2)), bits_as<u32v>(subnormal),
-                                (index << 22) + (126u << 23));
+    // Exponent 0 has no hidden bit: as 1.m with the exponent of 1, less 1, it is exact.
+    const u32v bits = (code & 7u) << 22;
+    const f32v subnormal = bits_as<f32v>(bits + (127u << 23)) - broadcast(1.0f);
+    const u32v magnitude =
+        select(bits_as<i32v>((code & 6u) == u32v{}), bits_as<u32v>(subnormal), bits + (126u << 23));
 #endif
-  return bits_as<f32v>(magnitude | sign);
+    return bits_as<f32v>(magnitude | ((code << 28) & 0x80000000u));
 #endif
+  }
 }
 
-HALFTONE_INLINE f32v decode_int8(u8v codes) {
-  return float_from(bits_as<i32v>(widen_u8(codes) << 24) >> 24);
+// Scales, a code a byte.
+HALFTONE_INLINE f32v decode_e4m3(u8v codes) {
+  return decode_code<Format::fp8_e4m3>(widen_u8(codes));
 }
+HALFTONE_INLINE f32v decode_ue8m0(u8v codes) { return decode_ue8m0(widen_u8(codes)); }
 
 // kLanes nibbles, one a byte, from kLanes / 2 bytes.
 HALFTONE_INLINE u8v load_nibbles(const uint8_t* packed) {
@@ -95,27 +102,19 @@ HALFTONE_INLINE f32v decode_int4(const void* codes, int64_t i, int zero) {
 template <Format F>
 HALFTONE_INLINE f32v decode(const void* codes, int64_t i) {
   const auto* bytes = static_cast<const uint8_t*>(codes);
-  if constexpr (F == Format::fp8_e4m3 || F == Format::mxfp8) {
-    return decode_e4m3(load_raw<u8v>(bytes + i));
-  } else if constexpr (F == Format::fp8_e5m2) {
-    return decode_e5m2(load_raw<u8v>(bytes + i));
-  } else if constexpr (F == Format::int8) {
-    return decode_int8(load_raw<u8v>(bytes + i));
-  } else if constexpr (F == Format::int4) {
-    return decode_int4(codes, i, kInt4Zero);
+  if constexpr (F == Format::fp8_e5m2) {
+    return widen_f16(__builtin_convertvector(load_raw<u8v>(bytes + i), u16v) << 8);
+  } else if constexpr (!is_four_bits(F)) {
+    return decode_code<F>(widen_u8(load_raw<u8v>(bytes + i)));
   } else {
-    static_assert(F == Format::mxfp4 || F == Format::nvfp4);
 #if defined(__AVX512F__)
     // Byte b in a 64-bit lane, and its high nibble at the bottom of the lane's upper half: the
     // permutation looks at four bits of each 32-bit index only.
     const __m512i spread = _mm512_cvtepu8_epi64(
         _mm_loadl_epi64(static_cast<const __m128i*>(static_cast<const void*>(bytes + i / 2))));
-    const __m512i index = _mm512_or_si512(spread, _mm512_slli_epi64(spread, 28));
-    const __m512 table = _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f,
-                                        -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f);
-    return bits_as<f32v>(_mm512_permutexvar_ps(index, table));
+    return decode_code<F>(bits_as<u32v>(_mm512_or_si512(spread, _mm512_slli_epi64(spread, 28))));
 #else
-    return decode_e2m1(load_nibbles(bytes + i / 2));
+    return decode_code<F>(widen_u8(load_nibbles(bytes + i / 2)));
 #endif
   }
 }

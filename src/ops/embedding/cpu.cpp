@@ -1,6 +1,8 @@
 // Embedding lookup, once per instruction level: rows of codes times their scales.
 #include "ops/embedding/kernels.h"
-#include "simd/vec.h"
+
+#include "formats/row_quantizer.h"
+#include "simd/decode.h"
 
 namespace halftone::HALFTONE_LEVEL {
 
@@ -9,36 +11,10 @@ namespace {
 typedef uint8_t u8half __attribute__((vector_size(kLanes / 2)));
 typedef uint16_t u16half __attribute__((vector_size(kLanes)));
 
-HALFTONE_INLINE float power_of_two(uint32_t exponent_field) {
-  return bits_as<float>(exponent_field << 23);
-}
-
-// kLanes codes as the numbers they stand for, before scales. Multiplying by a power of two
-// re-biases the exponent of normal and subnormal codes alike.
-template <Format F>
-HALFTONE_INLINE f32v decode(u32v code, f32v zero_point) {
-  if constexpr (F == Format::fp8_e4m3 || F == Format::mxfp8) {
-    const u32v magnitude = code & 0x7fu;
-    const f32v value = bits_as<f32v>(magnitude << 20) * power_of_two(127 + 120);
-    const i32v is_nan = bits_as<i32v>(magnitude == broadcast_u32(0x7fu));
-    const u32v number = select(is_nan, broadcast_u32(0x7fc00000u), bits_as<u32v>(value));
-    return bits_as<f32v>(number | ((code & 0x80u) << 24));
-  } else if constexpr (F == Format::fp8_e5m2) {
-    return widen_f16(__builtin_convertvector(code << 8, u16v));
-  } else if constexpr (F == Format::mxfp4 || F == Format::nvfp4) {
-    const f32v value = bits_as<f32v>((code & 7u) << 22) * power_of_two(127 + 126);
-    return bits_as<f32v>(bits_as<u32v>(value) | ((code & 8u) << 28));
-  } else if constexpr (F == Format::int8) {
-    return __builtin_convertvector(bits_as<i32v>(code << 24) >> 24, f32v);
-  } else {
-    return __builtin_convertvector(bits_as<i32v>(code), f32v) - zero_point;
-  }
-}
-
 // Codes i..i+count-1 of a row; four-bit codes start at an even i.
 template <Format F>
 HALFTONE_INLINE u32v load_codes(const char* row, int64_t i, int count) {
-  constexpr bool kNibbles = F == Format::mxfp4 || F == Format::nvfp4 || F == Format::int4;
+  constexpr bool kNibbles = is_four_bits(F);
   unsigned char bytes[kLanes] = {};
   std::memcpy(bytes, row + (kNibbles ? i / 2 : i),
               static_cast<size_t>(kNibbles ? (count + 1) / 2 : count));
@@ -48,27 +24,6 @@ HALFTONE_INLINE u32v load_codes(const char* row, int64_t i, int count) {
     return __builtin_convertvector(codes, u32v);
   } else {
     return __builtin_convertvector(load_raw<u8v>(bytes), u32v);
-  }
-}
-
-HALFTONE_INLINE float scale_at(const EmbeddingArgs& args, int64_t i) {
-  switch (args.scale_format) {
-    case Format::f32: {
-      float scale;
-      std::memcpy(&scale, args.scales + i * 4, sizeof scale);
-      return scale;
-    }
-    case Format::f16:
-      return load_partial<Format::f16>(args.scales, i, 1)[0];
-    case Format::bf16:
-      return load_partial<Format::bf16>(args.scales, i, 1)[0];
-    case Format::fp8_e4m3:
-      return decode<Format::fp8_e4m3>(load_codes<Format::fp8_e4m3>(args.scales, i, 1), f32v{})[0];
-    default: {  // ue8m0
-      const auto code = static_cast<unsigned char>(args.scales[i]);
-      if (code == 255) return __builtin_nanf("");
-      return code == 0 ? bits_as<float>(0x00400000u) : power_of_two(code);
-    }
   }
 }
 
@@ -88,9 +43,10 @@ void quantised_rows(const EmbeddingArgs& args, int64_t begin, int64_t end) {
     char* out = args.out + token * args.out_stride;
     for (int64_t first = 0, b = 0; first < args.columns; first += block, ++b) {
       const int64_t last = first + block < args.columns ? first + block : args.columns;
-      float scale = 1, zero_point = 8;
+      float scale = 1, zero_point = kInt4Zero;
       if (args.scales != nullptr) {
-        scale = scale_at(args, scale_row * args.scale_row_stride + b * args.scale_column_stride);
+        const int64_t at = scale_row * args.scale_row_stride + b * args.scale_column_stride;
+        scale = read_scale(args.scale_format, args.scales + at * scale_bytes(args.scale_format));
       }
       if (args.zero_points != nullptr) {
         zero_point =
@@ -98,7 +54,13 @@ void quantised_rows(const EmbeddingArgs& args, int64_t begin, int64_t end) {
       }
       for (int64_t i = first; i < last; i += kLanes) {
         const int count = last - i < kLanes ? static_cast<int>(last - i) : kLanes;
-        const f32v value = decode<F>(load_codes<F>(codes, i, count), broadcast(zero_point));
+        const u32v code = load_codes<F>(codes, i, count);
+        f32v value;
+        if constexpr (F == Format::int4) {
+          value = float_from(bits_as<i32v>(code)) - broadcast(zero_point);
+        } else {
+          value = decode_code<F>(code);
+        }
         const f32v scaled = value * broadcast(scale) * broadcast(args.tensor_scale);
         if (count == kLanes) {
           store<O>(out, i, scaled);

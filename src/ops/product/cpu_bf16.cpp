@@ -49,12 +49,13 @@ struct Bf16 {
       const __m512i c = load_raw<__m512i>(p + 128), d = load_raw<__m512i>(p + 192);
       const __m512i low = _mm512_permutex2var_epi64(a, pick, b);
       const __m512i high = _mm512_permutex2var_epi64(c, pick, d);
-      for (int pair = 0; pair < 2; ++pair) expand_bytes<C>(low, high, pair, out + 2 * pair);
+      for (int pair = 0; pair < 2; ++pair) expand_words<C>(low, high, zeros, pair, out + 2 * pair);
     } else {
       u32v parts[2];
       split_octets(p, &parts[0], &parts[1]);
       for (int pair = 0; pair < 2; ++pair) {
-        expand_nibbles<C>(bits_as<__m512i>(parts[half]), zeros, pair, out + 2 * pair);
+        const __m512i part = bits_as<__m512i>(parts[half]);
+        expand_words<C>(part, part, zeros, pair, out + 2 * pair);
       }
     }
   }
@@ -86,53 +87,20 @@ void pack(const void* x, Format, bool octets, int64_t k, void* out, int64_t stri
   }
 }
 
-template <Code C>
-void gemv_code(const Weights& w, int64_t n0, int64_t n1, const void* x, int64_t x_block,
-               float* sums) {
-  if (scaled_in_row(w)) {
-    gemv_rows<Bf16, C, true>(w, n0, n1, x, x_block, sums);
-  } else {
-    gemv_rows<Bf16, C, false>(w, n0, n1, x, x_block, sums);
-  }
-}
-
 void gemv(const Weights& w, int64_t n0, int64_t n1, const void* x, int64_t x_block, float* sums) {
-  switch (w.code) {
-    case Code::e4m3:
-      return gemv_code<Code::e4m3>(w, n0, n1, x, x_block, sums);
-    case Code::e5m2:
-      return gemv_code<Code::e5m2>(w, n0, n1, x, x_block, sums);
-    case Code::int8:
-      return gemv_code<Code::int8>(w, n0, n1, x, x_block, sums);
-    case Code::e2m1:
-      return gemv_code<Code::e2m1>(w, n0, n1, x, x_block, sums);
-    case Code::int4:
-      return gemv_code<Code::int4>(w, n0, n1, x, x_block, sums);
-    case Code::int4_asymmetric:
-      return gemv_rows<Bf16, Code::int4_asymmetric, true>(w, n0, n1, x, x_block, sums);
-    default:
-      return gemv_rows<Bf16, Code::bf16, false>(w, n0, n1, x, x_block, sums);
+  if (!octet_order(w.code)) {
+    return gemv_rows<Bf16, Code::bf16, false>(w, n0, n1, x, x_block, sums);
   }
+  gemv_octets<Bf16>(w, n0, n1, x, x_block, sums);
 }
 
 void expand(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int64_t count, void* strip,
             float* scales) {
-  switch (w.code) {
-    case Code::e4m3:
-      return expand_rows<Bf16, Code::e4m3>(w, n0, rows, chunk0, count, strip, scales);
-    case Code::e5m2:
-      return expand_rows<Bf16, Code::e5m2>(w, n0, rows, chunk0, count, strip, scales);
-    case Code::int8:
-      return expand_rows<Bf16, Code::int8>(w, n0, rows, chunk0, count, strip, scales);
-    case Code::e2m1:
-      return expand_rows<Bf16, Code::e2m1>(w, n0, rows, chunk0, count, strip, scales);
-    case Code::int4:
-      return expand_rows<Bf16, Code::int4>(w, n0, rows, chunk0, count, strip, scales);
-    case Code::int4_asymmetric:
-      return expand_rows<Bf16, Code::int4_asymmetric>(w, n0, rows, chunk0, count, strip, scales);
-    default:
-      return expand_rows<Bf16, Code::bf16>(w, n0, rows, chunk0, count, strip, scales);
+  if (!octet_order(w.code)) {
+    return expand_rows<Bf16, Code::bf16>(w, n0, rows, chunk0, count, strip, scales);
   }
+  with_octet_code(
+      w.code, [&]<Code C>() { expand_rows<Bf16, C>(w, n0, rows, chunk0, count, strip, scales); });
 }
 
 }  // namespace

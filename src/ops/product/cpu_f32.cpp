@@ -74,16 +74,6 @@ void pack(const void* x, Format format, bool octets, int64_t k, void* out, int64
   pack_row<Format::f16>(x, octets, k, to, stride);
 }
 
-template <Code C>
-void gemv_code(const Weights& w, int64_t n0, int64_t n1, const void* x, int64_t x_block,
-               float* sums) {
-  if (scaled_in_row(w)) {
-    gemv_rows<F32, C, true>(w, n0, n1, x, x_block, sums);
-  } else {
-    gemv_rows<F32, C, false>(w, n0, n1, x, x_block, sums);
-  }
-}
-
 // Rows without a kernel of their own go through a buffer of f32, block by block.
 void gemv_dequantised(const Weights& w, int64_t n0, int64_t n1, const void* x, int64_t x_block,
                       float* sums) {
@@ -130,20 +120,10 @@ void gemv(const Weights& w, int64_t n0, int64_t n1, const void* x, int64_t x_blo
       return gemv_rows<F32, Code::f16, false>(w, n0, n1, x, x_block, sums);
     case Code::bf16:
       return gemv_rows<F32, Code::bf16, false>(w, n0, n1, x, x_block, sums);
-    case Code::e4m3:
-      return gemv_code<Code::e4m3>(w, n0, n1, x, x_block, sums);
-    case Code::e5m2:
-      return gemv_code<Code::e5m2>(w, n0, n1, x, x_block, sums);
-    case Code::int8:
-      return gemv_code<Code::int8>(w, n0, n1, x, x_block, sums);
-    case Code::e2m1:
-      return gemv_code<Code::e2m1>(w, n0, n1, x, x_block, sums);
-    case Code::int4:
-      return gemv_code<Code::int4>(w, n0, n1, x, x_block, sums);
-    case Code::int4_asymmetric:
-      return gemv_rows<F32, Code::int4_asymmetric, true>(w, n0, n1, x, x_block, sums);
     case Code::dequantised:
       return gemv_dequantised(w, n0, n1, x, x_block, sums);
+    default:
+      return gemv_octets<F32>(w, n0, n1, x, x_block, sums);
   }
 }
 
@@ -156,20 +136,12 @@ void expand(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int64_t 
       return expand_rows<F32, Code::f16>(w, n0, rows, chunk0, count, strip, scales);
     case Code::bf16:
       return expand_rows<F32, Code::bf16>(w, n0, rows, chunk0, count, strip, scales);
-    case Code::e4m3:
-      return expand_rows<F32, Code::e4m3>(w, n0, rows, chunk0, count, strip, scales);
-    case Code::e5m2:
-      return expand_rows<F32, Code::e5m2>(w, n0, rows, chunk0, count, strip, scales);
-    case Code::int8:
-      return expand_rows<F32, Code::int8>(w, n0, rows, chunk0, count, strip, scales);
-    case Code::e2m1:
-      return expand_rows<F32, Code::e2m1>(w, n0, rows, chunk0, count, strip, scales);
-    case Code::int4:
-      return expand_rows<F32, Code::int4>(w, n0, rows, chunk0, count, strip, scales);
-    case Code::int4_asymmetric:
-      return expand_rows<F32, Code::int4_asymmetric>(w, n0, rows, chunk0, count, strip, scales);
     case Code::dequantised:
       return expand_dequantised(w, n0, rows, chunk0, count, strip, scales);
+    default:
+      return with_octet_code(w.code, [&]<Code C>() {
+        expand_rows<F32, C>(w, n0, rows, chunk0, count, strip, scales);
+      });
   }
 }
 

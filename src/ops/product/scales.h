@@ -1,6 +1,7 @@
 // Scales and zero points of one weight row as one f32 per vector lane. Included by level sources.
 #pragma once
-#include "ops/product/decode.h"
+#include "formats/row_quantizer.h"
+#include "ops/product/expand.h"
 #include "ops/product/product.h"
 #include "simd/vec.h"
 
@@ -8,72 +9,25 @@ namespace halftone::HALFTONE_LEVEL {
 
 using product::Weights;
 
-HALFTONE_INLINE float decode_scale(Format format, const uint8_t* p) {
-  uint32_t u = 0;
-  switch (format) {
-    case Format::f32: {
-      float x;
-      std::memcpy(&x, p, 4);
-      return x;
-    }
-    case Format::bf16:
-      std::memcpy(&u, p, 2);
-      return std::bit_cast<float>(u << 16);
-    case Format::f16: {
-      uint16_t half;
-      std::memcpy(&half, p, 2);
-#if defined(__F16C__)
-      return _cvtsh_ss(half);
-#else
-      return widen_f16(u16v{half})[0];
-#endif
-    }
-    case Format::fp8_e4m3: {
-      const uint32_t magnitude = (*p & 0x7fu) << 20;
-      const float value = magnitude < 0x00800000u ? static_cast<float>(*p & 7) * 0x1p-9f
-                                                  : std::bit_cast<float>(magnitude + (120u << 23));
-      u = std::bit_cast<uint32_t>(value) | (*p & 0x80u) << 24;
-      return std::bit_cast<float>((*p & 0x7f) == 0x7f ? 0x7fc00000u : u);
-    }
-    default:
-      u = *p;
-      return std::bit_cast<float>(u << 23 | (((u + 1) & 0xfe) == 0 ? 0x00400000u : 0));
-  }
-}
-
-HALFTONE_INLINE constexpr int64_t scale_bytes(Format format) {
-  return format == Format::f32 ? 4 : format == Format::f16 || format == Format::bf16 ? 2 : 1;
-}
-
 #if defined(__AVX512VBMI__)
-// Each code is put in the upper two bytes of its lane, where the tables turn it into those of an
-// f32: code 0, in the lower bytes, becomes 0.
+// 16 codes to f32. Each is put in the upper two bytes of its lane, where the tables turn it into
+// those of an f32: code 0, in the lower bytes, becomes 0.
 HALFTONE_INLINE f32v e4m3_scales(__m128i codes) {
-  const ByteTables& tables = kByteTables<Code::e4m3>;
   const __m512i place =
       _mm512_setr_epi32(0x0000ffff, 0x0101ffff, 0x0202ffff, 0x0303ffff, 0x0404ffff, 0x0505ffff,
                         0x0606ffff, 0x0707ffff, 0x0808ffff, 0x0909ffff, 0x0a0affff, 0x0b0bffff,
                         0x0c0cffff, 0x0d0dffff, 0x0e0effff, 0x0f0fffff);
-  const __m512i index = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(codes), place);
-  const __m512i low = _mm512_permutex2var_epi8(load_raw<__m512i>(tables.low), index,
-                                               load_raw<__m512i>(tables.low + 64));
-  const __m512i high = _mm512_permutex2var_epi8(load_raw<__m512i>(tables.high), index,
-                                                load_raw<__m512i>(tables.high + 64));
-  const __m512i magnitude = _mm512_mask_blend_epi8(0x8888888888888888u, low, high);
-  return bits_as<f32v>(_mm512_ternarylogic_epi32(
-      magnitude, index, _mm512_set1_epi32(static_cast<int>(0x80000000u)), 0xf8));
+  __m512i high, low;
+  lookup_bytes<Format::fp8_e4m3>(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(codes), place), &high,
+                                 &low);
+  return bits_as<f32v>(_mm512_mask_blend_epi8(0x8888888888888888u, low, high));
 }
 // 64 codes to 64 f32, in order. Dwords are dealt to the 128-bit lanes so that unpacking bytes and
 // then words puts them back.
 HALFTONE_INLINE void e4m3_scales_64(const uint8_t* p, float* out) {
-  const ByteTables& tables = kByteTables<Code::e4m3>;
   const __m512i deal = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  const __m512i codes = _mm512_permutexvar_epi32(deal, load_raw<__m512i>(p));
-  const __m512i low = _mm512_permutex2var_epi8(load_raw<__m512i>(tables.low), codes,
-                                               load_raw<__m512i>(tables.low + 64));
-  __m512i high = _mm512_permutex2var_epi8(load_raw<__m512i>(tables.high), codes,
-                                          load_raw<__m512i>(tables.high + 64));
-  high = _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8(-128), 0xf8);
+  __m512i high, low;
+  lookup_bytes<Format::fp8_e4m3>(_mm512_permutexvar_epi32(deal, load_raw<__m512i>(p)), &high, &low);
   const __m512i zero = _mm512_setzero_si512();
   const __m512i first = _mm512_unpacklo_epi8(low, high), last = _mm512_unpackhi_epi8(low, high);
   store_raw(out, _mm512_unpacklo_epi16(zero, first));
@@ -98,10 +52,10 @@ HALFTONE_INLINE f32v decode_vector(Format format, const uint8_t* p, int64_t coun
 #if defined(__AVX512VBMI__)
       if (format == Format::fp8_e4m3) return e4m3_scales(_mm_maskz_loadu_epi8(mask, p));
 #endif
-      const __m512i code = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, p));
-      if (format == Format::fp8_e4m3) return e4m3_top(bits_as<u32v>(code) << 24);
+      const auto code = bits_as<u32v>(_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, p)));
+      if (format == Format::fp8_e4m3) return decode_code<Format::fp8_e4m3>(code);
       // Code 0 is not the number 0.
-      return bits_as<f32v>(_mm512_maskz_mov_ps(mask, bits_as<__m512>(ue8m0(bits_as<u32v>(code)))));
+      return bits_as<f32v>(_mm512_maskz_mov_ps(mask, bits_as<__m512>(decode_ue8m0(code))));
     }
   }
 }
@@ -117,7 +71,7 @@ HALFTONE_INLINE f32v decode_vector(Format format, const uint8_t* p, int64_t coun
   if (count < kLanes) {
     float values[kLanes] = {};
     for (int64_t i = 0; i < count; ++i) {
-      values[i] = decode_scale(format, p + i * scale_bytes(format));
+      values[i] = read_scale(format, p + i * scale_bytes(format));
     }
     return load_raw<f32v>(values);
   }
@@ -126,7 +80,7 @@ HALFTONE_INLINE f32v decode_vector(Format format, const uint8_t* p, int64_t coun
   if (format == Format::bf16) return load<Format::bf16>(p, 0);
   const u32v code =
       bits_as<u32v>(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
-  return format == Format::fp8_e4m3 ? e4m3_top(code << 24) : ue8m0(code);
+  return format == Format::fp8_e4m3 ? decode_code<Format::fp8_e4m3>(code) : decode_ue8m0(code);
 }
 HALFTONE_INLINE u32v load_bytes(const uint8_t* p, int64_t count) {
   uint32_t values[kLanes] = {};
@@ -243,7 +197,7 @@ __attribute__((noinline)) void scale_lanes(const Weights& w, const Groups& group
   }
 #endif
   fill_lanes<kPerLane>(w, groups, chunk0, chunks, lanes, [&](int64_t g) {
-    return std::bit_cast<uint32_t>(decode_scale(w.scale_format, base + g * w.scale_step));
+    return std::bit_cast<uint32_t>(read_scale(w.scale_format, base + g * w.scale_step));
   });
 }
 

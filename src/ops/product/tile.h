@@ -344,6 +344,18 @@ void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const void* x, int64_t 
   }
 }
 
+template <class A>
+void gemv_octets(const Weights& w, int64_t n0, int64_t n1, const void* x, int64_t x_block,
+                 float* sums) {
+  with_octet_code(w.code, [&]<Code C>() {
+    if (C == Code::int4_asymmetric || scaled_in_row(w)) {
+      gemv_rows<A, C, true>(w, n0, n1, x, x_block, sums);
+    } else if constexpr (C != Code::int4_asymmetric) {
+      gemv_rows<A, C, false>(w, n0, n1, x, x_block, sums);
+    }
+  });
+}
+
 // Expands `count` chunks, at most a block, of up to kTileColumns rows.
 template <class A, Code C>
 void expand_rows(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int64_t count,

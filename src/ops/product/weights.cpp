@@ -4,6 +4,7 @@
 
 #include "base/message.h"
 #include "formats/codec.h"
+#include "formats/row_quantizer.h"
 #include "ops/product/kernel_sets.h"
 
 namespace halftone::product {
@@ -12,21 +13,6 @@ namespace {
 
 // Rows whose scale spans K and still have zero points use the path of scales within the row.
 constexpr int64_t kWholeRow = int64_t{1} << 40;  // a multiple of every chunk
-
-float decode_scale(Format format, const uint8_t* p) {
-  switch (format) {
-    case Format::f32:
-      return *reinterpret_cast<const float*>(p);
-    case Format::f16:
-      return decode_f16(*reinterpret_cast<const uint16_t*>(p));
-    case Format::bf16:
-      return decode_bf16(*reinterpret_cast<const uint16_t*>(p));
-    case Format::fp8_e4m3:
-      return decode_e4m3(*p);
-    default:
-      return decode_ue8m0(*p);
-  }
-}
 
 const uint8_t* scale_address(const Weights& w, int64_t n, int64_t k) {
   return w.scales + (w.block_rows > 0 ? n / w.block_rows * w.scale_row : 0) +
@@ -68,7 +54,7 @@ float element(const Weights& w, int64_t n, int64_t k) {
 void dequantise_row(const Weights& w, int64_t n, int64_t k0, int64_t count, float* out) {
   for (int64_t i = 0; i < count; ++i) {
     const float scale =
-        w.scales != nullptr ? decode_scale(w.scale_format, scale_address(w, n, k0 + i)) : 1.0f;
+        w.scales != nullptr ? read_scale(w.scale_format, scale_address(w, n, k0 + i)) : 1.0f;
     out[i] = element(w, n, k0 + i) * scale;
   }
 }
@@ -243,14 +229,14 @@ Weights take_rows(Weights w, int64_t first, int64_t step, int64_t n) {
 void weight_row(const Weights& w, int64_t n, double* out) {
   for (int64_t k = 0; k < w.k; ++k) {
     double scale = w.tensor_scale;
-    if (w.scales != nullptr) scale *= decode_scale(w.scale_format, scale_address(w, n, k));
+    if (w.scales != nullptr) scale *= read_scale(w.scale_format, scale_address(w, n, k));
     out[k] = scale * element(w, n, k);
   }
 }
 
 float row_scale(const Weights& w, int64_t n) {
   if (w.scales == nullptr || w.group > 0 || w.code == Code::dequantised) return w.tensor_scale;
-  return decode_scale(w.scale_format, scale_address(w, n, 0)) * w.tensor_scale;
+  return read_scale(w.scale_format, scale_address(w, n, 0)) * w.tensor_scale;
 }
 
 }  // namespace halftone::product

@@ -20,14 +20,7 @@ T* scratch(int64_t count) {
 }
 
 float scale_at(Format format, const uint8_t* scales, int64_t i) {
-  switch (halftone::scale_bytes(format)) {
-    case 4:
-      return reinterpret_cast<const float*>(scales)[i];
-    case 2:
-      return decode_scale(format, reinterpret_cast<const uint16_t*>(scales)[i]);
-    default:
-      return decode_scale(format, scales[i]);
-  }
+  return read_scale(format, scales + i * halftone::scale_bytes(format));
 }
 
 // The scales of row `row` of x, decoded.
