@@ -71,19 +71,24 @@ HALFTONE_INLINE bf16v decode_pairs(const void* codes, int64_t i) {
 #endif
 }
 
+#if defined(__AVX512VBMI__)
+// 64 codes of 8 bits, in order.
+template <Format F>
+HALFTONE_INLINE void bytes_to_pairs(__m512i codes, bf16v out[2]) {
+  // Unpacking works within 128-bit lanes: bring the eight bytes that each lane needs there first.
+  const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+  __m512i high, low;
+  lookup_bytes<F>(_mm512_permutexvar_epi64(order, codes), &high, &low);
+  out[0] = bits_as<bf16v>(_mm512_unpacklo_epi8(low, high));
+  out[1] = bits_as<bf16v>(_mm512_unpackhi_epi8(low, high));
+}
+#endif
+
 template <Format F>
 HALFTONE_INLINE void decode_pairs_x2(const void* codes, int64_t i, bf16v out[2]) {
 #if defined(__AVX512VBMI__)
   if constexpr (!is_four_bits(F)) {
-    // Unpacking works within 128-bit lanes: bring the eight bytes that each lane needs there first.
-    const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
-    const __m512i packed =
-        _mm512_permutexvar_epi64(order, _mm512_loadu_si512(static_cast<const uint8_t*>(codes) + i));
-    __m512i high, low;
-    lookup_bytes<F>(packed, &high, &low);
-    out[0] = bits_as<bf16v>(_mm512_unpacklo_epi8(low, high));
-    out[1] = bits_as<bf16v>(_mm512_unpackhi_epi8(low, high));
-    return;
+    return bytes_to_pairs<F>(_mm512_loadu_si512(static_cast<const uint8_t*>(codes) + i), out);
   }
 #endif
   out[0] = decode_pairs<F>(codes, i);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/bf16_dots.h"
 #include "base/launch.h"
 #include "base/message.h"
 #include "halftone/graph.h"
@@ -69,6 +70,9 @@ TEST(CpuLevel, FollowsTheEnvironment) {
   setenv("HALFTONE_CPU", "mmx", 1);
   test::expect_error([] { cpu_level(); }, {"mmx", "baseline, avx2"});
   unsetenv("HALFTONE_CPU");
+  setenv("HALFTONE_BF16", "half", 1);
+  test::expect_error([] { multiply_bf16_in_f32(); }, {"half", "dot or f32"});
+  unsetenv("HALFTONE_BF16");
 }
 
 TEST(Message, NearestName) {

@@ -109,16 +109,22 @@ inline ::testing::AssertionResult within(const std::vector<float>& result,
   return ::testing::AssertionSuccess();
 }
 
-// Runs a test body at every instruction level this machine has, through HALFTONE_CPU.
+// Runs a test body at every instruction level this machine has, through HALFTONE_CPU, and at the
+// level with dot products of bf16 both with and without them.
 template <class Body>
 void at_every_level(const Body& body) {
   for (int i = 0; i <= static_cast<int>(detected_cpu_level()); ++i) {
-    const char* level = name(static_cast<CpuLevel>(i));
-    SCOPED_TRACE(std::string("HALFTONE_CPU=") + level);
-    setenv("HALFTONE_CPU", level, 1);
-    body();
+    const auto level = static_cast<CpuLevel>(i);
+    setenv("HALFTONE_CPU", name(level), 1);
+    for (const char* products : {"dot", "f32"}) {
+      SCOPED_TRACE(std::string("HALFTONE_CPU=") + name(level) + " HALFTONE_BF16=" + products);
+      setenv("HALFTONE_BF16", products, 1);
+      body();
+      if (level < CpuLevel::avx512_bf16) break;
+    }
   }
   unsetenv("HALFTONE_CPU");
+  unsetenv("HALFTONE_BF16");
 }
 
 // Expects an Error whose message contains every one of `words`.

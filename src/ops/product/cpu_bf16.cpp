@@ -11,8 +11,8 @@
 #endif
 
 #include "ops/product/finish.h"
+#include "ops/product/gemv.h"
 #include "ops/product/pack_avx512.h"
-#include "ops/product/tile.h"
 
 namespace halftone::HALFTONE_LEVEL {
 
@@ -34,35 +34,20 @@ struct Bf16 {
         _mm512_dpbf16_ps(bits_as<__m512>(acc), bits_as<__m512bh>(w), bits_as<__m512bh>(x)));
   }
 
-  // Lane d holds elements 16d .. 16d+15 (codes), a pair of words in each step: word w of step j is
-  // element 16 (w / 2) + 8 (j / 4) + 4 (w % 2) + j % 4. Of bf16 it is element 32 j + w.
+  // Vectors 4 part .. 4 part + 3 of a chunk: codes as expand_pairs orders them, bf16 as it lies.
   template <Code C>
-  HALFTONE_INLINE static void expand(const uint8_t* p, const int32_t* zeros, int half,
+  HALFTONE_INLINE static void expand(const uint8_t* p, const int32_t* zeros, int part,
                                      words out[4]) {
     if constexpr (C == Code::bf16) {
-      for (int j = 0; j < 4; ++j) out[j] = load_raw<words>(p + 64 * (4 * half + j));
-    } else if constexpr (kBits<C> == 8) {
-      // Of each 16 bytes the lower or upper half: 128 codes as expand_bytes wants them.
-      const __m512i pick = half == 0 ? _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14)
-                                     : _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15);
-      const __m512i a = load_raw<__m512i>(p), b = load_raw<__m512i>(p + 64);
-      const __m512i c = load_raw<__m512i>(p + 128), d = load_raw<__m512i>(p + 192);
-      const __m512i low = _mm512_permutex2var_epi64(a, pick, b);
-      const __m512i high = _mm512_permutex2var_epi64(c, pick, d);
-      for (int pair = 0; pair < 2; ++pair) expand_words<C>(low, high, zeros, pair, out + 2 * pair);
+      for (int j = 0; j < 4; ++j) out[j] = load_raw<words>(p + 64 * (4 * part + j));
     } else {
-      u32v parts[2];
-      split_octets(p, &parts[0], &parts[1]);
-      for (int pair = 0; pair < 2; ++pair) {
-        const __m512i part = bits_as<__m512i>(parts[half]);
-        expand_words<C>(part, part, zeros, pair, out + 2 * pair);
-      }
+      for (int pair = 0; pair < 2; ++pair) expand_pairs<C>(p, zeros, part, pair, out + 2 * pair);
     }
   }
 };
 static_assert(Bf16::kBlockChunks * Bf16::kSteps * sizeof(words) <= product::kBlockBytes);
 
-// As Bf16::expand orders the elements of W.
+// As expand_pairs orders the elements of W.
 constexpr StepOrder<uint16_t> kOrder([](int i, int j) {
   return 16 * (i / 2) + 8 * (j / 4) + 4 * (i % 2) + j % 4;
 });
@@ -87,11 +72,9 @@ void pack(const void* x, Format, bool octets, int64_t k, void* out, int64_t stri
   }
 }
 
-void gemv(const Weights& w, int64_t n0, int64_t n1, const void* x, int64_t x_block, float* sums) {
-  if (!octet_order(w.code)) {
-    return gemv_rows<Bf16, Code::bf16, false>(w, n0, n1, x, x_block, sums);
-  }
-  gemv_octets<Bf16>(w, n0, n1, x, x_block, sums);
+void gemv(const Weights& w, int64_t n0, int64_t n1, const product::FewRows& few) {
+  if (!octet_order(w.code)) return gemv_code<Bf16, Code::bf16, false>(w, n0, n1, few);
+  gemv_octets<Bf16>(w, n0, n1, few);
 }
 
 void expand(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int64_t count, void* strip,

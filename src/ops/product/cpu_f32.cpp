@@ -7,8 +7,8 @@
 #endif
 
 #include "ops/product/finish.h"
+#include "ops/product/gemv.h"
 #include "ops/product/pack_avx512.h"
-#include "ops/product/tile.h"
 
 namespace halftone::HALFTONE_LEVEL {
 
@@ -16,26 +16,26 @@ namespace {
 
 using product::Kernels;
 
-constexpr int kChunk = 8 * kLanes;
+constexpr int kChunk = kFloatsPerLane * kLanes;
 
 struct F32 {
   typedef f32v Vector;
-  static constexpr int kPerLane = 8;
-  static constexpr int kSteps = 8;
+  static constexpr int kPerLane = kFloatsPerLane;
+  static constexpr int kSteps = kPerLane;
   // A strip of W takes 32 KiB, two thirds of the first-level cache of the processors this was tuned
   // for; 8 KiB on the narrower levels. The x rows of a tile pass beside it.
-  static constexpr int kBlockChunks = 8;
+  static constexpr int kBlockChunks = 64 / kSteps;
 
   HALFTONE_INLINE static f32v multiply_add(f32v w, f32v x, f32v acc) { return fma(w, x, acc); }
   template <Code C>
-  HALFTONE_INLINE static void expand(const uint8_t* p, const int32_t* zeros, int half,
+  HALFTONE_INLINE static void expand(const uint8_t* p, const int32_t* zeros, int part,
                                      f32v out[4]) {
-    expand_half<C>(p, zeros, half, out);
+    expand_floats<C>(p, zeros, part, out);
   }
 };
 static_assert(F32::kBlockChunks * F32::kSteps * sizeof(f32v) <= product::kBlockBytes);
 
-// As expand_half orders the elements of W.
+// As expand_floats orders the elements of W: 8 vectors from 8 elements of each lane.
 #if defined(__AVX512BW__)
 constexpr StepOrder<uint32_t> kOrder([](int d, int j) { return 8 * d + octet_element(j); });
 HALFTONE_INLINE void order_octets(const float* values, float* to) {
@@ -60,7 +60,13 @@ void pack_row(const void* x, bool octets, int64_t k, unsigned char* out, int64_t
     auto* to = reinterpret_cast<float*>(out + chunk / F32::kBlockChunks * stride) +
                chunk % F32::kBlockChunks * kChunk;
     if (octets) {
-      order_octets(values, to);
+      for (int part = 0; part < F32::kSteps / 8; ++part) {
+        alignas(64) float lanes[8 * kLanes];
+        for (int d = 0; d < kLanes; ++d) {
+          std::memcpy(lanes + 8 * d, values + F32::kPerLane * d + 8 * part, 32);
+        }
+        order_octets(lanes, to + 8 * part * kLanes);
+      }
     } else {
       std::memcpy(to, values, sizeof values);
     }
@@ -75,8 +81,7 @@ void pack(const void* x, Format format, bool octets, int64_t k, void* out, int64
 }
 
 // Rows without a kernel of their own go through a buffer of f32, block by block.
-void gemv_dequantised(const Weights& w, int64_t n0, int64_t n1, const void* x, int64_t x_block,
-                      float* sums) {
+void gemv_dequantised(const Weights& w, int64_t n0, int64_t n1, const product::FewRows& few) {
   constexpr int64_t kBlock = int64_t{F32::kBlockChunks} * kChunk;
   alignas(64) float row[kBlock];
   Weights view = w;
@@ -87,10 +92,16 @@ void gemv_dequantised(const Weights& w, int64_t n0, int64_t n1, const void* x, i
     for (int64_t k0 = 0; k0 < w.k; k0 += kBlock) {
       view.k = w.k - k0 < kBlock ? w.k - k0 : kBlock;
       w.dequantise(w, n, k0, view.k, row);
-      float sum;
-      gemv_rows<F32, Code::f32, false>(
-          view, 0, 1, static_cast<const char*>(x) + k0 / kBlock * x_block, 0, &sum);
-      sums[n - n0] = k0 == 0 ? sum : sums[n - n0] + sum;
+      for (int64_t m = 0; m < few.m; ++m) {
+        float sum;
+        product::FewRows one;
+        one.x = static_cast<const char*>(few.x) + m * few.x_row + k0 / kBlock * few.x_block;
+        one.m = 1;
+        one.sums = &sum;
+        gemv_rows<F32, Code::f32, false, 1>(view, 0, 1, one, 0);
+        float& total = few.sums[m * few.sums_stride + n - n0];
+        total = k0 == 0 ? sum : total + sum;
+      }
     }
   }
 }
@@ -112,18 +123,18 @@ void expand_dequantised(const Weights& w, int64_t n0, int64_t rows, int64_t chun
   expand_rows<F32, Code::f32>(view, 0, rows, 0, count, strip, scales);
 }
 
-void gemv(const Weights& w, int64_t n0, int64_t n1, const void* x, int64_t x_block, float* sums) {
+void gemv(const Weights& w, int64_t n0, int64_t n1, const product::FewRows& few) {
   switch (w.code) {
     case Code::f32:
-      return gemv_rows<F32, Code::f32, false>(w, n0, n1, x, x_block, sums);
+      return gemv_code<F32, Code::f32, false>(w, n0, n1, few);
     case Code::f16:
-      return gemv_rows<F32, Code::f16, false>(w, n0, n1, x, x_block, sums);
+      return gemv_code<F32, Code::f16, false>(w, n0, n1, few);
     case Code::bf16:
-      return gemv_rows<F32, Code::bf16, false>(w, n0, n1, x, x_block, sums);
+      return gemv_code<F32, Code::bf16, false>(w, n0, n1, few);
     case Code::dequantised:
-      return gemv_dequantised(w, n0, n1, x, x_block, sums);
+      return gemv_dequantised(w, n0, n1, few);
     default:
-      return gemv_octets<F32>(w, n0, n1, x, x_block, sums);
+      return gemv_octets<F32>(w, n0, n1, few);
   }
 }
 

@@ -197,8 +197,7 @@ void expand(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int64_t 
 
 // Four rows side by side: as many chains, and as many streams for the prefetcher; the next four are
 // asked for while these are multiplied.
-void gemv(const Weights& w, int64_t n0, int64_t n1, const void* x, int64_t /* one row: no gaps */,
-          float* sums) {
+void gemv(const Weights& w, int64_t n0, int64_t n1, const product::FewRows& few) {
   constexpr int kRows = 4;
   uint8_t copy[kChunk];
   const int64_t ahead = kRows * w.row_bytes;
@@ -207,7 +206,7 @@ void gemv(const Weights& w, int64_t n0, int64_t n1, const void* x, int64_t /* on
     for (int r = 0; r < kRows; ++r) {
       rows[r] = w.data + (n + r < n1 ? n + r : n1 - 1) * w.row_bytes;
     }
-    const auto* xs = static_cast<const unsigned char*>(x);
+    const auto* xs = static_cast<const unsigned char*>(few.x);  // one row: no gaps
     i32v acc[kTileColumns] = {};
     int64_t k0 = 0;
     for (; k0 + kChunk <= w.k; k0 += kChunk) {
@@ -234,7 +233,7 @@ void gemv(const Weights& w, int64_t n0, int64_t n1, const void* x, int64_t /* on
     int32_t all[kTileColumns];
     reduce(acc, all);
     const int64_t count = n1 - n < kRows ? n1 - n : kRows;
-    std::memcpy(sums + (n - n0), all, static_cast<size_t>(count) * 4);
+    std::memcpy(few.sums + (n - n0), all, static_cast<size_t>(count) * 4);
   }
 }
 

@@ -115,47 +115,80 @@ HALFTONE_INLINE void expand_words(__m512i a, [[maybe_unused]] __m512i b,
 // turn, as pairs of bf16 split into floats.
 HALFTONE_INLINE constexpr int octet_element(int j) { return j % 2 * 4 + j / 2; }
 
-// Vectors 4 half .. 4 half + 3 of the 8 of a chunk: lane d of vector j is element 8d +
-// octet_element(j) (octets), or element j * lanes + d (plain floats). `zeros`: zero point of each
-// lane.
-template <Code C>
-HALFTONE_INLINE void expand_half(const uint8_t* p, [[maybe_unused]] const int32_t* zeros, int half,
-                                 f32v out[4]) {
-  if constexpr (kBits<C> >= 16) {
-    for (int j = 0; j < 4; ++j) out[j] = load<kFormat<C>>(p, (4 * half + j) * kLanes);
-  } else {
 #if defined(__AVX512VBMI__)
+// Pairs of bf16: of a chunk of 16 elements a lane, words 4 half + 2 pair and the next. Word w of
+// vector j is element 16 (w / 2) + 8 (j / 4) + 4 (w % 2) + j % 4.
+template <Code C>
+HALFTONE_INLINE void expand_pairs(const uint8_t* p, const int32_t* zeros, int half, int pair,
+                                  words out[2]) {
+  if constexpr (kBits<C> == 8) {
+    // Of each 16 bytes the lower or upper half: 128 codes as expand_words wants them.
+    const __m512i pick = half == 0 ? _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14)
+                                   : _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15);
+    const __m512i a = load_raw<__m512i>(p), b = load_raw<__m512i>(p + 64);
+    const __m512i c = load_raw<__m512i>(p + 128), d = load_raw<__m512i>(p + 192);
+    expand_words<C>(_mm512_permutex2var_epi64(a, pick, b), _mm512_permutex2var_epi64(c, pick, d),
+                    zeros, pair, out);
+  } else {
+    u32v parts[2];
+    split_octets(p, &parts[0], &parts[1]);
+    const auto part = bits_as<__m512i>(parts[half]);
+    expand_words<C>(part, part, zeros, pair, out);
+  }
+}
+
+// Elements of a lane of a chunk of floats: one octet where a dword of codes is expanded by
+// arithmetic, two where they are expanded as pairs of bf16.
+inline constexpr int kFloatsPerLane = 16;
+
+// Vectors 4 part .. 4 part + 3 of a chunk: lane d of vector j is element 16d + 8 (j / 8) +
+// octet_element(j % 8) (codes), or element j * lanes + d (plain floats). `zeros`: zero point of
+// each lane.
+template <Code C>
+HALFTONE_INLINE void expand_floats(const uint8_t* p, [[maybe_unused]] const int32_t* zeros,
+                                   int part, f32v out[4]) {
+  if constexpr (kBits<C> >= 16) {
+    for (int j = 0; j < 4; ++j) out[j] = load<kFormat<C>>(p, (4 * part + j) * kLanes);
+  } else {
     // A dword of bf16 pairs is the two floats whose upper halves it holds.
-    const __m512i a = load_raw<__m512i>(p);
-    const __m512i b = kBits<C> == 8 ? load_raw<__m512i>(p + 64) : a;
     words pairs[2];
-    expand_words<C>(a, b, zeros, half, pairs);
+    expand_pairs<C>(p, zeros, part / 2, part % 2, pairs);
 #pragma GCC unroll 2
     for (int j = 0; j < 2; ++j) {
       out[2 * j] = bits_as<f32v>(bits_as<u32v>(pairs[j]) << 16);
       out[2 * j + 1] = bits_as<f32v>(bits_as<u32v>(pairs[j]) & 0xffff0000u);
     }
+  }
+}
 #else
-    u32v parts[2];
+inline constexpr int kFloatsPerLane = 8;
+
+template <Code C>
+HALFTONE_INLINE void expand_floats(const uint8_t* p, [[maybe_unused]] const int32_t* zeros,
+                                   int part, f32v out[4]) {
+  if constexpr (kBits<C> >= 16) {
+    for (int j = 0; j < 4; ++j) out[j] = load<kFormat<C>>(p, (4 * part + j) * kLanes);
+  } else {
+    u32v octets[2];
     if constexpr (kBits<C> == 8) {
-      split_octets(p, &parts[0], &parts[1]);
+      split_octets(p, &octets[0], &octets[1]);
     } else {
-      parts[0] = load_raw<u32v>(p);
+      octets[0] = load_raw<u32v>(p);
     }
 #pragma GCC unroll 4
     for (int j = 0; j < 4; ++j) {
-      const int element = octet_element(4 * half + j);
+      const int element = octet_element(4 * part + j);
       if constexpr (kBits<C> == 8) {
-        out[j] = decode_code<kFormat<C>>(parts[element / 4] >> (8 * (element % 4)));
+        out[j] = decode_code<kFormat<C>>(octets[element / 4] >> (8 * (element % 4)));
       } else if constexpr (C == Code::int4_asymmetric) {
-        out[j] =
-            float_from(bits_as<i32v>((parts[0] >> (4 * element)) & 15u) - load_raw<i32v>(zeros));
+        const u32v code = (octets[0] >> (4 * element)) & 15u;
+        out[j] = float_from(bits_as<i32v>(code) - load_raw<i32v>(zeros));
       } else {
-        out[j] = decode_code<kFormat<C>>(parts[0] >> (4 * element));
+        out[j] = decode_code<kFormat<C>>(octets[0] >> (4 * element));
       }
     }
-#endif
   }
 }
+#endif
 
 }  // namespace halftone::HALFTONE_LEVEL

@@ -110,6 +110,16 @@ struct Pass {
   Ahead* ahead = nullptr;
 };
 
+// A few rows of x that meet W as it streams by: sums[m][n - n0]. With `x_scales`, vectors [chunk],
+// there is one row.
+struct FewRows {
+  const void* x = nullptr;
+  int64_t x_row = 0, x_block = 0, m = 0;  // bytes to the next row, block of K
+  const float* x_scales = nullptr;
+  float* sums = nullptr;
+  int64_t sums_stride = 0;
+};
+
 // The functions of one instruction level and one arithmetic. A packed row of x is a run of blocks
 // of `chunk * block_chunks` elements of `element_bytes`, the last one padded with zeros.
 struct Kernels {
@@ -124,9 +134,8 @@ struct Kernels {
 
   // Packs one row of x; `stride` bytes from block to block.
   void (*pack)(const void* x, Format format, bool octets, int64_t k, void* out, int64_t stride);
-  // sums[n - n0] for rows n0 <= n < n1 and one packed row of x.
-  // `x_block` bytes lie from one block of x to the next.
-  void (*gemv)(const Weights&, int64_t n0, int64_t n1, const void* x, int64_t x_block, float* sums);
+  // Rows n0 <= n < n1 of W.
+  void (*gemv)(const Weights&, int64_t n0, int64_t n1, const FewRows&);
   // Expands `count` chunks, at most a block, of `rows` <= tile_columns rows to vectors
   // [chunk][step][tile_columns], a strip, and their scales to vectors [chunk][tile_columns]; absent
   // rows become 0.

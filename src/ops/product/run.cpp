@@ -9,9 +9,10 @@ namespace halftone::product {
 
 namespace {
 
-// Columns whose strips of one block of K are expanded before any row meets them: with the rows of x
-// that pass at a time they stay in the second-level cache.
-constexpr int64_t kGroupColumns = 32;
+// Columns whose strips of one block of K are expanded before any row meets them: 256 KiB, which
+// with the rows of x that pass at a time stay in the second-level cache. All of x comes by for each
+// group, from the third level.
+constexpr int64_t kGroupColumns = 64;
 // Rows of x that meet all strips of a group in turn: 192 KiB of a block of K.
 constexpr int64_t kPassRows = 48;
 // Up to this many rows are bound by reading W: one strip at a time reads its rows from end to end.
@@ -20,11 +21,10 @@ constexpr int64_t kTaskColumns = 256;                  // at most, of few rows
 constexpr int64_t kSums = kGroupColumns * kPanelRows;  // f32, on the stack of a thread
 int64_t round_up(int64_t x, int64_t step) { return ceil_div(x, step) * step; }
 
-// Rows of x that meet W one after the other: its rows of a group come from memory once, then from
-// the second-level cache, and nothing is expanded to strips.
+// Up to this many rows of x meet W as it streams by, and nothing is expanded to strips.
 constexpr int64_t kGemvRows = 4;
 bool is_gemv(const Kernels& kernels, const Job& job) {
-  return job.x_scales == nullptr && (job.m == 1 || (job.m <= kGemvRows && !kernels.integer));
+  return job.m == 1 || (job.m <= kGemvRows && !kernels.integer && job.x_scales == nullptr);
 }
 
 // A gate and its up share the sums of a group.
@@ -106,9 +106,8 @@ const float* column_scales(const Weights& w, int64_t n0, int64_t count, float* o
   return out;
 }
 
-// Rows of W that are multiplied before the next ones begin.
+// Rows of W whose strips are multiplied before the next ones begin.
 int64_t strip_columns(const Kernels& kernels, const Job& job) {
-  if (is_gemv(kernels, job)) return job.m == 1 ? kTaskColumns : kGroupColumns;
   return job.m <= kFewRows ? int64_t{kernels.tile_columns} : group_columns(job);
 }
 
@@ -126,16 +125,13 @@ void run_columns(const Kernels& kernels, const Job& job, int64_t n0, int64_t n1,
   const int64_t stride = gemv ? n1 - n0 : round_up(n1 - n0, kernels.tile_columns);
   const int64_t strip = strip_columns(kernels, job), count = n1 - n0;
   const auto add_up = [&](const Weights& w, float* to) {
+    if (gemv) {
+      return kernels.gemv(w, n0, n1,
+                          {job.x, job.x_row, job.x_block, job.m, job.x_scales, to, stride});
+    }
     for (int64_t n = n0; n < n1; n += strip, to += strip) {
       const int64_t end = std::min(n + strip, n1);
-      if (!gemv) {
-        multiply_group(kernels, job, w, n, end, end < n1 ? end : next, to, stride);
-        continue;
-      }
-      for (int64_t m = 0; m < job.m; ++m) {
-        const auto* x = static_cast<const unsigned char*>(job.x) + m * job.x_row;
-        kernels.gemv(w, n, end, x, job.x_block, to + m * stride);
-      }
+      multiply_group(kernels, job, w, n, end, end < n1 ? end : next, to, stride);
     }
   };
   float* up = job.up != nullptr ? sums + job.m * stride : nullptr;

@@ -9,34 +9,6 @@ namespace halftone::HALFTONE_LEVEL {
 
 using product::Weights;
 
-#if defined(__AVX512VBMI__)
-// 16 codes to f32. Each is put in the upper two bytes of its lane, where the tables turn it into
-// those of an f32: code 0, in the lower bytes, becomes 0.
-HALFTONE_INLINE f32v e4m3_scales(__m128i codes) {
-  const __m512i place =
-      _mm512_setr_epi32(0x0000ffff, 0x0101ffff, 0x0202ffff, 0x0303ffff, 0x0404ffff, 0x0505ffff,
-                        0x0606ffff, 0x0707ffff, 0x0808ffff, 0x0909ffff, 0x0a0affff, 0x0b0bffff,
-                        0x0c0cffff, 0x0d0dffff, 0x0e0effff, 0x0f0fffff);
-  __m512i high, low;
-  lookup_bytes<Format::fp8_e4m3>(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(codes), place), &high,
-                                 &low);
-  return bits_as<f32v>(_mm512_mask_blend_epi8(0x8888888888888888u, low, high));
-}
-// 64 codes to 64 f32, in order. Dwords are dealt to the 128-bit lanes so that unpacking bytes and
-// then words puts them back.
-HALFTONE_INLINE void e4m3_scales_64(const uint8_t* p, float* out) {
-  const __m512i deal = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  __m512i high, low;
-  lookup_bytes<Format::fp8_e4m3>(_mm512_permutexvar_epi32(deal, load_raw<__m512i>(p)), &high, &low);
-  const __m512i zero = _mm512_setzero_si512();
-  const __m512i first = _mm512_unpacklo_epi8(low, high), last = _mm512_unpackhi_epi8(low, high);
-  store_raw(out, _mm512_unpacklo_epi16(zero, first));
-  store_raw(out + 16, _mm512_unpackhi_epi16(zero, first));
-  store_raw(out + 32, _mm512_unpacklo_epi16(zero, last));
-  store_raw(out + 48, _mm512_unpackhi_epi16(zero, last));
-}
-#endif
-
 // A vector of up to kLanes scales, one after the other in memory; the other lanes are 0.
 #if defined(__AVX512F__)
 HALFTONE_INLINE f32v decode_vector(Format format, const uint8_t* p, int64_t count) {
@@ -49,9 +21,6 @@ HALFTONE_INLINE f32v decode_vector(Format format, const uint8_t* p, int64_t coun
     case Format::bf16:
       return widen_bf16(bits_as<u16v>(_mm256_maskz_loadu_epi16(mask, p)));
     default: {
-#if defined(__AVX512VBMI__)
-      if (format == Format::fp8_e4m3) return e4m3_scales(_mm_maskz_loadu_epi8(mask, p));
-#endif
       const auto code = bits_as<u32v>(_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, p)));
       if (format == Format::fp8_e4m3) return decode_code<Format::fp8_e4m3>(code);
       // Code 0 is not the number 0.
@@ -173,6 +142,50 @@ HALFTONE_INLINE void spread_lanes(const Groups& groups, int64_t chunk0, int64_t 
 }
 #endif
 
+#if defined(__AVX512VBMI__)
+// Up to 64 scales of a byte as bf16, which holds them exactly; those beyond `count` are 0.
+HALFTONE_INLINE void scale_words(Format format, const uint8_t* p, int64_t count, bf16v out[2]) {
+  const __mmask64 valid = count >= 64 ? ~__mmask64{} : count > 0 ? (__mmask64{1} << count) - 1 : 0;
+  const __m512i codes = _mm512_maskz_loadu_epi8(valid, p);
+  if (format == Format::fp8_e4m3) return bytes_to_pairs<Format::fp8_e4m3>(codes, out);
+  // 2^(code - 127). Code 0 is the subnormal 2^-127 and 255 a NaN: both set the bit below.
+  const __m512i one = _mm512_set1_epi8(1), below = _mm512_set1_epi16(0x40);
+  const __mmask64 edge = _mm512_mask_cmple_epu8_mask(valid, _mm512_add_epi8(codes, one), one);
+  const __m512i low = _mm512_slli_epi16(_mm512_cvtepu8_epi16(_mm512_castsi512_si256(codes)), 7);
+  const __m512i high =
+      _mm512_slli_epi16(_mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(codes, 1)), 7);
+  out[0] = bits_as<bf16v>(_mm512_mask_add_epi16(low, static_cast<__mmask32>(edge), low, below));
+  out[1] =
+      bits_as<bf16v>(_mm512_mask_add_epi16(high, static_cast<__mmask32>(edge >> 32), high, below));
+}
+// spread_lanes of such scales, kPerChunk a chunk: a lane's word goes to its upper half, which makes
+// it an f32.
+template <int kPerChunk>
+HALFTONE_INLINE void spread_bytes(Format format, const Groups& groups, const uint8_t* base,
+                                  int64_t chunk0, int64_t chunks, float* lanes) {
+  constexpr int kChunks = 32 / kPerChunk;  // of a vector of words
+  alignas(64) static constexpr uint32_t kLane[16] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                                     8, 9, 10, 11, 12, 13, 14, 15};
+  const u32v pick = load_raw<u32v>(kLane) / (kLanes / kPerChunk) << 16;
+  const auto spread = [&](int64_t c, int64_t count) __attribute__((always_inline)) {
+    const int64_t first = (chunk0 + c) * kPerChunk;
+    bf16v of[2];
+    scale_words(format, base + first, groups.count - first, of);
+#pragma GCC unroll 16
+    for (int i = 0; i < 2 * kChunks; ++i) {
+      if (i >= count) return;
+      const u32v index = pick + (static_cast<uint32_t>(i % kChunks * kPerChunk) << 16);
+      store_raw(lanes + (c + i) * kLanes,
+                _mm512_maskz_permutexvar_epi16(0xaaaaaaaa, bits_as<__m512i>(index),
+                                               bits_as<__m512i>(of[i / kChunks])));
+    }
+  };
+  int64_t c = 0;
+  for (; c + 2 * kChunks <= chunks; c += 2 * kChunks) spread(c, 2 * kChunks);
+  if (c < chunks) spread(c, chunks - c);
+}
+#endif
+
 // Out of line: its constants would take the registers of the loops that call it.
 template <int kPerLane>
 __attribute__((noinline)) void scale_lanes(const Weights& w, const Groups& groups,
@@ -181,12 +194,13 @@ __attribute__((noinline)) void scale_lanes(const Weights& w, const Groups& group
 #if defined(__AVX2__)
   const int64_t size = scale_bytes(w.scale_format);
 #if defined(__AVX512VBMI__)
-  if (groups.per_chunk == kLanes && w.scale_step == 1 && w.scale_format == Format::fp8_e4m3 &&
-      chunks % 4 == 0 && (chunk0 + chunks) * kLanes <= groups.count) {
-    for (int64_t c = 0; c < chunks; c += 4) {
-      e4m3_scales_64(base + (chunk0 + c) * kLanes, lanes + c * kLanes);
+  if (w.scale_step == 1 && size == 1) {  // nvfp4 and the MX formats
+    if (groups.per_chunk == 16) {
+      return spread_bytes<16>(w.scale_format, groups, base, chunk0, chunks, lanes);
     }
-    return;
+    if (groups.per_chunk == 8) {
+      return spread_bytes<8>(w.scale_format, groups, base, chunk0, chunks, lanes);
+    }
   }
 #endif
   if (groups.per_chunk > 0 && w.scale_step == size) {

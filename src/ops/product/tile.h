@@ -1,5 +1,6 @@
-// The two loop nests of a product, for one instruction level. `A` is the arithmetic: its vector
-// type, the steps of a chunk and the multiply-add (see cpu_f32.cpp, cpu_bf16.cpp).
+// Products of many rows of x, tile by tile of an expanded strip, for one instruction level. `A` is
+// the arithmetic: its vector type, the steps of a chunk and the multiply-add (see cpu_f32.cpp,
+// cpu_bf16.cpp).
 #pragma once
 #include "ops/product/ahead.h"
 #include "ops/product/scales.h"
@@ -78,16 +79,6 @@ HALFTONE_INLINE void add_lanes(const f32v v[kTileColumns], float* sums, bool fir
     const float r = reduce_add(v[n]);
     sums[n] = first ? r : sums[n] + r;
   }
-#endif
-}
-
-// The same for the four rows of a GEMV step.
-HALFTONE_INLINE void add_four(const f32v v[4], float* sums, bool first) {
-#if defined(__AVX2__)
-  const __m128 r = reduce_four(v);
-  _mm_storeu_ps(sums, first ? r : _mm_add_ps(_mm_loadu_ps(sums), r));
-#else
-  add_lanes(v, sums, first);
 #endif
 }
 
@@ -215,147 +206,6 @@ HALFTONE_INLINE const uint8_t* partial_codes(const uint8_t* p, int64_t elements,
   return copy;
 }
 
-// Rows read side by side: as many accumulator chains, and as many streams for the prefetcher.
-inline constexpr int kGemvRows = 4;  // as add_four takes
-
-// kChunks chunks of kRows rows into their accumulators. The chains of multiply-adds of the rows,
-// and with scales those of the chunks, are interleaved: one after the other they would fill the
-// scheduler before the next chain starts.
-template <class A, Code C, bool kScaled, int kRows, int kChunks>
-HALFTONE_INLINE void add_chunks(const uint8_t* const codes[kRows], const int32_t* zeros,
-                                const float* scales, int64_t row_lanes, const unsigned char* x,
-                                f32v acc[kRows]) {
-  typedef typename A::Vector Vector;
-  constexpr int64_t kCodeBytes = A::kPerLane * kLanes * kBits<C> / 8;
-  constexpr int64_t kXBytes = A::kSteps * static_cast<int64_t>(sizeof(Vector));
-  static_assert(kScaled || kChunks == 1);
-  f32v part[kChunks][kRows];
-#pragma GCC unroll 2
-  for (int c = 0; c < kChunks; ++c) {
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) part[c][r] = kScaled ? f32v{} : acc[r];
-  }
-#pragma GCC unroll 2
-  for (int half = 0; half < 2; ++half) {
-#pragma GCC unroll 2
-    for (int c = 0; c < kChunks; ++c) {
-      Vector ws[kRows][4];
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) {
-        A::template expand<C>(codes[r] + c * kCodeBytes, zeros + r * row_lanes + c * kLanes, half,
-                              ws[r]);
-      }
-#pragma GCC unroll 4
-      for (int j = 0; j < 4; ++j) {
-        const Vector xs = load_raw<Vector>(x + c * kXBytes + (4 * half + j) * sizeof(Vector));
-#pragma GCC unroll 4
-        for (int r = 0; r < kRows; ++r) part[c][r] = A::multiply_add(ws[r][j], xs, part[c][r]);
-      }
-    }
-  }
-#pragma GCC unroll 2
-  for (int c = 0; c < kChunks; ++c) {
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      acc[r] = kScaled
-                   ? fma(part[c][r], load_raw<f32v>(scales + r * row_lanes + c * kLanes), acc[r])
-                   : part[c][r];
-    }
-  }
-}
-
-template <class A, Code C, bool kScaled>
-void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const void* x, int64_t x_block,
-               float* sums) {
-  constexpr int kBlock = kScaled ? A::kBlockChunks / 2 : A::kBlockChunks;
-  constexpr int kChunk = A::kPerLane * kLanes;
-  constexpr int64_t kCodeBytes = kChunk * kBits<C> / 8;
-  constexpr int64_t kXBytes = A::kSteps * static_cast<int64_t>(sizeof(typename A::Vector));
-  const int64_t chunks = product::ceil_div(w.k, kChunk);
-  const Groups groups = groups_of<A::kPerLane>(w);
-  // Scales are spread for several blocks at once.
-  constexpr int64_t kSpan = product::kMaxBlockChunks;
-  static_assert(kSpan % kBlock == 0);
-  alignas(64) float scales[kGemvRows][kSpan * kLanes];
-  alignas(64) int32_t zeros[kGemvRows][kSpan * kLanes];
-  alignas(64) uint8_t copy[kCodeBytes];
-  constexpr int64_t kAhead = 2048;  // bytes: the latency of memory at a core's share of its rate
-  // Each of the rows read side by side goes on with the row that follows it in memory, so that the
-  // processor's prefetchers see a few long streams.
-  const int64_t each = product::ceil_div(n1 - n0, kGemvRows);
-  for (int64_t n = 0; n < each; ++n) {
-    const uint8_t* rows[kGemvRows];
-    const uint8_t* scale_rows[kGemvRows];
-    const uint8_t* zero_rows[kGemvRows];
-    int64_t row[kGemvRows];
-    float total[kGemvRows] = {};
-    for (int r = 0; r < kGemvRows; ++r) {
-      row[r] = n0 + r * each + n < n1 ? n0 + r * each + n : n1 - 1;  // spare ones repeat the last
-      rows[r] = w.data + row[r] * w.row_bytes;
-      if constexpr (kScaled) scale_rows[r] = w.scales + block_row(w, row[r]) * w.scale_row;
-      if constexpr (C == Code::int4_asymmetric) {
-        zero_rows[r] = w.zeros + block_row(w, row[r]) * w.zero_row;
-      }
-    }
-    for (int64_t chunk0 = 0, c = kSpan; chunk0 < chunks; chunk0 += kBlock) {
-      const auto* xs = static_cast<const unsigned char*>(x) + chunk0 / A::kBlockChunks * x_block +
-                       chunk0 % A::kBlockChunks * kXBytes;
-      if (c == kSpan) {
-        c = 0;
-        const int64_t span = chunks - chunk0 < kSpan ? chunks - chunk0 : kSpan;
-        for (int r = 0; r < kGemvRows; ++r) {
-          if constexpr (kScaled)
-            scale_lanes<A::kPerLane>(w, groups, scale_rows[r], chunk0, span, scales[r]);
-          if constexpr (C == Code::int4_asymmetric) {
-            zero_lanes<A::kPerLane>(w, groups, zero_rows[r], chunk0, span, zeros[r]);
-          }
-        }
-      }
-      const int64_t count = chunks - chunk0 < kBlock ? chunks - chunk0 : kBlock;
-      const int64_t whole = (chunk0 + count) * kChunk <= w.k ? count : count - 1;
-      f32v acc[kGemvRows] = {};
-      // Two chunks at a time where their chains are apart.
-      constexpr int kPair = kScaled && kLanes == 16 ? 2 : 1;
-      const auto add = [&](auto chunks_at_once) {
-        constexpr int kAtOnce = decltype(chunks_at_once)::value;
-#pragma GCC unroll 4
-        for (int r = 0; r < kGemvRows; ++r) {
-          for (int64_t i = 0; i < kAtOnce * kCodeBytes; i += 64) {
-            __builtin_prefetch(rows[r] + kAhead + i, 0, 3);
-          }
-        }
-        add_chunks<A, C, kScaled, kGemvRows, kAtOnce>(
-            rows, zeros[0] + c * kLanes, scales[0] + c * kLanes, kSpan * kLanes, xs, acc);
-        for (int r = 0; r < kGemvRows; ++r) rows[r] += kAtOnce * kCodeBytes;
-        c += kAtOnce;
-        xs += kAtOnce * kXBytes;
-      };
-      const int64_t end = c + whole;
-      while (c + kPair <= end) add(std::integral_constant<int, kPair>());
-      if (c < end) add(std::integral_constant<int, 1>());
-      for (int r = 0; r < kGemvRows && whole < count; ++r) {
-        const uint8_t* codes[1] = {partial_codes<C, kChunk>(rows[r], w.k % kChunk, copy)};
-        add_chunks<A, C, kScaled, 1, 1>(codes, zeros[r] + c * kLanes, scales[r] + c * kLanes, 0, xs,
-                                        acc + r);
-      }
-      add_four(acc, total, chunk0 == 0);
-    }
-    for (int r = 0; r < kGemvRows; ++r) sums[row[r] - n0] = total[r];
-  }
-}
-
-template <class A>
-void gemv_octets(const Weights& w, int64_t n0, int64_t n1, const void* x, int64_t x_block,
-                 float* sums) {
-  with_octet_code(w.code, [&]<Code C>() {
-    if (C == Code::int4_asymmetric || scaled_in_row(w)) {
-      gemv_rows<A, C, true>(w, n0, n1, x, x_block, sums);
-    } else if constexpr (C != Code::int4_asymmetric) {
-      gemv_rows<A, C, false>(w, n0, n1, x, x_block, sums);
-    }
-  });
-}
-
 // Expands `count` chunks, at most a block, of up to kTileColumns rows.
 template <class A, Code C>
 void expand_rows(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int64_t count,
@@ -394,10 +244,10 @@ void expand_rows(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int
       Vector ws[A::kSteps];
       const uint8_t* p = codes + c * kCodeBytes;
       const uint8_t* from = c < whole ? p : partial_codes<C, kChunk>(p, w.k % kChunk, copy);
-      for (int half = 0; half < 2; ++half) {
-        A::template expand<C>(from, zeros + c * kLanes, half, ws + 4 * half);
+      for (int part = 0; part < A::kSteps / 4; ++part) {
+        A::template expand<C>(from, zeros + c * kLanes, part, ws + 4 * part);
       }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int j = 0; j < A::kSteps; ++j) store_raw(out + (c * A::kSteps + j) * kStep, ws[j]);
     }
   }

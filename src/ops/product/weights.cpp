@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "base/bf16_dots.h"
 #include "base/message.h"
 #include "formats/codec.h"
 #include "formats/row_quantizer.h"
@@ -66,8 +67,8 @@ bool is_scale_format(Format f) {
 }  // namespace
 
 Code code_of(Format format, bool scaled, const Scaling& scaling) {
-  // A lane holds an octet of K, so that scales of its own need groups of whole octets.
-  if (scaled && scaling.block_cols % 8 != 0) return Code::dequantised;
+  // A lane holds 8 or 16 elements of K that follow one another, which must share a scale.
+  if (scaled && scaling.block_cols % 16 != 0) return Code::dequantised;
   switch (format) {
     case Format::f32:
       return scaled ? Code::dequantised : Code::f32;
@@ -132,13 +133,17 @@ std::string refuse_weight(Format format, bool scaled, const Scaling& scaling, in
 
 std::string refuse_bf16(Format x, Format weight, bool scaled, const Scaling& scaling) {
   if (x != Format::bf16) return concat("x is ", name(x), "; the bf16 dot kernels take bf16");
-  const Code code = code_of(weight, scaled, scaling);
-  if (code == Code::f32 || code == Code::f16 || code == Code::dequantised) {
-    return concat("weight format ", name(weight), " does not expand to bf16 exactly");
+  if (multiply_bf16_in_f32()) {
+    return "bf16 is multiplied in f32, which is faster on this processor; HALFTONE_BF16=dot takes "
+           "the bf16 dot kernels all the same";
   }
   if (scaled && scaling.block_cols % 16 != 0) {
     return concat("weight scales have groups of ", scaling.block_cols,
                   "; the bf16 dot kernels take multiples of 16");
+  }
+  const Code code = code_of(weight, scaled, scaling);
+  if (code == Code::f32 || code == Code::f16 || code == Code::dequantised) {
+    return concat("weight format ", name(weight), " does not expand to bf16 exactly");
   }
   return "";
 }
