@@ -139,7 +139,8 @@ struct Driver {
     tile->kv_heads = kv_heads;
     tile->few = s.queries * group <= kAttentionFewRows;
     tile->head_dim = p.head_dim, tile->value_dim = value_dim(p);
-    tile->bf16_products = p.mode.qk != Format::f32 && p.mode.qk != Format::f16;
+    tile->products = p.mode.qk != Format::f32 && p.mode.qk != Format::f16 ? bf16_products(tile->few)
+                                                                          : AttentionProducts::f32;
     tile->queries = std::min(queries, s.queries - first), tile->group = group;
     float score = softmax_scale(p) * 1.44269504f, value = 1;
     tile->k = rows_of(t.k, p, t, b, s.key_begin, kv_head, &score);

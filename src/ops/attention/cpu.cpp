@@ -137,7 +137,15 @@ void run_with(const AttentionTile& tile) {
 
 void run_tile(const AttentionTile& tile) {
 #if defined(__AVX512BF16__)
-  if (tile.bf16_products) return run_with<Bf16Products>(tile);
+  switch (tile.products) {
+    case AttentionProducts::bf16_pairs:
+      return run_with<Bf16Products>(tile);
+    case AttentionProducts::split_pairs:  // else in f32, with the bits of many rows
+      if (decodes_in_place<SplitProducts>(tile)) return FewRowsTile<SplitProducts>(tile).run();
+      break;
+    case AttentionProducts::f32:
+      break;
+  }
 #endif
   run_with<F32Products>(tile);
 }

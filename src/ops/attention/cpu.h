@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 
+#include "base/bf16_dots.h"
 #include "halftone/dtype.h"
 
 namespace halftone {
@@ -13,6 +14,16 @@ namespace halftone {
 // so that the packed K and V of a chunk stay in the 1 MB second-level cache.
 __attribute__((always_inline)) constexpr int64_t attention_chunk(int64_t largest_head_dim) {
   return largest_head_dim <= 256 ? 256 : largest_head_dim <= 512 ? 128 : 64;
+}
+
+// How products are formed where the processor has an instruction for pairs of bf16: with it, with
+// the pairs split into f32, or in f32 throughout. Other processors do everything in f32.
+enum class AttentionProducts : uint8_t { f32, bf16_pairs, split_pairs };
+// Of operands that bf16 holds.
+__attribute__((always_inline)) inline AttentionProducts bf16_products(bool few) {
+  if (!multiply_bf16_in_f32()) return AttentionProducts::bf16_pairs;
+  // Many rows share what it takes to expand V and K to f32.
+  return few ? AttentionProducts::split_pairs : AttentionProducts::f32;
 }
 
 enum class AttentionRounding : uint8_t { none, f16, bf16, e4m3, nvfp4 };
@@ -43,7 +54,7 @@ struct AttentionRows {
 // head r % group. Tiles of many rows have one KV head.
 struct AttentionTile {
   int64_t head_dim = 0, value_dim = 0;
-  bool bf16_products = false;  // else f32
+  AttentionProducts products = AttentionProducts::f32;
   AttentionRounding rounding = AttentionRounding::none;
   float score_scale = 0;  // softmax scale, log2(e) and every scale that is the same for all rows
   float value_scale = 1;

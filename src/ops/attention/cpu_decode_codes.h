@@ -130,25 +130,61 @@ HALFTONE_INLINE f32v scale_of_step(const __m512 (&scales)[2], int i) {
   }
 }
 
+// 16 bytes of a query as they meet a vector of keys, in all four lanes: pairs, or the floats of
+// their lower and of their upper words.
+template <class Products>
+struct QueryPart {
+  static constexpr int64_t kBytes = 64;
+  f32v x;
+  HALFTONE_INLINE explicit QueryPart(const uint8_t* packed) : x(load_raw<f32v>(packed)) {}
+  static HALFTONE_INLINE void pack(f32v lanes, uint8_t* packed) { store_raw(packed, lanes); }
+};
+template <>
+struct QueryPart<SplitProducts> {
+  static constexpr int64_t kBytes = 128;
+  f32v low, high;
+  HALFTONE_INLINE explicit QueryPart(const uint8_t* packed)
+      : low(load_raw<f32v>(packed)), high(load_raw<f32v>(packed + 64)) {}
+  static HALFTONE_INLINE void pack(f32v lanes, uint8_t* packed) {
+    store_raw(packed, SplitProducts::low(lanes));
+    store_raw(packed + 64, SplitProducts::high(lanes));
+  }
+};
+
+HALFTONE_INLINE f32v multiply_add(const QueryPart<F32Products>& q, f32v key, f32v c) {
+  return fma(q.x, key, c);
+}
+HALFTONE_INLINE f32v multiply_add(const QueryPart<Bf16Products>& q, f32v key, f32v c) {
+  return bits_as<f32v>(
+      _mm512_dpbf16_ps(bits_as<__m512>(c), bits_as<__m512bh>(q.x), bits_as<__m512bh>(key)));
+}
+HALFTONE_INLINE f32v multiply_add(const QueryPart<SplitProducts>& q, f32v key, f32v c) {
+  return fma(q.high, SplitProducts::high(key), fma(q.low, SplitProducts::low(key), c));
+}
+
 // Bytes of a row of pack_queries: whole vectors of codes of every format, each part in four lanes.
-HALFTONE_INLINE constexpr int64_t packed_query_bytes(int64_t head_dim, int pair) {
-  return (head_dim + 127) / 128 * 128 * (pair == 2 ? 2 : 4) * 4;
+template <class Products>
+HALFTONE_INLINE constexpr int64_t packed_query_bytes(int64_t head_dim) {
+  return (head_dim + 127) / 128 * 128 / Products::kPair * 4 / 16 * QueryPart<Products>::kBytes;
 }
 
 // Rows of `steps` 32-bit elements, padded with zeros, in blocks of 4: 16 bytes of each row in turn,
 // in all lanes of a vector. 4-bit codes are expanded by nibbles of words: word 8 v + j of 32 is
 // element 4 j + v.
-template <bool kNibbles>
+template <class Products, bool kNibbles>
 void pack_queries(const uint32_t* q, int64_t steps, int64_t kv_heads, int64_t per_head,
-                  int64_t row_bytes, uint8_t* packed) {
+                  int64_t head_dim, uint8_t* packed) {
+  using Part = QueryPart<Products>;
+  const int64_t row_bytes = packed_query_bytes<Products>(head_dim);
   alignas(64) static constexpr uint16_t kOrder[32] = {0,  4,  8,  12, 16, 20, 24, 28, 1,  5,  9,
                                                       13, 17, 21, 25, 29, 2,  6,  10, 14, 18, 22,
                                                       26, 30, 3,  7,  11, 15, 19, 23, 27, 31};
   for (int64_t h = 0; h < kv_heads; ++h) {
     for (int64_t r = 0; r < (per_head + 3) / 4 * 4; ++r) {
       const uint32_t* from = q + (h * per_head + r) * steps;
-      uint8_t* to = packed + (h * ((per_head + 3) / 4) + r / 4) * 4 * row_bytes + r % 4 * 64;
-      for (int64_t at = 0; at < row_bytes / 16; at += kLanes) {
+      uint8_t* to =
+          packed + (h * ((per_head + 3) / 4) + r / 4) * 4 * row_bytes + r % 4 * Part::kBytes;
+      for (int64_t at = 0; at < row_bytes / Part::kBytes * 4; at += kLanes) {
         const int64_t left = r < per_head ? steps - at : 0;
         const auto mask = static_cast<__mmask16>(left >= kLanes ? 0xffff
                                                  : left <= 0    ? 0
@@ -157,8 +193,9 @@ void pack_queries(const uint32_t* q, int64_t steps, int64_t kv_heads, int64_t pe
         if constexpr (kNibbles) x = _mm512_permutexvar_epi16(load_raw<__m512i>(kOrder), x);
         alignas(64) uint8_t parts[64];
         store_raw(parts, x);
-        for (int i = 0; i < 4; ++i, to += 256) {
-          store_raw(to, _mm512_broadcast_i32x4(load_raw<__m128i>(parts + 16 * i)));
+        for (int i = 0; i < 4; ++i, to += 4 * Part::kBytes) {
+          const __m512i lanes = _mm512_broadcast_i32x4(load_raw<__m128i>(parts + 16 * i));
+          Part::pack(bits_as<f32v>(lanes), to);
         }
       }
     }

@@ -12,12 +12,6 @@ namespace halftone::HALFTONE_LEVEL {
 // this many keys, and an O as many rows of V, while it stays in the first-level cache.
 inline constexpr int64_t kDecodeStrip = 64;
 
-HALFTONE_INLINE f32v multiply_add(F32Products, f32v c, f32v a, f32v b) { return fma(a, b, c); }
-HALFTONE_INLINE f32v multiply_add(Bf16Products, f32v c, f32v a, f32v b) {
-  return bits_as<f32v>(
-      _mm512_dpbf16_ps(bits_as<__m512>(c), bits_as<__m512bh>(a), bits_as<__m512bh>(b)));
-}
-
 // Sums of neighbouring elements: of a in the first half of each lane, of b in the second.
 HALFTONE_INLINE f32v fold_lanes(f32v x, f32v y) {
   const auto a = bits_as<__m512>(x), b = bits_as<__m512>(y);
@@ -26,11 +20,12 @@ HALFTONE_INLINE f32v fold_lanes(f32v x, f32v y) {
 }
 
 // Element r of lane k of x[g] is the product of key 4 g + k and row r; false where a code of int8
-// was -128, which no table holds. `q` has the operands of the rows, 64 bytes a vector and row.
+// was -128, which no table holds. `q` has the parts of the rows.
 template <class Products, Format F>
 HALFTONE_INLINE bool dot_keys(const RowPointer* keys, int64_t offset, int64_t scale_offset,
                               int64_t row_bytes, const uint8_t* q, f32v* x, LinesAhead* ahead) {
   using Codes = KeyCodes<F>;
+  using Part = QueryPart<Products>;
   constexpr int kGroups = Codes::kGroups, kVectors = Codes::kVectors, kBlocks = Codes::kBlocks;
   // Two chains of sums a key and row hide the latency of the products.
   f32v total[kGroups][4] = {}, other[kGroups][4] = {};
@@ -62,12 +57,12 @@ HALFTONE_INLINE bool dot_keys(const RowPointer* keys, int64_t offset, int64_t sc
             if constexpr (F == Format::int8) most = _mm512_or_si512(most, step.x.magnitude);
           }
 #pragma GCC unroll 4
-          for (int r = 0; r < 4; ++r, q += 64) {
-            const auto row = load_raw<f32v>(q);
+          for (int r = 0; r < 4; ++r, q += Part::kBytes) {
+            const Part row(q);
 #pragma GCC unroll 2
             for (int g = 0; g < kGroups; ++g) {
               f32v& sum = (i * kVectors + v) % 2 == 0 ? total[g][r] : other[g][r];
-              sum = multiply_add(Products{}, sum, row, key[g]);
+              sum = multiply_add(row, key[g], sum);
             }
           }
         }
@@ -95,11 +90,11 @@ HALFTONE_INLINE bool dot_keys(const RowPointer* keys, int64_t offset, int64_t sc
             key[g] = KeyStep<F>(codes[g][i + v / kVectors]).vector(v % kVectors);
           }
 #pragma GCC unroll 4
-          for (int r = 0; r < 4; ++r, q += 64) {
-            const auto row = load_raw<f32v>(q);
+          for (int r = 0; r < 4; ++r, q += Part::kBytes) {
+            const Part row(q);
 #pragma GCC unroll 2
             for (int g = 0; g < kGroups; ++g) {
-              sum[g][r] = multiply_add(Products{}, sum[g][r], row, key[g]);
+              sum[g][r] = multiply_add(row, key[g], sum[g][r]);
             }
           }
         }
@@ -153,9 +148,11 @@ void redo_lowest(const RowPointer* keys, int64_t offset, int64_t head_dim, const
         for (int64_t s = 0; s < steps; s += kLanes) {
           const auto mask =
               static_cast<__mmask16>(steps - s >= kLanes ? 0xffff : (1 << (steps - s)) - 1);
-          sum = multiply_add(Products{}, sum,
-                             bits_as<f32v>(_mm512_maskz_loadu_epi32(mask, q + r * steps + s)),
-                             bits_as<f32v>(_mm512_maskz_loadu_epi32(mask, key + 2 * s)));
+          alignas(64) uint8_t part[QueryPart<Products>::kBytes];
+          QueryPart<Products>::pack(
+              bits_as<f32v>(_mm512_maskz_loadu_epi32(mask, q + r * steps + s)), part);
+          sum = multiply_add(QueryPart<Products>(part),
+                             bits_as<f32v>(_mm512_maskz_loadu_epi32(mask, key + 2 * s)), sum);
         }
         scores[r * stride + k] = reduce_add(sum);
       }
@@ -180,7 +177,7 @@ void score_keys(const ScoreKeys& t, const RowPointer* keys, int64_t count) {
   constexpr int kGroups = KeyCodes<F>::kGroups;
   const int64_t row_bytes = t.head_dim * element_bits(F) / 8;
   const int64_t head_rows = (t.per_head + 3) / 4;
-  const int64_t q_bytes = packed_query_bytes(t.head_dim, Products::kPair);
+  const int64_t q_bytes = packed_query_bytes<Products>(t.head_dim);
   LinesAhead ahead(t.k, t.kv_heads, row_bytes, keys + t.ahead, keys + t.ahead + count);
   for (int64_t strip = 0; strip < count; strip += kDecodeStrip) {
     for (int64_t h = 0; h < t.kv_heads; ++h) {
@@ -213,11 +210,11 @@ void score_keys(const ScoreKeys& t, const RowPointer* keys, int64_t count) {
 struct KeyScorer {
   void (*score)(const ScoreKeys&, const RowPointer* keys, int64_t count);
   void (*pack)(const uint32_t* q, int64_t steps, int64_t kv_heads, int64_t per_head,
-               int64_t row_bytes, uint8_t* packed);
+               int64_t head_dim, uint8_t* packed);
 };
 template <class Products, Format F>
 KeyScorer key_scorer() {
-  return {score_keys<Products, F>, pack_queries<element_bits(F) == 4>};
+  return {score_keys<Products, F>, pack_queries<Products, element_bits(F) == 4>};
 }
 template <class Products>
 KeyScorer key_scorer_of(Format format) {

@@ -199,6 +199,40 @@ struct ExpandedPair {
   HALFTONE_INLINE bool passed() const { return true; }
 };
 
+// P of MR rows over a strip, for one step at a time.
+template <class Products, int MR>
+struct StripWeights {
+  const uint32_t* a;
+  int64_t stride;
+  HALFTONE_INLINE StripWeights(const uint32_t* weights, int64_t weights_stride)
+      : a(weights), stride(weights_stride) {}
+  HALFTONE_INLINE void add(int r, int64_t k, const f32v (&b)[4], f32v (&acc)[4]) const {
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; ++v) acc[v] = Products::multiply_add(acc[v], a[r * stride + k], b[v]);
+  }
+};
+// Split once for all columns that they meet.
+template <int MR>
+struct StripWeights<SplitProducts, MR> {
+  alignas(64) float low[MR][kDecodeStrip / 2], high[MR][kDecodeStrip / 2];
+  HALFTONE_INLINE StripWeights(const uint32_t* weights, int64_t stride) {
+    for (int r = 0; r < MR; ++r) {
+      for (int64_t k = 0; k < kDecodeStrip / 2; k += kLanes) {
+        const auto pairs = load_raw<f32v>(weights + r * stride + k);
+        store_raw(low[r] + k, SplitProducts::low(pairs));
+        store_raw(high[r] + k, SplitProducts::high(pairs));
+      }
+    }
+  }
+  HALFTONE_INLINE void add(int r, int64_t k, const f32v (&b)[4], f32v (&acc)[4]) const {
+    const f32v even = broadcast(low[r][k]), odd = broadcast(high[r][k]);
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; ++v) {
+      acc[v] = fma(odd, SplitProducts::high(b[v]), fma(even, SplitProducts::low(b[v]), acc[v]));
+    }
+  }
+};
+
 // C of MR rows, 64 columns, += P V over `steps` steps; false, and C as it was, where a code is in
 // no table.
 template <class Products, class Pair, int MR>
@@ -211,17 +245,13 @@ bool add_values(const uint32_t* a, int64_t a_stride, const RowPointer* rows, int
     for (int v = 0; v < 4; ++v) acc[r][v] = load_raw<f32v>(c + r * c_stride + v * kLanes);
   }
   Pair pair;
+  const StripWeights<Products, MR> weights(a, a_stride);
   for (int64_t k = 0; k < steps; ++k, rows += Products::kPair) {
     f32v b[4];
     pair.load(rows, at, scale_at, b);
     ahead->step<Products::kPair * Pair::kBytes / 64>();
 #pragma GCC unroll 4
-    for (int r = 0; r < MR; ++r) {
-#pragma GCC unroll 4
-      for (int v = 0; v < 4; ++v) {
-        acc[r][v] = Products::multiply_add(acc[r][v], a[r * a_stride + k], b[v]);
-      }
-    }
+    for (int r = 0; r < MR; ++r) weights.add(r, k, b, acc[r]);
   }
   if (!pair.passed()) return false;
 #pragma GCC unroll 4

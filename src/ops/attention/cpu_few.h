@@ -7,6 +7,15 @@
 
 namespace halftone::HALFTONE_LEVEL {
 
+#if defined(__AVX512BF16__)
+// Whether K and V have kernels that expand them as they lie.
+template <class Products>
+bool decodes_in_place(const AttentionTile& t) {
+  return key_scorer_of<Products>(t.k.format).score != nullptr &&
+         decode_values_of<Products>(t.v.format, t.value_dim) != nullptr;
+}
+#endif
+
 template <class Products>
 class FewRowsTile : public TileBase<Products> {
   using Base = TileBase<Products>;
@@ -34,10 +43,7 @@ class FewRowsTile : public TileBase<Products> {
     if (begin >= end) return;
 
 #if defined(__AVX512BF16__)
-    const KeyScorer scorer = key_scorer_of<Products>(t_.k.format);
-    const DecodeValues add = decode_values_of<Products>(t_.v.format, t_.value_dim);
-    if (scorer.score != nullptr && add != nullptr)
-      return decode_chunk(base, begin, end, scorer, add);
+    if (decodes_in_place<Products>(t_)) return decode_chunk(base, begin, end);
 #endif
 
     // Lines of a head's rows over the squares of a panel and the steps of a strip.
@@ -100,8 +106,9 @@ class FewRowsTile : public TileBase<Products> {
 
 #if defined(__AVX512BF16__)
   // The same with K and V expanded in registers as they lie.
-  void decode_chunk(int64_t base, int64_t begin, int64_t end, const KeyScorer& scorer,
-                    DecodeValues add) {
+  void decode_chunk(int64_t base, int64_t begin, int64_t end) {
+    const KeyScorer scorer = key_scorer_of<Products>(t_.k.format);
+    const DecodeValues add = decode_values_of<Products>(t_.v.format, t_.value_dim);
     constexpr int64_t kAhead = kDecodeStrip;
     constexpr int64_t kMostKeys = attention_chunk(1);
     const int64_t count = end - begin;
@@ -116,8 +123,7 @@ class FewRowsTile : public TileBase<Products> {
     }
     if (packed_ == nullptr) {
       packed_ = reinterpret_cast<uint8_t*>(s_.packed_q);
-      scorer.pack(s_.q, steps_, t_.kv_heads, per_head_,
-                  packed_query_bytes(t_.head_dim, Products::kPair), packed_);
+      scorer.pack(s_.q, steps_, t_.kv_heads, per_head_, t_.head_dim, packed_);
     }
     scorer.score({t_.k, t_.head_dim, t_.kv_heads, per_head_, steps_, s_.q, packed_,
                   s_.scores + begin, chunk_, kAhead},

@@ -21,20 +21,8 @@ HALFTONE_INLINE Fp8Bytes look_up_e4m3(__m512i codes) {
 }
 
 // Integers of 8 bits the same way, by magnitude; -128 has none in the table.
-struct IntegerBytes {
-  alignas(64) uint8_t low[128], high[128];
-};
-inline constexpr IntegerBytes kIntegerBytes = [] {
-  IntegerBytes t{};
-  for (int i = 0; i < 128; ++i) {
-    const uint16_t word = encode_bf16(static_cast<float>(i));
-    t.low[i] = static_cast<uint8_t>(word);
-    t.high[i] = static_cast<uint8_t>(word >> 8);
-  }
-  return t;
-}();
 HALFTONE_INLINE Fp8Bytes look_up_int8(__m512i codes) {
-  const auto& t = kIntegerBytes;
+  const auto& t = decode_detail::kInt8Bytes;
   const __m512i magnitude = _mm512_abs_epi8(codes);
   const __m512i low =
       _mm512_permutex2var_epi8(_mm512_load_si512(t.low), magnitude, _mm512_load_si512(t.low + 64));

@@ -38,6 +38,22 @@ struct Bf16Products {
                                           bits_as<__m512bh>(broadcast_u32(a))));
   }
 };
+
+// The same pairs where that instruction is slow (base/bf16_dots.h): a bf16 number is the upper half
+// of an f32, so a pair is two vectors, its lower words shifted and its upper ones alone. What
+// several rows share is split once.
+struct SplitProducts {
+  static constexpr int kPair = 2;
+  typedef uint16_t Element;
+  static HALFTONE_INLINE f32v low(f32v pairs) { return bits_as<f32v>(bits_as<u32v>(pairs) << 16); }
+  static HALFTONE_INLINE f32v high(f32v pairs) {
+    return bits_as<f32v>(bits_as<u32v>(pairs) & 0xffff0000u);
+  }
+  static HALFTONE_INLINE f32v multiply_add(f32v c, uint32_t a, f32v b) {
+    const f32v pair = bits_as<f32v>(broadcast_u32(a));
+    return fma(high(pair), high(b), fma(low(pair), low(b), c));
+  }
+};
 #endif
 
 // Result of a product: C = products, or C = C * keep[row] + products * add[row].

@@ -150,7 +150,7 @@ void run(const SparseAttentionPlan& plan, const SparseAttentionTensors& t, Strea
     const int64_t head = unit % tiles * kTileHeads;
     tile->few = p.heads <= kAttentionFewRows;
     tile->head_dim = p.cache.dim, tile->value_dim = p.value_dim;
-    tile->bf16_products = true, tile->rounding = AttentionRounding::bf16;
+    tile->products = bf16_products(tile->few), tile->rounding = AttentionRounding::bf16;
     tile->score_scale = softmax_scale(p) * 1.44269504f;
     tile->queries = 1, tile->group = std::min(kTileHeads, p.heads - head);
     tile->q_format = p.q;
