@@ -121,6 +121,18 @@ BenchRow product(const Case& c, const Tensor& f32, int64_t m, int repeats, Strea
   return row;
 }
 
+// What it costs that a row's result does not depend on its batch: a product of many rows could fold
+// the scales of blocks into the strip of W that it expands, which a matrix-vector product has no
+// room for, so both multiply sums. The same codes with a scale a row need no such step.
+BenchRow batch_invariance(const BenchRow& blocks, const BenchRow& rows) {
+  BenchRow row;
+  row.name = concat("batch invariance, share of the time of ", blocks.name);
+  row.seconds = Timing(std::max(0.0, blocks.seconds - rows.seconds));
+  row.value = 100 * row.seconds / blocks.seconds;
+  row.unit = "%";
+  return row;
+}
+
 BenchRow gemv(const Case& c, const Tensor& f32, int turns, Stream& stream) {
   std::vector<Tensor> copies = {in_format(f32, c.weights, stream)};
   const int64_t bytes = copies[0].bytes();
@@ -160,6 +172,12 @@ std::vector<BenchRow> bench_matmul(Stream& stream, bool quick) {
     if (left-- == 0) break;
     rows.push_back(product(c, f32, 512, quick ? 5 : 11, stream));
   }
+  const auto row_of = [&](const char* weights) {
+    return *std::find_if(rows.begin(), rows.end(), [&](const BenchRow& row) {
+      return row.name.find(concat(" ", weights, " weights x bf16")) != std::string::npos;
+    });
+  };
+  rows.push_back(batch_invariance(row_of("mxfp8"), row_of("fp8_row")));
   if (quick) return rows;
   for (int64_t m : {4, 16, 64}) {
     for (const char* weights : {"bf16", "fp8", "nvfp4"}) {
