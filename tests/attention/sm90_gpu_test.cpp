@@ -1,4 +1,7 @@
 // The attention kernel of Hopper on the GPU.
+#include <atomic>
+#include <thread>
+
 #include "attention/sm90_layouts.h"
 #include "base/device_memory.h"
 #include "cuda/gpu.h"
@@ -27,12 +30,18 @@ TEST_F(AttentionOnGpu, EveryLayoutWithinTheBound) {
   for (const LayoutCase& l : layout_cases()) expect_layout(stream, l, ++seed);
 }
 
+// By as many threads as there are cores, each with a stream: the references take the time.
 TEST_F(AttentionOnGpu, RandomProblems) {
-  Stream stream(device);
-  for (uint64_t seed = 1; seed <= 1000; ++seed) {
-    SCOPED_TRACE("problem " + std::to_string(seed));
-    expect_layout(stream, random_layout(seed, 400, 3000), seed);
-    if (HasFailure()) break;
+  std::atomic<uint64_t> next{1};
+  std::vector<std::jthread> threads(std::max(1u, std::thread::hardware_concurrency()));
+  for (std::jthread& thread : threads) {
+    thread = std::jthread([&] {
+      Stream stream(device);
+      for (uint64_t seed; (seed = next++) <= 1000 && !HasFailure();) {
+        SCOPED_TRACE("problem " + std::to_string(seed));
+        expect_layout(stream, random_layout(seed, 400, 3000), seed);
+      }
+    });
   }
 }
 
