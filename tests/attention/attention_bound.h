@@ -42,9 +42,16 @@ inline double mask_term(const Tensor& mask, int64_t b, int64_t head, int64_t i, 
 //  * the sums over n keys and their chunks: (n + 16) e each, numerator and norm.
 // With w = softmax: |error| <= sum_j w_j |v_j| (x_j + u_p + (n + 16) e) + |o| sum_j w_j x_j + ...,
 // all times 1.01 for products of errors; and half a unit of the output format.
+//
+// Tensor cores that add products of E4M3 (`fp8_keys` of P V, not 0, before the sum goes on in f32)
+// align the 32 products of a step and what they are added to at the largest of them, and cut each
+// and the sum off behind 13 fraction bits: 34 * 2^-13 of the largest a step. Scores are followed
+// step by step; of P V the sum of magnitudes bounds the largest. Row scales of V are taken over the
+// largest of a tile there, so that the subnormal spacing is that of the largest V.
 inline Bounded bounded_attention(const AttentionProblem& p, const std::vector<float>& q,
                                  const std::vector<float>& k, const std::vector<float>& v,
-                                 const Tensor& mask = {}, const Tensor& sinks = {}) {
+                                 const Tensor& mask = {}, const Tensor& sinks = {},
+                                 int64_t fp8_keys = 0) {
   const double e = 0x1p-24;
   const bool f32_products = p.mode.qk == Format::f32 || p.mode.qk == Format::f16;
   const double u_q = !f32_products && (p.q == Format::f32 || p.q == Format::f16) ? 0x1p-8 : 0.0;
@@ -54,6 +61,8 @@ inline Bounded bounded_attention(const AttentionProblem& p, const std::vector<fl
   if (p.mode.pv == Format::fp8_e4m3) u_p = 0x1p-4 + 0x1p-8, floor_p = 0x1p-18;
   if (p.mode.pv == Format::nvfp4) u_p = 0;
   if (!f32_products && is_fp8(p.v) && p.mode.pv == Format::bf16) u_p = 0x1p-8;
+  constexpr double kFp8Step = 34 * 0x1p-13;
+  u_p += static_cast<double>(fp8_keys / 32) * kFp8Step;
   const double u_out = p.out == Format::f32 ? e : p.out == Format::bf16 ? 0x1p-8 : 0x1p-11;
   const double floor_out = p.out == Format::f16 ? 0x1p-25 : 0;  // subnormal f16 are 2^-24 apart
 
@@ -94,15 +103,20 @@ inline Bounded bounded_attention(const AttentionProblem& p, const std::vector<fl
         std::fill(s.begin(), s.end(), -INFINITY);
         for (int64_t j = 0; j < p.key_length; ++j) {
           if (!seen(j)) continue;
-          double sum = 0, magnitude = 0;
+          double sum = 0, magnitude = 0, largest_of_step = 0, fp8_error = 0;
           const float* kr = row_of(k, j, p.head_dim);
           for (int64_t d = 0; d < p.head_dim; ++d) {
             const double product = static_cast<double>(qr[d]) * kr[d];
+            if (d % 32 == 0) largest_of_step = std::abs(sum);
+            largest_of_step = std::max(largest_of_step, std::abs(product));
             sum += product, magnitude += std::abs(product);
+            if (fp8_keys > 0 && (d % 32 == 31 || d == p.head_dim - 1)) {
+              fp8_error += kFp8Step * largest_of_step;
+            }
           }
           double score = sum * scale;
-          double error =
-              magnitude * std::abs(scale) * (u_q + static_cast<double>(p.head_dim + 8) * e);
+          double error = (magnitude * (u_q + static_cast<double>(p.head_dim + 8) * e) + fp8_error) *
+                         std::abs(scale);
           if (p.softcap > 0) {
             score = p.softcap * std::tanh(score / p.softcap);
             error += 8 * e * p.softcap;
@@ -138,19 +152,28 @@ inline Bounded bounded_attention(const AttentionProblem& p, const std::vector<fl
         half.assign(s.size(), 0);
         if (p.mode.pv == Format::nvfp4) quantise_nvfp4(&s, x, chunk, &half);
         const size_t row = static_cast<size_t>((b * p.query_length + i) * p.heads + h);
-        for (int64_t d = 0; d < dv; ++d) {
-          double o = 0, error = 0;
-          for (const int64_t j : keys) {
-            const auto at_j = static_cast<size_t>(j);
-            const double value = row_of(v, j, dv)[d], w = s[at_j] / norm;
-            o += w * value;
-            error +=
-                std::abs(value) * (w * (x[at_j] + u_p + key_error) + (half[at_j] + floor_p) / norm);
+        double largest_v = 0;
+        for (const int64_t j : keys) {
+          if (fp8_keys == 0) break;
+          const float* vr = row_of(v, j, dv);
+          for (int64_t d = 0; d < dv; ++d) largest_v = std::max(largest_v, double{std::abs(vr[d])});
+        }
+        std::vector<double> o(static_cast<size_t>(dv)), error(o.size());
+        for (const int64_t j : keys) {
+          const auto at_j = static_cast<size_t>(j);
+          const double w = s[at_j] / norm;
+          const double most_error = w * (x[at_j] + u_p + key_error) + (half[at_j] + floor_p) / norm;
+          const float* vr = row_of(v, j, dv);
+          for (size_t d = 0; d < o.size(); ++d) {
+            o[d] += w * vr[d];
+            error[d] += std::abs(vr[d]) * most_error + largest_v * floor_p / norm;
           }
-          const size_t index = row * static_cast<size_t>(dv) + static_cast<size_t>(d);
-          result.out[index] = static_cast<float>(o);
+        }
+        for (size_t d = 0; d < o.size(); ++d) {
+          const size_t index = row * o.size() + d;
+          result.out[index] = static_cast<float>(o[d]);
           result.out_bound[index] =
-              1.01 * (error + std::abs(o) * (norm_error + u_out + 2 * e)) + floor_out + 1e-37;
+              1.01 * (error[d] + std::abs(o[d]) * (norm_error + u_out + 2 * e)) + floor_out + 1e-37;
         }
         result.lse[lse] = static_cast<float>(largest + std::log(norm));
         // The maximum itself carries its score's error; norm_error covers it as every x does.

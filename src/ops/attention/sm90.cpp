@@ -7,8 +7,8 @@
 #include "base/device_memory.h"
 #include "base/load_kernel.h"
 #include "base/message.h"
+#include "ops/attention/sm90_host.h"
 #include "ops/attention/sm90_tiles.h"
-#include "pipe/tensor_map.h"
 
 namespace halftone {
 
@@ -17,17 +17,12 @@ namespace {
 using namespace attention_sm90;
 
 // A block has one tile of few rows; the keys are split where that leaves multiprocessors idle.
-constexpr int64_t kFewRows = 64;
 // Of a split that may not depend on the batch, and the least of one that may.
 constexpr int64_t kInvariantSplit = 2048, kLeastSplit = 512;
 
 hw::Type type_of(const AttentionProblem& p) {
   return p.mode.qk == Format::bf16 ? hw::Type::bf16 : hw::Type::f16;
 }
-bool masked(const AttentionProblem& p) {
-  return p.causal || p.window_left >= 0 || p.window_right >= 0 || p.attention_chunk_size > 0;
-}
-
 // How a problem is run: a function of the problem and the chip alone.
 struct Choice {
   enum class Form { dense, general, masked } form = Form::dense;
@@ -80,56 +75,6 @@ Choice choice(const AttentionProblem& p, const Device& device) {
   return c;
 }
 
-// Whether 16-byte accesses, and so tensor copies, reach every row.
-bool aligned(const Tensor& t) {
-  if (reinterpret_cast<uintptr_t>(t.data()) % 16 != 0) return false;
-  for (int dim = 0; dim + 1 < t.rank(); ++dim) {
-    if (t.size(dim) != 1 && (t.stride(dim) % 8 != 0 || t.stride(dim) < 0)) return false;
-  }
-  return true;
-}
-// A tensor copy also wants strides that go forward.
-bool copied_by_engine(const Tensor& t) {
-  bool forward = aligned(t);
-  for (int dim = 0; dim + 1 < t.rank(); ++dim) forward &= t.size(dim) == 1 || t.stride(dim) > 0;
-  return forward && t.numel() > 0;
-}
-
-// [batch, length, heads, dim], or without the batch, in boxes of `rows` x `heads` x 64 elements.
-// Rows from `length` on are filled with zeros.
-pipe::TensorBox box_of(const Tensor& t, hw::Type type, uint32_t rows, uint32_t heads,
-                       int64_t length) {
-  pipe::TensorBox box;
-  box.type = type, box.address = const_cast<void*>(t.data()), box.rank = 4;
-  for (int i = 0; i < 4; ++i) {
-    const int dim = t.rank() - 1 - i;
-    box.extent[static_cast<size_t>(i)] = dim < 0 ? 1 : static_cast<uint64_t>(t.size(dim));
-    if (i == 0) continue;
-    // Where there is one index only, its stride is not used, but checked by the driver.
-    const bool used = dim >= 0 && t.size(dim) != 1;
-    const int64_t stride = used ? t.stride(dim) : (t.size(-1) + 7) / 8 * 8;
-    box.stride[static_cast<size_t>(i - 1)] = static_cast<uint64_t>(stride) * 2;
-  }
-  box.extent[2] = std::min(box.extent[2], static_cast<uint64_t>(length));
-  box.box = {64, heads, rows, 1, 1};
-  box.swizzle = tile::Swizzle::b128;
-  return box;
-}
-
-KeyRange range_of(const AttentionProblem& p) {
-  constexpr auto bound = [](int64_t x) {  // beyond any length: unbounded
-    return static_cast<int32_t>(x > kLongest ? -1 : x);
-  };
-  KeyRange range;
-  range.queries = static_cast<int32_t>(p.query_length);
-  range.count = static_cast<int32_t>(p.key_length);
-  range.left = bound(p.window_left);
-  range.right = p.causal ? 0 : bound(p.window_right);
-  range.chunk = p.attention_chunk_size > kLongest ? static_cast<int32_t>(kLongest)
-                                                  : static_cast<int32_t>(p.attention_chunk_size);
-  return range;
-}
-
 // What a plan keeps between runs.
 struct Workspace {
   pipe::TensorMapCache maps;
@@ -163,31 +108,6 @@ void prepare_sm90(AttentionPlan& plan) {
                                          : masked_instance(type, c.tile).image,
        plan.device);
   if (c.splits > 1) load(combine_instance(type).image, plan.device);
-}
-
-// What both forms are told.
-void set_common(const AttentionProblem& p, const AttentionTensors& t, const DeviceProperties& chip,
-                Params* params) {
-  params->out = const_cast<uint16_t*>(t.out.data<uint16_t>());
-  const int row_dim = t.out.rank() - 3;
-  params->out_batch = row_dim == 0 ? 0 : t.out.stride(0);
-  params->out_row = t.out.stride(row_dim), params->out_head = t.out.stride(row_dim + 1);
-  if (p.lse) {
-    params->lse = const_cast<float*>(t.lse.data<float>());
-    params->lse_batch = t.lse.stride(0), params->lse_head = t.lse.stride(1);
-    params->lse_row = t.lse.stride(2);
-  }
-  if (p.sinks) params->sinks = t.sinks.data<float>(), params->sink_stride = t.sinks.stride(0);
-  params->batch = static_cast<uint32_t>(p.batch), params->heads = static_cast<uint32_t>(p.heads);
-  params->group = static_cast<uint32_t>(p.heads / p.kv_heads);
-  params->value_dim = static_cast<uint32_t>(value_dim(p));
-  params->range = range_of(p);
-  params->scale_log2 = softmax_scale(p) * kLog2e;
-  // The keys and values of a section take half of the L2: the rest is Q, O and what comes next.
-  const double bytes = static_cast<double>(p.key_length + 1) *
-                       static_cast<double>(p.head_dim + value_dim(p)) * 2 / params->group;
-  const double pairs = static_cast<double>(chip.l2_bytes) / 2 / bytes;
-  params->section = pairs < 1 ? 1 : pairs > 65536 ? 65536 : static_cast<uint32_t>(pairs);
 }
 
 Rows rows_of(const Tensor& t) {
@@ -255,14 +175,13 @@ void run_general(const AttentionPlan& plan, const AttentionTensors& t, const Cho
       p.paged ? static_cast<uint32_t>(std::gcd<int64_t>(p.page_size, tile.keys)) : tile.keys;
   if (box % 8 == 0 && copied_by_engine(t.k) && copied_by_engine(t.v)) {
     params.key_box = box;
-    params.k = workspace.maps.get(box_of(t.k, type, box, 1, t.k.size(t.k.rank() - 3)), device);
-    params.v = workspace.maps.get(box_of(t.v, type, box, 1, t.v.size(t.v.rank() - 3)), device);
+    params.k = workspace.maps.get(box_of(t.k, box, 1, t.k.size(t.k.rank() - 3)), device);
+    params.v = workspace.maps.get(box_of(t.v, box, 1, t.v.size(t.v.rank() - 3)), device);
   }
   const uint32_t rows = 64 * tile.warpgroups;
   if (rows % params.pack == 0 && copied_by_engine(t.q)) {
     params.query_boxes = true;
-    params.q =
-        workspace.maps.get(box_of(t.q, type, rows / params.pack, params.pack, query_rows), device);
+    params.q = workspace.maps.get(box_of(t.q, rows / params.pack, params.pack, query_rows), device);
   }
   const uint32_t count = static_cast<uint32_t>(chip.sm_count);
   const auto forward = p.mask ? masked_instance(type, c.tile) : general_instance(type, c.tile);
@@ -287,11 +206,11 @@ void run_sm90(const AttentionPlan& plan, const AttentionTensors& t, Stream& stre
   Params params{};
   set_common(p, t, chip, &params);
   auto& maps = static_cast<Workspace*>(plan.workspace.get())->maps;
-  params.q = maps.get(box_of(t.q, type, 64 * tile.warpgroups, 1, p.query_length), device);
+  params.q = maps.get(box_of(t.q, 64 * tile.warpgroups, 1, p.query_length), device);
   if (p.key_length > 0) {
     const uint32_t rows = tile.keys / tile.cluster;
-    params.k = maps.get(box_of(t.k, type, rows, 1, p.key_length), device);
-    params.v = maps.get(box_of(t.v, type, rows, 1, p.key_length), device);
+    params.k = maps.get(box_of(t.k, rows, 1, p.key_length), device);
+    params.v = maps.get(box_of(t.v, rows, 1, p.key_length), device);
   }
   const auto kernel = instance(type, c.tile);
   launch(kernel.image, kernel.shape(params, static_cast<uint32_t>(chip.sm_count)), params, stream);
@@ -323,25 +242,7 @@ std::string attention_sm90_error(const AttentionProblem& p) {
                     name(format));
     }
   }
-  if (p.head_dim > 256 || value_dim(p) > 256) {
-    return concat("head_dim is ", p.head_dim, " and value_dim ", value_dim(p),
-                  "; attention_sm90 takes up to 256");
-  }
-  if (p.query_length > kLongest || p.key_length > kLongest) {
-    return concat("query_length is ", p.query_length, " and key_length ", p.key_length,
-                  "; attention_sm90 takes up to ", kLongest);
-  }
-  if (p.paged && p.page_size > kLongest) {
-    return concat("page_size is ", p.page_size, "; attention_sm90 takes up to ", kLongest);
-  }
-  // Blocks number their tiles in 32 bits, each of 64 rows at least; rows that are combined, too.
-  const double rows = static_cast<double>(p.batch) * static_cast<double>(p.heads) *
-                      static_cast<double>(p.query_length < kFewRows ? kFewRows : p.query_length);
-  if (rows >= 0x1p31) {
-    return concat("batch ", p.batch, " x heads ", p.heads, " x query_length ", p.query_length,
-                  " is too much; attention_sm90 takes fewer than 2^31 rows");
-  }
-  return {};
+  return size_error(p, "attention_sm90");
 }
 
 const AttentionGpu attention_sm90_gpu = {prepare_sm90, run_sm90, describe_sm90};

@@ -123,7 +123,7 @@ struct Forward {
               Work(p, t).template shape<Source::kMasks>(math.s, row, n, site);
             }
           }
-          if (keys.masked(n)) math.hide(seen, n);
+          if (keys.masked(n)) hide(math.s, seen, n);
           softmax.step(math.s, rescale, site);
         };
         uint32_t n = keys.end - 1;

@@ -6,8 +6,11 @@
 
 namespace halftone {
 
-// "" or what the kernel does not take.
+// "" or what the kernel for bf16 and f16 does not take, and the one for fp8.
 std::string attention_sm90_error(const AttentionProblem&);
 extern const AttentionGpu attention_sm90_gpu;
+
+std::string attention_sm90_fp8_error(const AttentionProblem&);
+extern const AttentionGpu attention_sm90_fp8_gpu;
 
 }  // namespace halftone

@@ -20,6 +20,12 @@ HT_DEVICE uint32_t round_pair(float low, float high) {
   return hw::cvt_f16x2(low, high);
 }
 
+// The sum over the four threads that have parts of a row.
+HT_DEVICE float sum_of_quad(float x, hw::Site site = hw::Site::current()) {
+  const float pair = hw::add(x, hw::shuffle_xor(x, 1, 4, hw::kFullWarp, site));
+  return hw::add(pair, hw::shuffle_xor(pair, 2, 4, hw::kFullWarp, site));
+}
+
 // A thread's part of its warp's 16 rows: row lane / 4 and the one 8 further.
 struct Softmax {
   float scale;     // softmax scale x log2(e), positive
@@ -60,12 +66,29 @@ struct Softmax {
       sum[half] = hw::fma(sum[half], rescale[half], part);
     }
   }
-  // The sum of a row, from the four threads that have parts of it.
+  // A row's P are relative to 2^level.
+  HT_DEVICE float row_level(uint32_t half) const { return -shift[half]; }
   HT_DEVICE float row_sum(uint32_t half, hw::Site site = hw::Site::current()) const {
-    const float pair = hw::add(sum[half], hw::shuffle_xor(sum[half], 1, 4, hw::kFullWarp, site));
-    return hw::add(pair, hw::shuffle_xor(pair, 2, 4, hw::kFullWarp, site));
+    return sum_of_quad(sum[half], site);
   }
 };
+
+// Keys of tile n that a row does not see get the score -inf.
+template <uint32_t kCount>
+HT_DEVICE void hide(float (&s)[kCount], const KeyInterval (&seen)[2], uint32_t n) {
+  constexpr uint32_t kKeys = 2 * kCount;
+  const int32_t column = static_cast<int32_t>(n * kKeys + hw::lane_index() % 4 * 2);
+  HT_UNROLL
+  for (uint32_t half = 0; half < 2; ++half) {
+    const int32_t first = seen[half].first - column, end = seen[half].end - column;
+    HT_UNROLL
+    for (uint32_t j = 0; j < kKeys / 4; ++j) {
+      const int32_t key = static_cast<int32_t>(8 * (j / 2) + j % 2);
+      float& score = s[4 * (j / 2) + 2 * half + j % 2];
+      if (key < first || key >= end) score = -kInfinity;
+    }
+  }
+}
 
 // One warpgroup's operands and accumulators.
 template <hw::Type kType, class Layout>
@@ -109,20 +132,6 @@ struct Products {
     HT_UNROLL
     for (uint32_t i = 0; i < kKeys / 4; ++i) {
       p[i / 4][i % 4] = round_pair<kType>(s[2 * i], s[2 * i + 1]);
-    }
-  }
-  // Keys that a row does not see get the score -inf.
-  HT_DEVICE void hide(const KeyInterval (&seen)[2], uint32_t n) {
-    const int32_t column = static_cast<int32_t>(n * kKeys + hw::lane_index() % 4 * 2);
-    HT_UNROLL
-    for (uint32_t half = 0; half < 2; ++half) {
-      const int32_t first = seen[half].first - column, end = seen[half].end - column;
-      HT_UNROLL
-      for (uint32_t j = 0; j < kKeys / 4; ++j) {
-        const int32_t key = static_cast<int32_t>(8 * (j / 2) + j % 2);
-        float& score = s[4 * (j / 2) + 2 * half + j % 2];
-        if (key < first || key >= end) score = -kInfinity;
-      }
     }
   }
 };

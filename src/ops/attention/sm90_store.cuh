@@ -41,10 +41,62 @@ HT_DEVICE void store_columns(const Params& p, uint16_t* row, uint32_t column,
   }
 }
 
+// Which columns the accumulators are.
+enum class Columns {
+  in_order,
+  even_then_odd,  // of each 16, as sm90_fp8_math.cuh turns V
+};
+
+// The columns of a row, times `inverse`; 0 where it is.
+template <hw::Type kType, Columns kColumns, class Params, uint32_t kCount>
+HT_DEVICE void store_row(const Params& p, const Place& place, const float (&o)[kCount],
+                         uint32_t half, float inverse) {
+  const uint32_t quad = hw::lane_index() % 4;
+  const auto pair = [&](uint32_t first, uint32_t second) {
+    return inverse == 0
+               ? 0
+               : round_pair<kType>(hw::mul(o[first], inverse), hw::mul(o[second], inverse));
+  };
+  if constexpr (kColumns == Columns::in_order) {
+    HT_UNROLL
+    for (uint32_t j = 0; j < kCount / 4; j += 4) {
+      uint32_t part[4];
+      HT_UNROLL
+      for (uint32_t i = 0; i < 4; ++i) {
+        part[i] = pair(4 * (j + i) + 2 * half, 4 * (j + i) + 2 * half + 1);
+      }
+      transpose_quad(part, quad);
+      if (place.exists) store_columns(p, place.out, 8 * (j + quad), part);
+    }
+  } else {
+    // A lane has four neighbouring columns of each 16; of four such blocks it gets one.
+    HT_UNROLL
+    for (uint32_t j = 0; j < kCount / 8; j += 4) {
+      uint32_t part[2][4];
+      HT_UNROLL
+      for (uint32_t e = 0; e < 2; ++e) {
+        HT_UNROLL
+        for (uint32_t i = 0; i < 4; ++i) {
+          const uint32_t even = 8 * (j + i) + 2 * half + e;
+          part[e][i] = pair(even, even + 4);
+        }
+        transpose_quad(part[e], quad);
+      }
+      HT_UNROLL
+      for (uint32_t i = 0; i < 4; i += 2) {
+        if (!place.exists) continue;
+        store_columns(p, place.out, 16 * (j + quad) + 4 * i,
+                      {part[0][i], part[1][i], part[0][i + 1], part[1][i + 1]});
+      }
+    }
+  }
+}
+
 // Divides by the sum and writes the rows that exist.
-template <hw::Type kType, class Params, class Work, uint32_t kCount>
+template <hw::Type kType, Columns kColumns = Columns::in_order, class Params, class Work,
+          class RowSoftmax, uint32_t kCount>
 HT_DEVICE void store(const Params& p, const Work& work, int32_t first_row, bool none,
-                     const Softmax& softmax, const float (&o)[kCount]) {
+                     const RowSoftmax& softmax, const float (&o)[kCount]) {
   const uint32_t quad = hw::lane_index() % 4;
   HT_UNROLL
   for (uint32_t half = 0; half < 2; ++half) {
@@ -52,7 +104,7 @@ HT_DEVICE void store(const Params& p, const Work& work, int32_t first_row, bool 
     float sum = softmax.row_sum(half);
     const bool empty = none || sum == 0;
     // The divisor is sum x 2^level; a sink joins it as one more key, of value 0.
-    float level = empty ? -kInfinity : -softmax.shift[half];
+    float level = empty ? -kInfinity : softmax.row_level(half);
     float factor = 1;
     if (p.sinks != nullptr) {
       const float sink =
@@ -67,18 +119,7 @@ HT_DEVICE void store(const Params& p, const Work& work, int32_t first_row, bool 
       const float lse = hw::mul(hw::add(level, hw::lg2_approx(sum)), kLn2);
       hw::store_global(p.lse + place.lse, empty && p.sinks == nullptr ? -kInfinity : lse);
     }
-    HT_UNROLL
-    for (uint32_t j = 0; j < kCount / 4; j += 4) {
-      uint32_t part[4];
-      HT_UNROLL
-      for (uint32_t i = 0; i < 4; ++i) {
-        const float* pair = o + 4 * (j + i) + 2 * half;
-        part[i] =
-            empty ? 0 : round_pair<kType>(hw::mul(pair[0], inverse), hw::mul(pair[1], inverse));
-      }
-      transpose_quad(part, quad);
-      if (place.exists) store_columns(p, place.out, 8 * (j + quad), part);
-    }
+    store_row<kType, kColumns>(p, place, o, half, inverse);
   }
 }
 
@@ -102,7 +143,7 @@ HT_DEVICE void store_partial(const Params& p, const Work& work, int32_t first_ro
     const int64_t index = work.partial_row(row);
     if (quad == 0) {
       hw::store_global(p.partial_sums + index,
-                       empty ? SplitSum{-kInfinity, 0} : SplitSum{-softmax.shift[half], sum});
+                       empty ? SplitSum{-kInfinity, 0} : SplitSum{softmax.row_level(half), sum});
     }
     if (empty) continue;
     float* to = p.partial_values + index * p.partial_stride;

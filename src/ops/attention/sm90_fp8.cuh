@@ -1,0 +1,293 @@
+// Attention in E4M3 on Hopper for many query rows: O = softmax(scale Q K^T) V, with Q, K, V and P
+// in 8 bits. Their scales are of tensors, sequences, heads or rows; where each key has its own,
+// they multiply the columns of S, and P before it is rounded, which takes them over the largest of
+// the tile.
+//
+// As sm90.cuh, with three differences. The loading warps turn V around (sm90_fp8_layout.cuh). P V
+// of a tile is added to O in f32 (sm90_fp8_math.cuh). And where the registers do not hold S of a
+// tile beside P V and O, a warpgroup has one product at a time, of 128 columns, and leaves it to
+// the other to keep the tensor cores busy meanwhile.
+#pragma once
+#include "base/launch.h"
+#include "hw/fence.h"
+#include "hw/memory.h"
+#include "ops/attention/sm90_dense.cuh"
+#include "ops/attention/sm90_fp8_math.cuh"
+#include "ops/attention/sm90_store.cuh"
+#include "pipe/named_barrier.h"
+
+namespace halftone::attention_sm90 {
+
+// f32 scales of an operand: of sequence, row and head; null: all 1.
+struct OperandScales {
+  const float* data;
+  int64_t batch, row, head;  // strides in elements, 0 where all share one
+
+  HT_DEVICE float of(uint32_t sequence, int32_t at_row, uint32_t at_head,
+                     hw::Site site = hw::Site::current()) const {
+    if (data == nullptr) return 1;
+    return hw::load_global(data + sequence * batch + at_row * row + at_head * head, site);
+  }
+};
+
+struct Fp8Params : Params {
+  OperandScales q_scales, k_scales, v_scales;
+  bool scaled_keys;  // K or V has a scale a row
+};
+
+template <Fp8Tile kTile>
+struct ForwardFp8 {
+  using Params = Fp8Params;
+  using Work = Dense::Work;
+  using L = Fp8Layout<kTile>;
+  using Barrier = typename L::Barrier;
+  using Worker = typename L::Worker;
+  using Schedule = Dense::Schedule;
+  static constexpr uint32_t kThreads = L::kThreads, kMinBlocks = L::kMinBlocks;
+
+  static LaunchShape shape(const Params& p, uint32_t multiprocessors) {
+    const uint32_t wanted = Schedule::items(Dense::tiles<L>(p));
+    return {.grid = {wanted < multiprocessors ? wanted : multiprocessors, 1, 1},
+            .block = {kThreads, 1, 1},
+            .shared_bytes = L::kSharedBytes};
+  }
+  HT_DEVICE static KeyTiles key_tiles(const Work& work, const pipe::AttentionTile& t) {
+    return work.tiles(static_cast<int32_t>(t.query * L::kRows), L::kRows, L::kKeys);
+  }
+
+  HT_DEVICE static void run(const Params& p) {
+    const hw::SharedAddress base = hw::shared_memory_base();
+    const auto rings = L::rings(base);
+    if (hw::thread_index().x == 0) L::init(rings);
+    hw::barrier_sync();
+    const Schedule schedule = Dense::schedule<L>(p, base);
+    if (pipe::enter<L::kRoles, Worker::load>()) {
+      load(p, rings, base, schedule);
+    } else if (pipe::enter<L::kRoles, Worker::multiply>()) {
+      multiply(p, rings, base, schedule);
+    }
+  }
+
+  // The first thread starts the copies, one tile ahead; all turn V around.
+  HT_DEVICE static void load(const Params& p, const typename L::Rings& rings,
+                             hw::SharedAddress base, Schedule schedule) {
+    const bool first = hw::thread_index().x == 0, leads = hw::lane_index() == 0;
+    auto fill_q = rings.q.producer();
+    auto fill_k = rings.k.producer();
+    auto fill_v = rings.v.producer();
+    auto fill_turned = rings.turned.producer();
+    auto read_v = rings.v.consumer();
+    auto fill_scales = rings.scales.producer();
+    for (pipe::AttentionTile t; schedule.next(Dense::tiles<L>(p), t);) {
+      const KeyTiles keys = key_tiles(Work(p, t), t);
+      if (keys.none()) continue;
+      const auto head = static_cast<int32_t>(t.head / p.group);
+      const auto batch = static_cast<int32_t>(t.sequence);
+      const auto copy = [&](auto& fill, const hw::TensorMap* map, hw::SharedAddress to,
+                            const SharedTile& tile, int32_t at_head, uint32_t row,
+                            hw::Site site = hw::Site::current()) {
+        const pipe::Slot slot = fill.acquire(site);
+        to = to + slot.stage * tile.bytes();
+        HT_UNROLL
+        for (uint32_t panel = 0; panel < tile.panels(); ++panel) {
+          hw::tensor_load(to + panel * tile.panel_bytes(), map,
+                          {static_cast<int32_t>(panel * tile.panel_elements()), at_head,
+                           static_cast<int32_t>(row), batch},
+                          slot.full, site);
+        }
+      };
+      const auto copy_keys = [&](uint32_t n, hw::Site site = hw::Site::current()) {
+        copy(fill_k, &p.k, base + L::kK, L::k_tile(), head, n * L::kKeys, site);
+      };
+      const auto copy_values = [&](uint32_t n, hw::Site site = hw::Site::current()) {
+        copy(fill_v, &p.v, base + L::kV, L::v_tile(), head, n * L::kKeys, site);
+      };
+      const auto load_scales = [&](uint32_t n, hw::Site site = hw::Site::current()) {
+        if (!p.scaled_keys) return;
+        const pipe::Slot slot = fill_scales.wait(site);
+        store_scales(p, t, n, base + (L::kScales + slot.stage * L::kScaleBytes));
+        hw::warp_sync(hw::kFullWarp, site);
+        if (leads) fill_scales.commit(slot, site);
+      };
+      load_scales(keys.end - 1);
+      if (first) {
+        copy_keys(keys.end - 1);
+        copy(fill_q, &p.q, base, L::q_tile(), static_cast<int32_t>(t.head), t.query * L::kRows);
+        copy_values(keys.end - 1);
+      }
+      for (uint32_t n = keys.end; n-- > keys.first;) {
+        if (first && n > keys.first) {
+          copy_keys(n - 1);
+          copy_values(n - 1);
+        }
+        hw::warp_sync();
+        if (n > keys.first) load_scales(n - 1);
+        const uint32_t stage = read_v.wait();
+        const pipe::Slot slot = fill_turned.wait();
+        turn_values<L>(base + (L::kV + stage * L::kVBytes),
+                       base + (L::kTurned + slot.stage * L::kVBytes), hw::warp_index());
+        // V^T is for the tensor cores, and the place of V for the next copy.
+        hw::fence_proxy_async_shared();
+        hw::warp_sync();
+        if (leads) fill_turned.commit(slot);
+        read_v.release(leads);
+      }
+    }
+    if (first) {
+      fill_q.drain();
+      fill_k.drain();
+      fill_v.drain();
+    }
+    fill_turned.drain();
+    fill_scales.drain();
+  }
+
+  // Every warp looks for the largest scale of V, and stores those of its own keys.
+  HT_DEVICE static void store_scales(const Params& p, const pipe::AttentionTile& t, uint32_t n,
+                                     hw::SharedAddress to) {
+    const uint32_t lane = hw::lane_index(), head = t.head / p.group;
+    const auto scale = [&](const OperandScales& of, uint32_t i) {
+      const auto key = static_cast<int32_t>(n * L::kKeys + i);
+      return of.of(t.sequence, key < p.range.count ? key : p.range.count - 1, head);
+    };
+    float largest = 0x1p-126f;
+    for (uint32_t i = lane; i < L::kKeys; i += 32) largest = hw::max(largest, scale(p.v_scales, i));
+    HT_UNROLL
+    for (uint32_t bit = 1; bit < 32; bit *= 2) {
+      largest = hw::max(largest, hw::shuffle_xor(largest, bit));
+    }
+    for (uint32_t i = hw::thread_index().x; i < L::kKeys; i += L::kLoadWarps * 32) {
+      hw::store_shared(to + i * 4, scale(p.k_scales, i));
+      hw::store_shared(to + (L::kValueScales + i * 4), scale(p.v_scales, i) / largest);
+    }
+    if (hw::thread_index().x == 0) hw::store_shared(to + L::kLargestScale, largest);
+  }
+
+  HT_DEVICE static void multiply(const Params& p, const typename L::Rings& rings,
+                                 hw::SharedAddress base, Schedule schedule) {
+    const uint32_t warpgroup = hw::warp_index() / 4 - 1, lane = hw::lane_index();
+    const uint32_t warp_row = warpgroup * 64 + hw::warp_index() % 4 * 16 + lane / 4;
+    auto read_q = rings.q.consumer();
+    auto read_k = rings.k.consumer();
+    auto read_v = rings.turned.consumer();
+    auto read_scales = rings.scales.consumer();
+    const auto take_turn = [&](hw::Site site = hw::Site::current()) {
+      pipe::sync<Barrier::turn0, Barrier::turn2>(warpgroup, L::kTurnThreads, site);
+    };
+    const auto pass_turn = [&](hw::Site site = hw::Site::current()) {
+      const uint32_t next = warpgroup + 1 == L::kWarpgroups ? 0 : warpgroup + 1;
+      pipe::arrive<Barrier::turn0, Barrier::turn2>(next, L::kTurnThreads, site);
+    };
+    if (warpgroup + 1 == L::kWarpgroups) pass_turn();
+
+    Fp8Products<L> math(base, warpgroup);
+    for (pipe::AttentionTile t; schedule.next(Dense::tiles<L>(p), t);) {
+      const Work work(p, t);
+      const auto row = static_cast<int32_t>(t.query * L::kRows + warp_row);
+      const KeyTiles keys = key_tiles(work, t);
+      const KeyInterval seen[2] = {work.keys(row), work.keys(row + 8)};
+      const float key_scale =
+          p.scaled_keys ? p.scale_log2
+                        : hw::mul(p.scale_log2, p.k_scales.of(t.sequence, 0, t.head / p.group));
+      const auto row_scale = [&](int32_t at) {
+        const int32_t last = p.range.queries - 1;
+        return hw::mul(key_scale, p.q_scales.of(t.sequence, at < last ? at : last, t.head));
+      };
+      TileSoftmax softmax(row_scale(row), row_scale(row + 8));
+      HT_UNROLL
+      for (float& sum : math.o) sum = 0;
+      if (!keys.none()) {
+        // After S of tile n: the softmax, once K is given back, and Q with the last tile.
+        float kept[2], weight[2];
+        const auto weigh = [&](uint32_t n, float(&of_tile)[2],
+                               hw::Site site = hw::Site::current()) {
+          hw::hold_registers(math.s);
+          read_k.release(lane == 0, site);
+          if (n == keys.first) read_q.release(lane == 0, site);
+          hw::SharedAddress scales;
+          if (p.scaled_keys) {
+            scales = base + (L::kScales + read_scales.wait(site) * L::kScaleBytes);
+            scale_columns(math.s, scales, site);
+          }
+          if (keys.masked(n)) hide(math.s, seen, n);
+          softmax.step(math.s, kept, of_tile, site);
+          if (p.scaled_keys) {
+            scale_columns(math.s, scales + L::kValueScales, site);
+            const auto largest = hw::load_shared<float>(scales + L::kLargestScale, site);
+            HT_UNROLL
+            for (float& each : of_tile) each = hw::mul(each, largest);
+            hw::warp_sync(hw::kFullWarp, site);
+            read_scales.release(lane == 0, site);
+          }
+        };
+        const auto start_scores = [&](hw::Site site = hw::Site::current()) {
+          const uint32_t stage = read_k.wait(site);
+          take_turn(site);
+          math.multiply_keys(stage, site);
+        };
+        // Adds P V of a tile: what has been started of it, and the other columns.
+        const auto add_values = [&](uint32_t stage, hw::Site site = hw::Site::current()) {
+          hw::wgmma_wait<0>(site);
+          math.add_part(0, kept, weight);
+          HT_UNROLL
+          for (uint32_t column = L::kColumns; column < L::kValueDim; column += L::kColumns) {
+            math.multiply_values(stage, column, site);
+            hw::wgmma_wait<0>(site);
+            math.add_part(column, kept, weight);
+          }
+          read_v.release(lane == 0, site);
+        };
+        read_q.wait();
+        if constexpr (L::kOverlap) {
+          uint32_t n = keys.end - 1;
+          start_scores();
+          pass_turn();
+          hw::wgmma_wait<0>();
+          weigh(n, weight);
+          math.round();
+          while (n-- > keys.first) {
+            start_scores();
+            const uint32_t stage = read_v.wait();
+            math.multiply_values(stage, 0);
+            pass_turn();
+            hw::wgmma_wait<1>();
+            float next[2];
+            weigh(n, next);
+            HT_UNROLL
+            for (uint32_t half = 0; half < 2; ++half)
+              weight[half] = hw::mul(weight[half], kept[half]);
+            add_values(stage);
+            HT_UNROLL
+            for (uint32_t half = 0; half < 2; ++half) weight[half] = next[half];
+            math.round();
+          }
+          kept[0] = kept[1] = 1;
+          const uint32_t stage = read_v.wait();
+          math.multiply_values(stage, 0);
+          add_values(stage);
+        } else {
+          for (uint32_t n = keys.end; n-- > keys.first;) {
+            start_scores();
+            pass_turn();
+            hw::wgmma_wait<0>();
+            weigh(n, weight);
+            math.round();
+            const uint32_t stage = read_v.wait();
+            math.multiply_values(stage, 0);
+            add_values(stage);
+          }
+        }
+        if (!p.scaled_keys) {
+          const float value_scale = p.v_scales.of(t.sequence, 0, t.head / p.group);
+          HT_UNROLL
+          for (float& sum : math.o) sum = hw::mul(sum, value_scale);
+        }
+      }
+      store<hw::Type::bf16, Columns::even_then_odd>(p, Work(p, t), row, keys.none(), softmax,
+                                                    math.o);
+    }
+    if (warpgroup == 0) take_turn();  // the last pass: the barriers end as they began
+  }
+};
+
+}  // namespace halftone::attention_sm90

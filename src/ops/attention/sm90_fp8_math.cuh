@@ -1,0 +1,183 @@
+// Attention in E4M3 on Hopper: the products of a warpgroup and the softmax of its rows.
+//
+// The tensor cores add products of E4M3 in numbers of 13 fraction bits, cut off: a sum that is
+// large takes no small terms any more. So a product P V is of one tile of keys alone, and is added
+// to O in f32; the error does not grow with the number of keys. As each tile is weighed anyway, its
+// P are relative to the largest score of the tile itself, not of all so far: beside a heavy key the
+// P of other tiles keep their bits.
+#pragma once
+#include "hw/bits.h"
+#include "hw/ldmatrix.h"
+#include "hw/memory.h"
+#include "hw/stmatrix.h"
+#include "ops/attention/sm90_fp8_layout.cuh"
+#include "ops/attention/sm90_math.cuh"
+
+namespace halftone::attention_sm90 {
+
+// P is multiplied by 2^8: the largest of a tile is 256, of the 448 that E4M3 has.
+inline constexpr float kFp8PLevel = 8;
+
+// A thread's part of its warp's 16 rows: row lane / 4 and the one 8 further. Exponents of 2.
+struct TileSoftmax {
+  float scale[2];  // of the scores
+  float level[2];  // the largest score so far, -inf before any key
+  float sum[2];    // of this thread's P, relative to 2^level
+
+  // A scale is positive, or 0 where all numbers are: hidden keys stay hidden then, too.
+  HT_DEVICE TileSoftmax(float first, float second) {
+    constexpr float kLeast = 0x1p-126f;
+    scale[0] = hw::max(first, kLeast), scale[1] = hw::max(second, kLeast);
+    level[0] = level[1] = -kInfinity;
+    sum[0] = sum[1] = 0;
+  }
+  // The scores become P. `kept`: what O, as the sum, is to be multiplied by; `weight`: what P V of
+  // the tile is.
+  template <uint32_t kCount>
+  HT_DEVICE void step(float (&s)[kCount], float (&kept)[2], float (&weight)[2],
+                      hw::Site site = hw::Site::current()) {
+    HT_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      float top = hw::max(s[2 * half], s[2 * half + 1]);
+      HT_UNROLL
+      for (uint32_t j = 4 + 2 * half; j < kCount; j += 4) {
+        top = hw::max(top, hw::max(s[j], s[j + 1]));
+      }
+      top = hw::max(top, hw::shuffle_xor(top, 1, 4, hw::kFullWarp, site));
+      top = hw::max(top, hw::shuffle_xor(top, 2, 4, hw::kFullWarp, site));
+      const float tile_level = hw::mul(top, scale[half]);
+      const float before = level[half];
+      level[half] = hw::max(before, tile_level);
+      // A row that has seen no key yet is relative to 0: its P are exp(-inf) = 0.
+      const float now = level[half] == -kInfinity ? 0 : level[half];
+      kept[half] = hw::ex2_approx_ftz(hw::add(before, -now));
+      weight[half] = hw::ex2_approx_ftz(hw::add(hw::add(tile_level, -now), -kFp8PLevel));
+      const float shift = tile_level == -kInfinity ? 0 : hw::add(kFp8PLevel, -tile_level);
+      float part = 0;
+      HT_UNROLL
+      for (uint32_t j = 2 * half; j < kCount; j += 4) {
+        HT_UNROLL
+        for (uint32_t i = j; i < j + 2; ++i) {
+          s[i] = hw::ex2_approx_ftz(hw::fma(s[i], scale[half], shift));
+          part = hw::add(part, s[i]);
+        }
+      }
+      sum[half] = hw::fma(sum[half], kept[half], hw::mul(part, weight[half]));
+    }
+  }
+  HT_DEVICE float row_level(uint32_t half) const { return level[half]; }
+  HT_DEVICE float row_sum(uint32_t half, hw::Site site = hw::Site::current()) const {
+    return sum_of_quad(sum[half], site);
+  }
+};
+
+// Multiplies the columns of S, or P, by f32 scales in shared memory.
+template <uint32_t kCount>
+HT_DEVICE void scale_columns(float (&s)[kCount], hw::SharedAddress scales, hw::Site site) {
+  const hw::SharedAddress own = scales + hw::lane_index() % 4 * 8;
+  HT_UNROLL
+  for (uint32_t i = 0; i < kCount; i += 4) {
+    const auto pair = hw::load_shared<hw::Vector<float, 2>>(own + i * 8, site);
+    s[i] = hw::mul(s[i], pair[0]), s[i + 1] = hw::mul(s[i + 1], pair[1]);
+    s[i + 2] = hw::mul(s[i + 2], pair[0]), s[i + 3] = hw::mul(s[i + 3], pair[1]);
+  }
+}
+
+// One warpgroup's operands and accumulators.
+template <class Layout>
+struct Fp8Products {
+  static constexpr uint32_t kKeys = Layout::kKeys, kColumns = Layout::kColumns;
+  hw::SharedAddress base;
+  tile::WgmmaDescriptor q;
+  float s[kKeys / 2], part[kColumns / 2], o[Layout::kValueDim / 2];
+  uint32_t p[kKeys / 32][4];
+
+  HT_DEVICE Fp8Products(hw::SharedAddress memory, uint32_t warpgroup)
+      : base(memory),
+        q(tile::WgmmaDescriptor::of(Layout::q_tile(), memory.value)
+              .advanced(Layout::q_tile().advance(warpgroup * 64, 0))) {}
+
+  // Starts S = Q K^T with the K of a stage, as one group.
+  HT_DEVICE void multiply_keys(uint32_t stage, hw::Site site = hw::Site::current()) {
+    const auto k = tile::WgmmaDescriptor::of(Layout::k_tile(),
+                                             (base + (Layout::kK + stage * Layout::kKBytes)).value);
+    hw::wgmma_fence(site);
+    HT_UNROLL
+    for (uint32_t d = 0; d < Layout::kHeadDim; d += 32) {
+      hw::wgmma<hw::Type::e4m3>(s, q.advanced(Layout::q_tile().advance(0, d)),
+                                k.advanced(Layout::k_tile().advance(0, d)), d > 0, site);
+    }
+    hw::wgmma_commit(site);
+  }
+  // Starts part = P V, columns from `column` on, with the V of a stage.
+  HT_DEVICE void multiply_values(uint32_t stage, uint32_t column,
+                                 hw::Site site = hw::Site::current()) {
+    constexpr auto tile = Layout::turned_tile();
+    const auto v =
+        tile::WgmmaDescriptor::of(tile, (base + (Layout::kTurned + stage * Layout::kVBytes)).value);
+    hw::wgmma_fence(site);
+    HT_UNROLL
+    for (uint32_t k = 0; k < kKeys / 32; ++k) {
+      hw::wgmma<hw::Type::e4m3>(part, p[k], v.advanced(tile.advance(column, k * 32)), k > 0, site);
+    }
+    hw::wgmma_commit(site);
+  }
+  // O = O kept + part weight, the columns from `column` on.
+  HT_DEVICE void add_part(uint32_t column, const float (&kept)[2], const float (&weight)[2]) {
+    hw::hold_registers(part);
+    HT_UNROLL
+    for (uint32_t j = 0; j < kColumns / 2; ++j) {
+      float& sum = o[column / 2 + j];
+      sum = hw::fma(part[j], weight[j / 2 % 2], hw::mul(sum, kept[j / 2 % 2]));
+    }
+  }
+  // P as the operand of the next product. A thread has columns 2 q, 2 q + 1 of every 8 of S and
+  // must give bytes 4 q .. 4 q + 3 of every 16: the keys of V^T stand in that order.
+  HT_DEVICE void round() {
+    HT_UNROLL
+    for (uint32_t i = 0; i < kKeys / 8; ++i) {
+      const float* pair = s + i / 2 * 8 + i % 2 * 2;
+      const uint32_t low = hw::cvt_fp8x2<hw::Type::e4m3>(pair[0], pair[1]);
+      const uint32_t high = hw::cvt_fp8x2<hw::Type::e4m3>(pair[4], pair[5]);
+      p[i / 4][i % 4] = low | high << 16;
+    }
+  }
+};
+
+// Moves a tile of V to V^T, by one of the loading warps. A unit is 32 keys of 16 columns:
+// ldmatrix.trans takes pairs of columns for elements, so that a lane gets keys 2 q, 2 q + 1, and
+// two bytes of each; a permutation of bytes parts even columns from odd ones.
+//   key 16 g + 2 q + 8 h + e  ->  byte 16 g + 4 q + 2 h + e,  q < 4, h < 2, e < 2
+//   column 16 b + 2 c + odd   ->  line 16 b + 8 odd + c,      c < 8
+// The first is the order of Fp8Products::round, the second is undone when O is stored; both keep
+// eight rows of a matrix in eight different banks of 16 bytes.
+template <class Layout>
+HT_DEVICE void turn_values(hw::SharedAddress from, hw::SharedAddress to, uint32_t warp,
+                           hw::Site site = hw::Site::current()) {
+  constexpr auto v = Layout::v_tile(), turned = Layout::turned_tile();
+  constexpr uint32_t kBlocks = Layout::kValueDim / 16;
+  constexpr uint32_t kUnits = Layout::kKeys / 32 * kBlocks;
+  constexpr uint32_t kBatch =
+      kUnits % (2 * Layout::kLoadWarps) == 0 ? 2 : 1;  // units whose loads travel together
+  static_assert(kUnits % (Layout::kLoadWarps * kBatch) == 0, "the warps have as much to do");
+  const uint32_t lane = hw::lane_index(), matrix = lane / 8, row = lane % 8;
+  for (uint32_t unit = warp * kBatch; unit < kUnits; unit += Layout::kLoadWarps * kBatch) {
+    uint32_t x[kBatch][4];
+    HT_UNROLL
+    for (uint32_t i = 0; i < kBatch; ++i) {
+      const uint32_t key = (unit + i) / kBlocks * 32 + matrix * 8 + row;
+      hw::ldmatrix_trans(x[i], {v.address(from.value, key, (unit + i) % kBlocks * 16)}, site);
+    }
+    HT_UNROLL
+    for (uint32_t i = 0; i < kBatch; ++i) {
+      const uint32_t y[4] = {hw::prmt(x[i][0], x[i][1], 0x6420), hw::prmt(x[i][0], x[i][1], 0x7531),
+                             hw::prmt(x[i][2], x[i][3], 0x6420),
+                             hw::prmt(x[i][2], x[i][3], 0x7531)};
+      const uint32_t line = (unit + i) % kBlocks * 16 + matrix % 2 * 8 + row;
+      const uint32_t key = (unit + i) / kBlocks * 32 + matrix / 2 * 16;
+      hw::stmatrix({turned.address(to.value, line, key)}, y, site);
+    }
+  }
+}
+
+}  // namespace halftone::attention_sm90

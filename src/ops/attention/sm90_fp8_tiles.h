@@ -1,0 +1,26 @@
+// The instances of attention in E4M3 on Hopper.
+#pragma once
+#include "ops/attention/sm90_fp8.cuh"
+#include "ops/attention/sm90_tiles.h"
+
+namespace halftone::attention_sm90 {
+
+inline constexpr Fp8Tile kFp8Tiles[] = {
+    {64, 64, 128, 2, 64, true},
+    {128, 128, 128, 2, 64, true},
+    {192, 128, 128, 2, 64, true},  // DeepSeek's 192 and 128
+    {256, 256, 128, 2, 64, false},
+};
+inline constexpr int kFp8TileCount = sizeof(kFp8Tiles) / sizeof(kFp8Tiles[0]);
+
+// The first that holds the heads.
+constexpr int choose_fp8_tile(uint32_t head_dim, uint32_t value_dim) {
+  int i = 0;
+  while (head_dim > kFp8Tiles[i].head_dim || value_dim > kFp8Tiles[i].value_dim) ++i;
+  return i;
+}
+
+const void* gpu_fp8_entry(int tile);         // sm90_fp8.cu
+Instance<Fp8Params> fp8_instance(int tile);  // sm90_fp8_sim.cpp
+
+}  // namespace halftone::attention_sm90

@@ -1,0 +1,117 @@
+// What the forms of attention on Hopper have in common on the host.
+#include "ops/attention/sm90_host.h"
+
+#include <algorithm>
+
+#include "base/message.h"
+#include "ops/attention/sm90_math.cuh"
+
+namespace halftone::attention_sm90 {
+
+bool masked(const AttentionProblem& p) {
+  return p.causal || p.window_left >= 0 || p.window_right >= 0 || p.attention_chunk_size > 0;
+}
+
+bool aligned(const Tensor& t) {
+  if (reinterpret_cast<uintptr_t>(t.data()) % 16 != 0) return false;
+  for (int dim = 0; dim + 1 < t.rank(); ++dim) {
+    if (t.size(dim) != 1 && (t.stride(dim) * bits(t.format()) % 128 != 0 || t.stride(dim) < 0))
+      return false;
+  }
+  return true;
+}
+bool copied_by_engine(const Tensor& t) {
+  bool forward = aligned(t);
+  for (int dim = 0; dim + 1 < t.rank(); ++dim) forward &= t.size(dim) == 1 || t.stride(dim) > 0;
+  return forward && t.numel() > 0;
+}
+
+pipe::TensorBox box_of(const Tensor& t, uint32_t rows, uint32_t heads, int64_t length,
+                       tile::Swizzle swizzle) {
+  const int64_t bytes = bits(t.format()) / 8;
+  pipe::TensorBox box;
+  box.type = t.format() == Format::bf16  ? hw::Type::bf16
+             : t.format() == Format::f16 ? hw::Type::f16
+                                         : hw::Type::e4m3;
+  box.address = const_cast<void*>(t.data()), box.rank = 4;
+  for (int i = 0; i < 4; ++i) {
+    const int dim = t.rank() - 1 - i;
+    box.extent[static_cast<size_t>(i)] = dim < 0 ? 1 : static_cast<uint64_t>(t.size(dim));
+    if (i == 0) continue;
+    // Where there is one index only, its stride is not used, but checked by the driver.
+    const bool used = dim >= 0 && t.size(dim) != 1;
+    const int64_t line = used ? t.stride(dim) * bytes : (t.size(-1) * bytes + 15) / 16 * 16;
+    box.stride[static_cast<size_t>(i - 1)] = static_cast<uint64_t>(line);
+  }
+  box.extent[2] = std::min(box.extent[2], static_cast<uint64_t>(length));
+  box.box = {tile::span(swizzle) / static_cast<uint32_t>(bytes), heads, rows, 1, 1};
+  box.swizzle = swizzle;
+  return box;
+}
+
+namespace {
+
+KeyRange range_of(const AttentionProblem& p) {
+  constexpr auto bound = [](int64_t x) {  // beyond any length: unbounded
+    return static_cast<int32_t>(x > kLongest ? -1 : x);
+  };
+  KeyRange range;
+  range.queries = static_cast<int32_t>(p.query_length);
+  range.count = static_cast<int32_t>(p.key_length);
+  range.left = bound(p.window_left);
+  range.right = p.causal ? 0 : bound(p.window_right);
+  range.chunk = p.attention_chunk_size > kLongest ? static_cast<int32_t>(kLongest)
+                                                  : static_cast<int32_t>(p.attention_chunk_size);
+  return range;
+}
+
+}  // namespace
+
+void set_common(const AttentionProblem& p, const AttentionTensors& t, const DeviceProperties& chip,
+                Params* params) {
+  params->out = const_cast<uint16_t*>(t.out.data<uint16_t>());
+  const int row_dim = t.out.rank() - 3;
+  params->out_batch = row_dim == 0 ? 0 : t.out.stride(0);
+  params->out_row = t.out.stride(row_dim), params->out_head = t.out.stride(row_dim + 1);
+  if (p.lse) {
+    params->lse = const_cast<float*>(t.lse.data<float>());
+    params->lse_batch = t.lse.stride(0), params->lse_head = t.lse.stride(1);
+    params->lse_row = t.lse.stride(2);
+  }
+  if (p.sinks) params->sinks = t.sinks.data<float>(), params->sink_stride = t.sinks.stride(0);
+  params->batch = static_cast<uint32_t>(p.batch), params->heads = static_cast<uint32_t>(p.heads);
+  params->group = static_cast<uint32_t>(p.heads / p.kv_heads);
+  params->value_dim = static_cast<uint32_t>(value_dim(p));
+  params->range = range_of(p);
+  params->scale_log2 = softmax_scale(p) * kLog2e;
+  // The keys and values of a section take half of the L2: the rest is Q, O and what comes next.
+  const double bytes = static_cast<double>(p.key_length + 1) *
+                       static_cast<double>(p.head_dim + value_dim(p)) *
+                       static_cast<double>(bits(p.k)) / 8 / params->group;
+  const double pairs = static_cast<double>(chip.l2_bytes) / 2 / bytes;
+  params->section = pairs < 1 ? 1 : pairs > 65536 ? 65536 : static_cast<uint32_t>(pairs);
+}
+
+std::string size_error(const AttentionProblem& p, const char* kernel) {
+  if (p.head_dim > 256 || value_dim(p) > 256) {
+    return concat("head_dim is ", p.head_dim, " and value_dim ", value_dim(p), "; ", kernel,
+                  " takes up to 256");
+  }
+  if (p.query_length > kLongest || p.key_length > kLongest) {
+    return concat("query_length is ", p.query_length, " and key_length ", p.key_length, "; ",
+                  kernel, " takes up to ", kLongest);
+  }
+  if (p.paged && p.page_size > kLongest) {
+    return concat("page_size is ", p.page_size, "; ", kernel, " takes up to ", kLongest);
+  }
+  // Blocks number their tiles in 32 bits, each of 64 rows at least; rows that are combined, too.
+  const double rows = static_cast<double>(p.batch) * static_cast<double>(p.heads) *
+                      static_cast<double>(p.query_length < kFewRows ? kFewRows : p.query_length);
+  if (rows >= 0x1p31) {
+    return concat("batch ", p.batch, " x heads ", p.heads, " x query_length ", p.query_length,
+                  " is too much; ", kernel, " takes fewer than 2^31 rows");
+  }
+  return {};
+}
+
+}  // namespace halftone::attention_sm90

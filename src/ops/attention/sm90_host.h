@@ -1,0 +1,31 @@
+// What the forms of attention on Hopper have in common on the host.
+#pragma once
+#include "base/device_memory.h"
+#include "ops/attention/kernels.h"
+#include "ops/attention/sm90_dense.cuh"
+#include "pipe/tensor_map.h"
+
+namespace halftone::attention_sm90 {
+
+// With fewer a row tile is mostly empty.
+inline constexpr int64_t kFewRows = 64;
+
+// Whether some row does not see every key.
+bool masked(const AttentionProblem&);
+// Whether 16-byte accesses, and so tensor copies, reach every row.
+bool aligned(const Tensor&);
+// A tensor copy also wants strides that go forward.
+bool copied_by_engine(const Tensor&);
+
+// [batch, length, heads, dim], or without the batch, in boxes of `rows` x `heads` x what is as wide
+// as the swizzle. Rows from `length` on are filled with zeros.
+pipe::TensorBox box_of(const Tensor&, uint32_t rows, uint32_t heads, int64_t length,
+                       tile::Swizzle = tile::Swizzle::b128);
+
+// Sets what all forms are told.
+void set_common(const AttentionProblem&, const AttentionTensors&, const DeviceProperties&, Params*);
+
+// "" or the argument that is beyond what all forms take.
+std::string size_error(const AttentionProblem&, const char* kernel);
+
+}  // namespace halftone::attention_sm90

@@ -1,0 +1,100 @@
+// Attention in E4M3 on the simulated Hopper.
+#include "attention/sm90_fp8_cases.h"
+#include "ops/attention/sm90.h"
+
+namespace halftone::test {
+namespace {
+
+using Options = SimulatorOptions;
+
+Stream hopper(Options options = {}) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  configure(stream, options);
+  return stream;
+}
+
+TEST(AttentionSm90Fp8, EveryInstanceMaskAndScaleWithinTheBound) {
+  Stream stream = hopper();
+  uint64_t seed = 1;
+  for (const Fp8Case& s : fp8_cases()) {
+    ++seed;
+#if defined(HALFTONE_SANITIZED)
+    if (seed % 4 != 0) continue;
+#endif
+    expect_fp8(stream, s, seed);
+  }
+}
+
+// The bounds would notice one key too many, one scale of another head and one column for another.
+TEST(AttentionSm90Fp8, SmallErrorsBreakTheBound) {
+  Stream stream = hopper();
+  const Fp8Case good{{1, 70, 64, 2, 2, 64}, true};
+  const Bounded reference = bounded(make_fp8(good, 3));
+  const auto fits = [&](Fp8Problem x) {
+    run_on(stream, &x.c);
+    return within(to_floats(x.c.tensors.out), reference.out, reference.out_bound);
+  };
+  EXPECT_TRUE(fits(make_fp8(good, 3)));
+  Fp8Case wider = good;
+  wider.causal = false, wider.right = 1;
+  EXPECT_FALSE(fits(make_fp8(wider, 3)));
+  Fp8Problem scaled = make_fp8(good, 3);
+  float* scales = const_cast<float*>(std::as_const(scaled.v.tensor).scales().data<float>());
+  scales[1] *= 2;
+  EXPECT_FALSE(fits(scaled));
+  Fp8Problem swapped = make_fp8(good, 3);
+  for (int64_t row = 0; row < 128; ++row) {
+    uint8_t* codes = swapped.c.tensors.v.data<uint8_t>() + row * 64;
+    std::swap(codes[4], codes[5]);
+  }
+  EXPECT_FALSE(fits(swapped));
+}
+
+// No race, no missing fence, no conflict of banks, whatever the order; and the same bits.
+TEST(AttentionSm90Fp8, StrictUnderAdversarialSchedules) {
+#if defined(HALFTONE_SANITIZED)
+  constexpr uint64_t kSeeds = 2;
+#else
+  constexpr uint64_t kSeeds = 20;
+#endif
+  for (const Fp8Case& s :
+       {Fp8Case{{1, 200, 390, 1, 1, 64}, true},
+        Fp8Case{{1, 129, 390, 1, 1, 128}, true, -1, -1, 0, false, Shared::row, Shared::row},
+        Fp8Case{{1, 130, 270, 1, 1, 256}}}) {
+    std::vector<float> first;
+    for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+      Stream stream = hopper({.severity = Options::Severity::strict,
+                              .numerics = Options::Numerics::fast,
+                              .schedule = Options::Schedule::adversarial,
+                              .seed = seed,
+                              .throws = false});
+      Fp8Problem x = make_fp8(s, 5);
+      run_on(stream, &x.c);
+      const SimulatorReport report = simulator_report(stream);
+      ASSERT_TRUE(report.clean()) << "seed " << seed << "\n" << to_string(report);
+      EXPECT_EQ(report.counters.shared_wavefronts, report.counters.shared_ideal);
+      const std::vector<float> values = to_floats(x.c.tensors.out);
+      if (first.empty()) first = values;
+      ASSERT_EQ(values, first) << "seed " << seed;
+    }
+  }
+}
+
+TEST(AttentionSm90Fp8, RefusesWithTheReason) {
+  const auto reason = [&](auto change) {
+    AttentionProblem p = make_fp8({{1, 64, 64, 1, 1, 64}}, 1).c.problem;
+    change(p);
+    return attention_sm90_fp8_error(p);
+  };
+  EXPECT_EQ(reason([](AttentionProblem&) {}), "");
+  EXPECT_EQ(reason([](AttentionProblem& p) { p.head_dim = 40; }),
+            "head_dim is 40 and value_dim 64; attention_sm90_fp8 takes multiples of 16");
+  EXPECT_EQ(reason([](AttentionProblem& p) { p.out = Format::f32; }),
+            "out is f32; attention_sm90_fp8 takes bf16");
+  EXPECT_EQ(reason([](AttentionProblem& p) { p.softcap = 30; }),
+            "softcap is 30; attention_sm90_fp8 takes one length, no mask tensor, no softcap and a "
+            "positive softmax_scale");
+}
+
+}  // namespace
+}  // namespace halftone::test
