@@ -56,7 +56,7 @@ TEST(AttentionSm80, StrictUnderAdversarialSchedules) {
 #if defined(HALFTONE_SANITIZED)
   constexpr uint64_t kSeeds = 2;
 #else
-  constexpr uint64_t kSeeds = 10;
+  constexpr uint64_t kSeeds = 20;
 #endif
   for (const Arch arch : {Arch::sm_80, Arch::sm_90a}) {
     for (const Case& c : sm80_orders()) {
