@@ -6,14 +6,12 @@ Usage: operations_torch.py --halftone build/release/apps/halftone/halftone [--qu
 Runs `halftone bench norm|activation|ops --device cuda:0 --json`, then the same operations through PyTorch, timed the
 same way: calls captured in a CUDA graph, buffers in turn beyond the second-level cache, the median of five bursts.
 Writes Halftone's report with the faster of the two as the peer of each row and prints the ratios."""
-import argparse
-import json
 import re
-import subprocess
-import time
 
 import torch
 import torch.nn.functional as F
+
+import beside
 
 FORMATS = {"bf16": torch.bfloat16, "f32": torch.float32}
 
@@ -43,60 +41,18 @@ OPERATIONS = {
 NAME = re.compile(r"([a-z_ ]+), (\d+) rows? of (\d+) (bf16|f32)$")
 
 
-def seconds(function, matrices, rows, columns, dtype):
-    """Seconds a call, in a graph of calls on buffers in turn."""
+def seconds(function, matrices, rows, columns, dtype, quick):
+    """(burst, sustained) of a call on buffers in turn, beyond the second-level cache."""
     size = rows * columns * dtype.itemsize * (matrices + 1)
     sets = min(max(2, (128 << 20) // size + 1), 512)
     weight = torch.randn(columns, device="cuda", dtype=dtype)
     data = [[torch.randn(rows, columns, device="cuda", dtype=dtype) for _ in range(matrices)] for _ in range(sets)]
-
-    def all_sets():
-        return [function(x[0], weight, *x[1:]) for x in data]
-
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        for _ in range(2):
-            all_sets()
-    side.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        kept = all_sets()
-
-    def several(calls):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        for _ in range(calls):
-            graph.replay()
-        end.record()
-        end.synchronize()
-        return begin.elapsed_time(end) * 1e-3 / calls
-
-    several(1)
-    one = several(1)
-    bursts = []
-    for _ in range(5):
-        time.sleep(0.025)
-        bursts.append(several(max(1, int(0.004 / one))))
-    del kept, graph
-    return sorted(bursts)[2] / sets
+    return beside.Timer(lambda i: function(data[i][0], weight, *data[i][1:]), sets, quick).measure()
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--halftone", required=True, help="the halftone command")
-    parser.add_argument("--quick", action="store_true", help="shorter rests")
-    parser.add_argument("--out", help="where the joined report goes")
-    arguments = parser.parse_args()
-
-    report = None
-    for family in ("norm", "activation", "ops"):
-        command = [arguments.halftone, "bench", family, "--device", "cuda:0", "--json"] + ["--quick"] * arguments.quick
-        one = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        if report is None:
-            report = one
-        else:
-            report["families"] += one["families"]
-    report["conditions"]["peers"] = {"pytorch": torch.__version__}
+    arguments = beside.parse(__doc__)
+    report = beside.halftone_report(arguments, ["norm", "activation", "ops"])
     torch._dynamo.config.cache_size_limit = 64
     for row in (row for family in report["families"] for row in family["rows"]):
         match = NAME.match(row["name"])
@@ -105,18 +61,10 @@ def main():
         operation, matrices = OPERATIONS[match.group(1)]
         shape = int(match.group(2)), int(match.group(3)), FORMATS[match.group(4)]
         with torch.no_grad():
-            times = {"PyTorch eager": seconds(operation, matrices, *shape),
-                     "PyTorch compiled": seconds(torch.compile(operation, dynamic=False), matrices, *shape)}
-        row["peers"] = {peer: row["bytes"] / t * 1e-12 for peer, t in times.items()}
-        row["peer_name"] = max(row["peers"], key=row["peers"].get)
-        row["peer"] = row["peers"][row["peer_name"]]
-        row["ratio_to_peer"] = row["value"] / row["peer"]
-        print(f"{row['name']:46} {row['bytes'] / row['value'] * 1e-6:8.2f} us, eager {times['PyTorch eager'] * 1e6:8.2f}, "
-              f"compiled {times['PyTorch compiled'] * 1e6:8.2f}: {row['ratio_to_peer']:.2f}")
-    if arguments.out:
-        with open(arguments.out, "w") as file:
-            json.dump(report, file, indent=2)
-            file.write("\n")
+            beside.add_peers(row, {
+                "PyTorch eager": seconds(operation, matrices, *shape, arguments.quick),
+                "PyTorch compiled": seconds(torch.compile(operation, dynamic=False), matrices, *shape, arguments.quick)})
+    beside.write(report, arguments.out)
 
 
 if __name__ == "__main__":

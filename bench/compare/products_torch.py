@@ -9,51 +9,15 @@ half a second of load). Peers of a row: the bf16 product of its shape, which is 
 format would run; for bf16 weights that is the peer proper. For fp8 x fp8_1x128 cuBLASLt's product with the same scales
 where PyTorch offers it, and its tensor-wise one. Writes Halftone's report with the peers, for
 `halftone bench --from FILE`, and prints the ratios."""
-import argparse
-import json
 import re
-import subprocess
 import sys
-import time
 
 import torch
 
+import beside
+from beside import Timer
+
 L2_BYTES = 60 << 20
-
-
-class Timer:
-    """Seconds a call, by events, of calls captured in a graph: as `halftone bench` takes them."""
-
-    def __init__(self, call, copies, quick):
-        self.turn = copies
-        self.rest = 0.1 if quick else 1.0
-        self.warm_up, self.sustained = (0.05, 0.05) if quick else (0.5, 0.25)
-        call(0)
-        torch.cuda.synchronize()
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            for i in range(copies):
-                call(i)
-
-    def several(self, turns):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        for _ in range(turns):
-            self.graph.replay()
-        end.record()
-        end.synchronize()
-        return begin.elapsed_time(end) * 1e-3 / turns
-
-    def measure(self):
-        self.several(1)
-        one = self.several(1)
-        bursts = []
-        for i in range(5):
-            time.sleep(self.rest if i == 0 else self.rest / 4)
-            bursts.append(self.several(max(1, int(0.004 / one))))
-        burst = sorted(bursts)[2]
-        self.several(max(1, int(self.warm_up / burst)))
-        return burst / self.turn, self.several(max(1, int(self.sustained / burst))) / self.turn
 
 
 def copies_of(nbytes):
@@ -113,46 +77,16 @@ def peers_of(row, quick, cache):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--halftone", required=True, help="the halftone command")
-    parser.add_argument("--families", nargs="+", default=["gemv", "matmul"])
-    parser.add_argument("--quick", action="store_true", help="fewer shapes, shorter rests")
-    parser.add_argument("--out", help="where the joined report goes")
-    arguments = parser.parse_args()
-
-    report = None
-    for family in arguments.families:
-        command = [arguments.halftone, "bench", family, "--device", "cuda:0", "--json"] + ["--quick"] * arguments.quick
-        one = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        if report is None:
-            report = one
-        else:
-            report["families"] += one["families"]
-    roof = bf16(8192, 8192, 8192, arguments.quick)
-    report["conditions"]["peers"] = {"pytorch": torch.__version__, "cuda": torch.version.cuda,
-                                     "bf16_product_8192": {"burst": 2 * 8192**3 / roof[0] * 1e-12,
-                                                           "sustained": 2 * 8192**3 / roof[1] * 1e-12}}
+    arguments = beside.parse(__doc__, families=["gemv", "matmul"])
+    report = beside.halftone_report(arguments, arguments.families)
+    beside.product_roof(report, arguments.quick)
     cache = {}
     for family in report["families"]:
         for row in family["rows"]:
             peers = peers_of(row, arguments.quick, cache)
-            if not peers:
-                continue
-            # Times as speeds in the unit of the row, whose work is the same.
-            work = row["value"] * row["seconds"]
-            row["peers"] = {name: {"burst": work / burst, "sustained": work / sustained}
-                            for name, (burst, sustained) in peers.items()}
-            best = max(row["peers"], key=lambda name: row["peers"][name]["burst"])
-            row["peer"], row["peer_name"] = row["peers"][best]["burst"], best
-            row["ratio_to_peer"] = row["value"] / row["peer"]
-            print(f"{row['name']:62} {row['seconds'] * 1e6:9.1f} us {row['value']:8.2f} {row['unit']}, "
-                  + ", ".join(f"{name} {peers[name][0] * 1e6:.1f} us" for name in peers)
-                  + f": {row['ratio_to_peer']:.2f}")
-    print(f"bf16 product of 8192^3: {2 * 8192**3 / roof[0] * 1e-12:.0f} TFLOP/s burst")
-    if arguments.out:
-        with open(arguments.out, "w") as file:
-            json.dump(report, file, indent=2)
-            file.write("\n")
+            if peers:
+                beside.add_peers(row, peers)
+    beside.write(report, arguments.out)
 
 
 if __name__ == "__main__":
