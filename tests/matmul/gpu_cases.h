@@ -10,10 +10,10 @@ namespace halftone::test {
 // most 12 MMAs of 16 elements starts from zero; on sm_80 one is two sums of 8 products, each of
 // whose 9 addends is cut off 24 bits below the largest and whose result is cut off at 23: 11 units
 // a sum (from sm_90 on 10.5 an MMA). Then, at most for every 32 elements, the sum times its scales
-// joins the rest, two roundings; 4 warps, 3 terms of x, 2 scales of the rows, 1 of a scale, 1 of x
+// joins the rest, two roundings; 8 warps, 3 terms of x, 2 scales of the rows, 1 of a scale, 1 of x
 // rounded, bias and residual. The terms of x have 1.01 of its magnitude.
 inline double gpu_roundings(int64_t k) {
-  return 1.01 * (12 * 22 + 2 * static_cast<double>((k + 31) / 32) + 4 + 3 + 2 + 1 + 1 + 2);
+  return 1.01 * (12 * 22 + 2 * static_cast<double>((k + 31) / 32) + 8 + 3 + 2 + 1 + 1 + 2);
 }
 inline std::vector<double> gpu_bounds(const Expected& e, int64_t k, Format out,
                                       double largest_operand) {

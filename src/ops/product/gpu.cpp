@@ -187,9 +187,7 @@ void set_weight(const GpuWeight& w, const GpuLayout& layout, GpuProduct* p) {
   if (w.scaled) p->period = layout.group / 32;
 }
 
-uint32_t rows_of_part(uint32_t terms, bool many) {
-  return (many ? kMany.columns : kFew.columns) / terms;
-}
+uint32_t rows_of_part(uint32_t terms, bool many) { return (many ? kMany.columns : 8) / terms; }
 
 void launch_product(const GpuWeight& w, GpuProduct p, bool many, uint32_t parts, Stream& stream) {
   const GpuInstance instance = w.code <= GpuCode::bf16   ? gpu_plain(w.code, many)

@@ -24,6 +24,7 @@ template <GpuCode>
 struct CodePolicy;
 
 struct PlainOrder {
+  static constexpr uint32_t kUnscaled = 0;  // nothing looks at it
   HT_DEVICE static void arrange(uint32_t (&)[4]) {}
 };
 
@@ -184,6 +185,18 @@ struct CodePolicy<GpuCode::e2m1> : NibbleOrder {
   HT_DEVICE static uint32_t pair_of(float scale) {
     return hw::cvt_bf16x2(scale * 0x1p118f, scale * 0x1p118f);
   }
+  // Of eight E4M3 scales.
+  HT_DEVICE static void pairs_of(const uint32_t (&scales)[2], uint32_t (&pairs)[8]) {
+    uint32_t twos[1][4];
+    CodePolicy<GpuCode::e4m3>::expand(scales, 0, twos);
+    HT_UNROLL
+    for (uint32_t i = 0; i < 8; ++i) {
+      const uint32_t two = i % 2 == 0 ? fma_bf16x2(twos[0][i / 2], twice(0x7a80), kMinusZeros)
+                                      : twos[0][i / 2];  // times 2^118
+      twos[0][i / 2] = two;
+      pairs[i] = hw::prmt(two, 0, i % 2 == 0 ? 0x1010 : 0x3232);
+    }
+  }
   HT_DEVICE static void expand(const uint32_t (&codes)[1], uint32_t scale,
                                uint32_t (&pairs)[1][4]) {
     HT_UNROLL
@@ -202,6 +215,7 @@ struct CodePolicy<GpuCode::int4> : NibbleOrder {
   static constexpr uint32_t kBits = 4, kTerms = 1;
   static constexpr hw::Type kType = hw::Type::bf16;
   static constexpr PairOf kPair = PairOf::chunk;
+  static constexpr uint32_t kUnscaled = 0xc308c308;  // the zero point 8
   HT_DEVICE static uint32_t pair_of(uint32_t zero) { return twice(0xc300 + zero); }
   HT_DEVICE static void expand(const uint32_t (&codes)[1], uint32_t offset,
                                uint32_t (&pairs)[1][4]) {

@@ -2,19 +2,14 @@
 #pragma once
 #include "hw/image.h"
 #include "ops/product/gpu_multiply.cuh"
+#include "ops/product/gpu_vector.cuh"
 
 namespace halftone::product {
 
-// Up to eight columns of x, of a matrix that is read once: 16 rows a block, so that 4096 rows are
-// two blocks for every multiprocessor of an H200, with five stages of 4 KB each in flight. Four
-// warps share K.
-inline constexpr GpuTile kFew{16, 8, 1, 1, 4, 76 * 1024, 6, 4};
 // Many columns: 32 x 64 a warp is 64 accumulators and 64 sums a thread, hence one block a
 // multiprocessor. 99 KB is what sm_89 and sm_120 give a block.
-inline constexpr GpuTile kMany{128, 128, 4, 2, 1, 99 * 1024, 4, 1};
+inline constexpr GpuTile kMany{128, 128, 4, 2, 99 * 1024, 4, 1};
 
-template <GpuCode kCode>
-using GpuFew = GpuMultiply<kCode, kFew>;
 template <GpuCode kCode>
 using GpuMany = GpuMultiply<kCode, kMany>;
 
@@ -29,8 +24,8 @@ GpuInstance gpu_bytes(GpuCode, bool many);
 GpuInstance gpu_nibbles(GpuCode, bool many);
 
 #if defined(__CUDACC__)
-#define HT_PRODUCT_ENTRIES(code)                                            \
-  HT_GPU_ENTRY(halftone::product::GpuFew<halftone::product::GpuCode::code>) \
+#define HT_PRODUCT_ENTRIES(code)                                               \
+  HT_GPU_ENTRY(halftone::product::GpuVector<halftone::product::GpuCode::code>) \
   HT_GPU_ENTRY(halftone::product::GpuMany<halftone::product::GpuCode::code>)
 #else
 template <GpuCode kFirst, GpuCode... kRest>
@@ -38,7 +33,7 @@ GpuInstance gpu_instance(GpuCode code, bool many) {
   if constexpr (sizeof...(kRest) > 0) {
     if (code != kFirst) return gpu_instance<kRest...>(code, many);
   }
-  using Few = GpuFew<kFirst>;
+  using Few = GpuVector<kFirst>;
   using Many = GpuMany<kFirst>;
   if (many) return {hw::image_of<Many>("matmul_gpu_many"), Many::shape};
   return {hw::image_of<Few>("matmul_gpu_few"), Few::shape};

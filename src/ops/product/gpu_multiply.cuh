@@ -1,15 +1,15 @@
-// y = x W^T on the tensor cores of any GPU since sm_80, weights of every format in checkpoint
-// layout: matrix-vector products, products of some rows, and of many by tiles.
+// y = x W^T by tiles on the tensor cores of any GPU since sm_80, weights of every format in
+// checkpoint layout.
 //
-// The weights are the rows of the MMA, x its columns, so that one row of x costs eight columns and
-// not sixteen rows. A lane takes eight consecutive elements of K, an octet, of a row of W and of a
-// row of x: the lanes of a quad 32 elements, a chunk, which is two steps of the MMA whatever the
-// width of a code. Codes become bf16 in registers (gpu_codes.h).
+// The weights are the rows of the MMA, x its columns, as in products of few rows (gpu_vector.cuh).
+// A lane takes eight consecutive elements of K, an octet, of a row of W and of a row of x: the
+// lanes of a quad 32 elements, a chunk, which is two steps of the MMA whatever the width of a code.
+// Codes become bf16 in registers (gpu_codes.h).
 //
-// Sums: a warp starts from zero at every stage and wherever a group of scales may end, at most 128
-// elements of K further; scales multiply that sum, which joins the warp's f32 accumulator. At the
-// end the warps along K are added in their order, then the terms of x, the smallest first. So the
-// bits of an output are a function of its rows of W and x, the format and the tile.
+// Sums: a warp starts from zero at every stage, 64 elements of K, and wherever a group of scales
+// may end; scales multiply that sum, which joins the warp's f32 accumulator. At the end the terms
+// of x are added, the smallest first. So the bits of an output are a function of its rows of W and
+// x and the format.
 #pragma once
 #include "base/launch.h"
 #include "hw/barrier.h"
@@ -22,7 +22,6 @@ template <GpuCode kCode, GpuTile kTile>
 struct GpuMultiply : GpuStages<kCode, kTile> {
   using Params = GpuProduct;
   using Stages = GpuStages<kCode, kTile>;
-  using Task = typename Stages::Task;
   using Policy = CodePolicy<kCode>;
   static constexpr uint32_t kRows = Stages::kRows, kColumns = Stages::kColumns;
   static constexpr uint32_t kTilesN = kRows / kTile.warps_n / 16;
@@ -30,9 +29,9 @@ struct GpuMultiply : GpuStages<kCode, kTile> {
   static_assert(kTilesN * 16 * kTile.warps_n == kRows && kTilesM * 8 * kTile.warps_m == kColumns,
                 "warps share the tile in whole MMAs");
 
-  // At the end the sums of all warps take the place of the stages: [warp of K][column][row].
+  // At the end the sums take the place of the stages: [column][row].
   static constexpr uint32_t kSumRow = kRows + 4;
-  static constexpr uint32_t kSumBytes = kTile.warps_k * kColumns * kSumRow * 4;
+  static constexpr uint32_t kSumBytes = kColumns * kSumRow * 4;
   static constexpr uint32_t kSharedBytes = Stages::kUsed > kSumBytes ? Stages::kUsed : kSumBytes;
 
   // Blocks that shared memory lets share a multiprocessor (227 KB); registers must not forbid it.
@@ -51,13 +50,12 @@ struct GpuMultiply : GpuStages<kCode, kTile> {
 
   // Where a thread's fragments lie in the tile.
   struct Warp {
-    uint32_t row, column, chunk;  // the thread's first
-    uint32_t quad;                // its place among the four of an octet's neighbours
+    uint32_t row, column;  // the thread's first
+    uint32_t quad;         // its place among the four of an octet's neighbours
     HT_DEVICE Warp() {
       const uint32_t warp = hw::warp_index(), lane = hw::lane_index();
       row = warp % kTile.warps_n * kTilesN * 16 + lane / 4;
-      column = warp / kTile.warps_n % kTile.warps_m * kTilesM * 8;
-      chunk = warp / (kTile.warps_n * kTile.warps_m) * Stages::kWarpChunks;
+      column = warp / kTile.warps_n * kTilesM * 8;
       quad = lane % 4;
     }
   };
@@ -83,13 +81,13 @@ struct GpuMultiply : GpuStages<kCode, kTile> {
     float part[kTilesN][kTilesM][4] = {};
   };
 
-  HT_DEVICE static void multiply(const Params& p, const Task& task, const Warp& at, uint32_t step,
-                                 Sums& sums) {
+  HT_DEVICE static void multiply(const Params& p, const GpuTask& task, const Warp& at,
+                                 uint32_t step, Sums& sums) {
     const hw::SharedAddress stage = task.base + step % Stages::kStages * Stages::kStageBytes;
     const hw::SharedAddress table = task.base + (Stages::kTables + step % 2 * Stages::kTableBytes);
     HT_UNROLL
-    for (uint32_t c = 0; c < Stages::kWarpChunks; ++c) {
-      const uint32_t chunk = at.chunk + c, octet = chunk * 4 + at.quad;
+    for (uint32_t chunk = 0; chunk < Stages::kChunks; ++chunk) {
+      const uint32_t octet = chunk * 4 + at.quad;
       uint32_t x[kTilesM][4];
       HT_UNROLL
       for (uint32_t j = 0; j < kTilesM; ++j) {
@@ -129,7 +127,7 @@ struct GpuMultiply : GpuStages<kCode, kTile> {
         }
       }
       const bool ends = p.period > 0 && (step * Stages::kChunks + chunk + 1) % p.period == 0;
-      if (c + 1 == Stages::kWarpChunks || ends) join(p, at, table, chunk, sums);
+      if (chunk + 1 == Stages::kChunks || ends) join(p, at, table, chunk, sums);
     }
   }
 
@@ -167,9 +165,8 @@ struct GpuMultiply : GpuStages<kCode, kTile> {
   }
 
   // Sums lie by output: those of other halves of gates after those of the gates.
-  HT_DEVICE static void store_sums(const Params& p, const Task& task, const Warp& at,
+  HT_DEVICE static void store_sums(const Params& p, const GpuTask& task, const Warp& at,
                                    const Sums& sums) {
-    const uint32_t warp_k = hw::warp_index() / (kTile.warps_n * kTile.warps_m);
     HT_UNROLL
     for (uint32_t i = 0; i < kTilesN; ++i) {
       HT_UNROLL
@@ -180,28 +177,21 @@ struct GpuMultiply : GpuStages<kCode, kTile> {
           const uint32_t row =
               p.finish.gate ? half * (kRows / 2) + r / 16 * 8 + r % 8 : r + half * 8;
           const uint32_t column = at.column + j * 8 + at.quad * 2 + e % 2;
-          hw::store_shared(task.base + ((warp_k * kColumns + column) * kSumRow + row) * 4,
-                           sums.total[i][j][e]);
+          hw::store_shared(task.base + (column * kSumRow + row) * 4, sums.total[i][j][e]);
         }
       }
     }
   }
 
-  HT_DEVICE static float whole_sum(const Params& p, const Task& task, uint32_t m, uint32_t row) {
+  HT_DEVICE static float whole_sum(const Params& p, const GpuTask& task, uint32_t m, uint32_t row) {
     float sum = 0;
     for (uint32_t t = 0; t < p.terms; ++t) {
-      const uint32_t column = m * p.terms + t;
-      float term = 0;
-      HT_UNROLL
-      for (uint32_t k = 0; k < kTile.warps_k; ++k) {
-        term += hw::load_shared<float>(task.base + ((k * kColumns + column) * kSumRow + row) * 4);
-      }
-      sum += term;
+      sum += hw::load_shared<float>(task.base + ((m * p.terms + t) * kSumRow + row) * 4);
     }
     return sum;
   }
 
-  HT_DEVICE static void finish(const Params& p, const Task& task) {
+  HT_DEVICE static void finish(const Params& p, const GpuTask& task) {
     const uint32_t outputs = p.finish.gate ? kRows / 2 : kRows;
     // A warp has outputs of one row of x: those of two would share banks.
     const uint32_t width = outputs < 32 ? 32 : outputs;
@@ -211,31 +201,12 @@ struct GpuMultiply : GpuStages<kCode, kTile> {
       const float sum = whole_sum(p, task, m, o);
       const float up = p.finish.gate ? whole_sum(p, task, m, outputs + o) : 0;
       finish_output(p.finish, p.weight, task.source[0], task.source[1], task.expert, task.row0 + m,
-                    static_cast<uint32_t>(Stages::x_row_of(p, task, m)), n, sum, up);
+                    static_cast<uint32_t>(x_row_of(p, task, m)), n, sum, up);
     }
-  }
-
-  HT_DEVICE static Task task_of(const Params& p) {
-    Task task{};
-    task.base = hw::shared_memory_base();
-    task.n0 = hw::block_index().x * (p.finish.gate ? kRows / 2 : kRows);
-    task.source[0] = p.source[0], task.source[1] = p.source[1];
-    if (p.parts == nullptr) {
-      task.row0 = hw::block_index().y * (kColumns / p.terms);
-      const uint32_t left = p.m - task.row0;
-      task.rows = left < kColumns / p.terms ? left : kColumns / p.terms;
-      return task;
-    }
-    if (hw::block_index().y >= hw::load_global(p.part_count)) return task;  // no rows
-    const auto part = hw::load_global(p.parts + hw::block_index().y);
-    task.expert = part.expert, task.row0 = part.first, task.rows = part.count;
-    task.source[0] = load_source(p.experts + part.expert * p.expert_step);
-    if (p.finish.gate) task.source[1] = load_source(p.experts + part.expert * p.expert_step + 1);
-    return task;
   }
 
   HT_DEVICE static void run(const Params& p) {
-    const Task task = task_of(p);
+    const GpuTask task = task_of(p, kRows, kColumns);
     if (task.rows == 0) return;
     const uint32_t steps = (p.k + Stages::kDepth - 1) / Stages::kDepth;
     Stages::clear(p, task);

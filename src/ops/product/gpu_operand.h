@@ -53,6 +53,9 @@ HT_DEVICE const uint8_t* scale_address(const GpuLayout& l, const GpuSource& s, u
   }
   return s.scales + (l.block_rows > 0 ? r / l.block_rows * l.scale_row : 0) + g * l.scale_step;
 }
+HT_HOST_DEVICE uint32_t scale_bytes(Format format) {
+  return format == Format::f32 ? 4 : format == Format::f16 || format == Format::bf16 ? 2 : 1;
+}
 HT_DEVICE uint32_t load_scale(Format format, const uint8_t* at,
                               hw::Site site = hw::Site::current()) {
   if (format == Format::f32) return hw::load_global(reinterpret_cast<const uint32_t*>(at), site);

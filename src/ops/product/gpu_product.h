@@ -7,7 +7,7 @@ namespace halftone::product {
 
 struct GpuTile {
   uint32_t rows, columns;  // of W and of x
-  uint32_t warps_n, warps_m, warps_k;
+  uint32_t warps_n, warps_m;
   uint32_t bytes;   // of shared memory at most
   uint32_t stages;  // at most
   uint32_t blocks;  // that share a multiprocessor, at most

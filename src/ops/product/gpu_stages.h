@@ -2,9 +2,7 @@
 // several stages ahead, and tables of what multiplies them, one of the stage in use and one of the
 // next.
 #pragma once
-#include "hw/cp_async.h"
-#include "hw/thread.h"
-#include "ops/product/gpu_product.h"
+#include "ops/product/gpu_task.h"
 
 namespace halftone::product {
 
@@ -12,15 +10,10 @@ template <GpuCode kCode, GpuTile kTile>
 struct GpuStages {
   using Policy = CodePolicy<kCode>;
   static constexpr uint32_t kRows = kTile.rows, kColumns = kTile.columns;
-  static constexpr uint32_t kWarps = kTile.warps_n * kTile.warps_m * kTile.warps_k;
+  static constexpr uint32_t kWarps = kTile.warps_n * kTile.warps_m;
   static constexpr uint32_t kThreads = kWarps * 32;
-  // Elements of K of a stage. Where warps divide it among them it is long, so that a row is read in
-  // pieces of at least 256 bytes; where they do not, short, so that tiles fit.
-  static constexpr uint32_t kDepth = kTile.warps_k == 1  ? 64
-                                     : Policy::kBits > 8 ? 128
-                                                         : 2048 / Policy::kBits;
-  static constexpr uint32_t kChunks = kDepth / 32, kWarpChunks = kChunks / kTile.warps_k;
-  static_assert(kWarpChunks * kTile.warps_k == kChunks && kWarpChunks <= 4);
+  // Elements of K of a stage: few, so that tiles fit.
+  static constexpr uint32_t kDepth = 64, kChunks = kDepth / 32;
   static constexpr uint32_t kOctet = Policy::kBits;  // bytes
   static constexpr uint32_t kRowBytes = kDepth * Policy::kBits / 8, kXRowBytes = kDepth * 2;
   static constexpr uint32_t kStageBytes = kRows * kRowBytes + kColumns * kXRowBytes;
@@ -44,60 +37,15 @@ struct GpuStages {
   static constexpr uint32_t kTables = kStages * kStageBytes;
   static constexpr uint32_t kUsed = kTables + 2 * kTableBytes;
 
-  // Chunks of 16 bytes are exchanged so that the rows a quarter, half or whole warp reads together
-  // lie in all banks: two rows of 64 bytes, four of 32, eight of 16.
-  template <uint32_t kBytes, uint32_t kRow>
-  HT_HOST_DEVICE static uint32_t place(uint32_t row, uint32_t chunk) {
-    if constexpr (kBytes == 32) {  // read in two halves: every other chunk of two rows
-      return row * kRow + ((chunk ^ (row & 1)) * 16);
-    } else {
-      constexpr uint32_t kTogether = 32 / kBytes, kLines = kRow >= 128 ? 1 : 128 / kRow;
-      return row * kRow + ((chunk ^ (row % kTogether / kLines * (8 / kTogether))) * 16);
-    }
-  }
   HT_HOST_DEVICE static uint32_t w_place(uint32_t row, uint32_t chunk) {
-    return place<kOctet, kRowBytes>(row, chunk);
+    return swizzled<kOctet, kRowBytes>(row, chunk);
   }
   HT_HOST_DEVICE static uint32_t x_place(uint32_t row, uint32_t chunk) {
-    return place<16, kXRowBytes>(row, chunk);
-  }
-
-  // What a block works on.
-  struct Task {
-    GpuSource source[2];
-    uint32_t n0, row0, rows;  // first output; first row of y, how many
-    uint32_t expert;
-    hw::SharedAddress base;
-
-    // Row of the tile to a row of the operand; gates and their other halves alternate by eights, so
-    // that one thread has both.
-    HT_DEVICE uint32_t output(bool gate, uint32_t r) const {
-      return n0 + (gate ? r / 16 * 8 + r % 8 : r);
-    }
-    HT_DEVICE GpuSource source_of(bool gate, uint32_t r) const {
-      GpuSource s = source[0];
-      if (gate && (r & 8) != 0) s = source[1];
-      return s;
-    }
-  };
-
-  // 16 bytes from `from`, of which `valid` exist: asynchronously where they are aligned.
-  HT_DEVICE static void copy(hw::SharedAddress to, const uint8_t* from, int64_t valid,
-                             hw::Site site = hw::Site::current()) {
-    const auto bytes = static_cast<uint32_t>(valid < 0 ? 0 : valid > 16 ? 16 : valid);
-    if (reinterpret_cast<uintptr_t>(from) % 16 == 0) {
-      hw::cp_async_zero_fill<16>(to, from, bytes, site);
-      return;
-    }
-    hw::Words4 words{};
-    for (uint32_t i = 0; i < bytes; ++i) {
-      words[i / 4] |= uint32_t{hw::load_global(from + i, site)} << 8 * (i % 4);
-    }
-    hw::store_shared(to, words, site);
+    return swizzled<16, kXRowBytes>(row, chunk);
   }
 
   // Columns that no row of x has are zeros for good.
-  HT_DEVICE static void clear(const GpuProduct& p, const Task& task) {
+  HT_DEVICE static void clear(const GpuProduct& p, const GpuTask& task) {
     const uint32_t first = task.rows * p.terms * kXRowBytes / 16;
     constexpr uint32_t kPieces = kColumns * kXRowBytes / 16;
     for (uint32_t stage = 0; stage < kStages; ++stage) {
@@ -108,7 +56,7 @@ struct GpuStages {
     }
   }
 
-  HT_DEVICE static void fill(const GpuProduct& p, const Task& task, uint32_t step) {
+  HT_DEVICE static void fill(const GpuProduct& p, const GpuTask& task, uint32_t step) {
     const uint32_t thread = hw::thread_index().x, k0 = step * kDepth;
     const hw::SharedAddress to = task.base + step % kStages * kStageBytes;
     constexpr uint32_t kPieces = kRowBytes / 16, kXPieces = kXRowBytes / 16;
@@ -119,16 +67,7 @@ struct GpuStages {
       const hw::SharedAddress at = to + w_place(r, piece);
       if constexpr (kCode == GpuCode::f32) {
         if (p.dequantise) {
-          hw::Vector<float, 4> values{};
-          HT_UNROLL
-          for (uint32_t e = 0; e < 4; ++e) {
-            const uint32_t k = k0 + piece * 4 + e;
-            if (row >= p.n || k >= p.k) continue;
-            const bool grouped = s.scales != nullptr && p.weight.group > 0;
-            const float scale = grouped ? scale_of(p.weight, s, row, k) : 1.0f;
-            values[e] = element_of(p.weight, s, row, k) * scale;
-          }
-          hw::store_shared(at, values);
+          hw::store_shared(at, dequantised(p, s, row, k0 + piece * 4));
           continue;
         }
       }
@@ -136,7 +75,7 @@ struct GpuStages {
       const int64_t offset = int64_t{k0} * Policy::kBits / 8 + piece * 16;
       const int64_t valid = row < p.n ? int64_t{p.k} * Policy::kBits / 8 - offset : 0;
       const uint8_t* from = row_address(p.weight, s, row) + offset;
-      copy(at, valid > 0 ? from : s.data, valid);
+      copy_chunk(at, valid > 0 ? from : s.data, valid);
     }
     const hw::SharedAddress x_to = to + kRows * kRowBytes;
     for (uint32_t i = thread; i < task.rows * p.terms * kXPieces; i += kThreads) {
@@ -145,11 +84,8 @@ struct GpuStages {
       const uint8_t* from =
           p.x + (x_row_of(p, task, column / p.terms) * p.terms + column % p.terms) * p.x_row +
           offset;
-      copy(x_to + x_place(column, piece), valid > 0 ? from : p.x, valid);
+      copy_chunk(x_to + x_place(column, piece), valid > 0 ? from : p.x, valid);
     }
-  }
-  HT_DEVICE static int64_t x_row_of(const GpuProduct& p, const Task& task, uint32_t row) {
-    return p.x_rows != nullptr ? hw::load_global(p.x_rows + task.row0 + row) : task.row0 + row;
   }
 
   // The tables of a stage: scales are loaded before a stage is multiplied and written after it.
@@ -169,7 +105,7 @@ struct GpuStages {
       if (entry < kSlots * kWidth) f(i, entry / kWidth, entry % kWidth);
     }
   }
-  HT_DEVICE static void load_tables(const GpuProduct& p, const Task& task, uint32_t step,
+  HT_DEVICE static void load_tables(const GpuProduct& p, const GpuTask& task, uint32_t step,
                                     Scales& scales) {
     const uint32_t k0 = step * kDepth;
     // Beyond the last column the codes are zeros, but their sums are those of the columns before
@@ -211,7 +147,7 @@ struct GpuStages {
                            : 0;
     });
   }
-  HT_DEVICE static void store_tables(const GpuProduct& p, const Task& task, uint32_t step,
+  HT_DEVICE static void store_tables(const GpuProduct& p, const GpuTask& task, uint32_t step,
                                      const Scales& scales) {
     const hw::SharedAddress table = task.base + (kTables + step % 2 * kTableBytes);
     if constexpr (kPairSlots > 0) {
