@@ -24,41 +24,53 @@ HALFTONE_INLINE Two split(bf16v words) {
 #endif
 }
 
-// What kTwo elements are multiplied with, and what may go wrong: a rounding to f32 before the one
-// to the output (inexact), subnormals, which VCVTNE2PS2BF16 flushes (tiny).
+// What may go wrong in a row: a rounding to f32 before the one to the output (inexact), subnormals,
+// which VCVTNE2PS2BF16 flushes (tiny). Asked of all scales at once, not of each where it is used.
+struct Hazards {
+  bool inexact, tiny;
+};
+Hazards hazards_of(const RowScales& row, int64_t groups) {
+  i32v inexact{}, tiny{};
+  const auto add = [&](f32v scale) __attribute__((always_inline)) {
+    const i32v bits = bits_as<i32v>(scale), magnitude = bits & 0x7fffffff;
+    const i32v whole = bits_as<i32v>(scale * row.factor) & 0x7fffffff;
+    // Codes have 8 bits, scales whose last 12 are 0 no more than 12: their products fit 24.
+    inexact |= (bits & 0xfff) != i32v{};
+    // No code but 0 is below 2^-16.
+    const i32v least = broadcast_i32(static_cast<int32_t>(float_bits(0x1p-109f)));
+    tiny |= (magnitude != i32v{}) & ((magnitude < least) | (whole < least));
+  };
+  int64_t g = 0;
+  for (; g + kLanes <= groups; g += kLanes) add(load_raw<f32v>(row.scales + g));
+  if (g < groups) {
+    add(load_partial<Format::f32>(row.scales, g, static_cast<int>(groups - g)));
+  }
+  return {row.factor != 1.0f || any(inexact), any(tiny)};
+}
+
+// What kTwo elements are multiplied with.
 struct GroupScale {
   Two scale;
   int zero;
-  bool inexact, tiny;
   int64_t index;  // of the group, the first of two
 };
 HALFTONE_INLINE GroupScale group_scale(const RowScales& row, int64_t g) {
-  const float scale = row.scales[g];
-  const uint32_t bits = float_bits(scale), magnitude = bits & 0x7fffffffu;
-  const uint32_t whole = float_bits(scale * row.factor) & 0x7fffffffu;
-  // Codes have 8 bits, scales whose last 12 are 0 no more than 12: their products fit 24.
-  const bool inexact = row.factor != 1.0f || (bits & 0xfffu) != 0;
-  // No code but 0 is below 2^-16.
-  const uint32_t least = float_bits(0x1p-109f);
-  const bool tiny = magnitude != 0 && (magnitude < least || whole < least);
-  const f32v all = broadcast(scale);
-  return {{all, all}, row.zeros != nullptr ? row.zeros[g] : kInt4Zero, inexact, tiny, g};
+  const f32v all = broadcast(row.scales[g]);
+  return {{all, all}, row.zeros != nullptr ? row.zeros[g] : kInt4Zero, g};
 }
 // Of two groups of kLanes elements: a vector each, or the lower and the upper lanes of both when
 // these are the even and the odd elements.
 template <Format O>
 HALFTONE_INLINE GroupScale two_group_scales(const RowScales& row, int64_t g) {
   GroupScale all = group_scale(row, g);
-  const GroupScale second = group_scale(row, g + 1);
+  const f32v second = broadcast(row.scales[g + 1]);
   if constexpr (O == Format::bf16) {
     i32v lower{};
     for (int i = 0; i < kLanes / 2; ++i) lower[i] = -1;
-    all.scale.a = all.scale.b = pick(lower, all.scale.a, second.scale.a);
+    all.scale.a = all.scale.b = pick(lower, all.scale.a, second);
   } else {
-    all.scale.b = second.scale.b;
+    all.scale.b = second;
   }
-  all.inexact |= second.inexact;
-  all.tiny |= second.tiny;
   return all;
 }
 
@@ -95,6 +107,7 @@ struct Run {
   const uint8_t* codes;
   const RowScales row;
   char* y;
+  const Hazards hazards;
 
   HALFTONE_INLINE const uint8_t* codes_of(int64_t i) const {
     return codes + (is_four_bits(F) ? i / 2 : i);
@@ -106,8 +119,8 @@ struct Run {
     if (row.factor != 1.0f) v = {v.a * row.factor, v.b * row.factor};
     char* to = y + i * plain_bytes(O);
     if constexpr (O != Format::f32) {
-      const bool wrong = (g.inexact && midway<O>(v)) ||
-                         (O == Format::bf16 && __builtin_expect(g.tiny, 0) && subnormal(v));
+      const bool wrong = (hazards.inexact && midway<O>(v)) ||
+                         (O == Format::bf16 && __builtin_expect(hazards.tiny, 0) && subnormal(v));
       if (__builtin_expect(wrong, 0)) return exactly(g.index, i, n);
     }
     n == kTwo ? store_two<O>(to, v, row.streamed) : store_two_partial<O>(to, v, n);
@@ -154,8 +167,9 @@ struct Run {
 
 template <Format F, Format O>
 void dequantize(const uint8_t* codes, int64_t columns, const RowScales& row, void* y) {
-  const Run<F, O> run{codes, row, static_cast<char*>(y)};
   const int64_t group = row.group;
+  const Run<F, O> run{codes, row, static_cast<char*>(y),
+                      hazards_of(row, (columns + group - 1) / group)};
   int64_t begin = 0;
   if (F == Format::nvfp4 && group == kLanes) {
     begin = columns / kTwo * kTwo;
@@ -182,6 +196,7 @@ void dequantize(const uint8_t* codes, int64_t columns, const RowScales& row, voi
 
 void dequantize_row(Format format, const uint8_t* codes, int64_t columns, const RowScales& row,
                     Format out, void* y) {
+  if (columns == 0) return;
   if (is_four_bits(format) && row.group % 2 != 0 && row.group < columns) {
     return scalar_format_kernels().dequantize_row(format, codes, columns, row, out, y);
   }
