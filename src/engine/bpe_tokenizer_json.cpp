@@ -108,7 +108,11 @@ BpeTokenizer::BpeTokenizer(const JsonField& root) : file_(root.file()) {
 void BpeTokenizer::read_model(const JsonField& model) {
   if (!model.is_object()) model.expected("an object");
   const std::string type = model["type"].text_or("BPE");
-  if (type != "BPE") model["type"].unsupported(" is ", quote(type), "; \"BPE\" is implemented");
+  if (type != "BPE") {
+    model["type"].unsupported(" is ", quote(type),
+                              "; \"BPE\" is implemented, and Unigram from the ",
+                              "SentencePiece .model that such a file is made of");
+  }
   byte_fallback_ = model["byte_fallback"].boolean_or(false);
   fuse_unknown_ = model["fuse_unk"].boolean_or(false);
   if (fuse_unknown_ && !byte_fallback_) {
