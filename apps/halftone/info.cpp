@@ -114,6 +114,7 @@ void print_text(const std::vector<Choice>& chosen, bool why) {
   facts.add({"instruction level",
              fmt::format("{} in force{}, {} detected", name(cpu_level()),
                          forced != nullptr ? " (HALFTONE_CPU)" : "", name(detected_cpu_level()))});
+  facts.add({"bf16 products", bf16_products()});
   facts.add({"threads",
              fmt::format("{} of {} usable processors", stream.threads(), available_processors())});
   facts.add({"memory", bytes(static_cast<double>(total_memory()))});

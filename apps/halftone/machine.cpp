@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "base/bf16_dots.h"
 #include "build_info.h"
 #include "halftone/device.h"
 #include "halftone/stream.h"
@@ -20,10 +21,15 @@ int64_t total_memory() {
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
 }
 
+const char* bf16_products() {
+  return cpu_level() < CpuLevel::avx512_bf16 || multiply_bf16_in_f32() ? "f32" : "dot";
+}
+
 nlohmann::json machine(int threads) {
   return {{"processor", cpu_name()},
           {"cpu_level_detected", name(detected_cpu_level())},
           {"cpu_level", name(cpu_level())},
+          {"bf16_products", bf16_products()},
           {"usable_processors", available_processors()},
           {"threads", threads},
           {"memory_bytes", total_memory()},

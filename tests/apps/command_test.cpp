@@ -216,6 +216,7 @@ TEST(Command, InfoCheckAndBenchSpeakJson) {
   const json low = json::parse(
       run_command(CommandCall{{"info", "--json"}, {"HALFTONE_CPU=baseline"}, "", 0, false}).out);
   EXPECT_EQ(low.at("machine").at("cpu_level"), "baseline");
+  EXPECT_EQ(low.at("machine").at("bf16_products"), "f32");
   EXPECT_NE(low.at("kernels"), info.at("kernels"));
   EXPECT_TRUE(
       run_command({"info", "--matrix"})

@@ -38,6 +38,21 @@ TEST(Matmul, EveryFormatAndLevel) {
   });
 }
 
+TEST(Matmul, Bf16DotsOrFloatsAsTheEnvironmentSays) {
+  if (detected_cpu_level() < CpuLevel::avx512_bf16) GTEST_SKIP() << "no dot products of bf16";
+  MatmulProblem problem;
+  problem.m = 3, problem.n = 8, problem.k = 64;
+  problem.x = problem.weight = problem.out = Format::bf16;
+  const auto uses_dot = [&](const char* products) {
+    setenv("HALFTONE_BF16", products, 1);
+    const MatmulPlan p = plan(problem, Device::cpu());
+    unsetenv("HALFTONE_BF16");
+    return describe(p).find("_dot") != std::string::npos;
+  };
+  EXPECT_TRUE(uses_dot("dot"));
+  EXPECT_FALSE(uses_dot("f32"));
+}
+
 TEST(Matmul, ShapeEdges) {
   const WeightSpec bf16{Format::bf16};
   const WeightSpec fp8{Format::fp8_e4m3, true, {Format::f32, 128, 128}};
