@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "attention/attention_fixture.h"
+#include "base/message.h"
 
 namespace halftone {
 namespace {
@@ -34,6 +35,53 @@ TEST(AttentionModes, PlainQueriesOverEveryCache) {
       Case f32 = make_case({1, 2, 70, 2, 2, 48}, {Format::f32, Format::f32}, q, Format::nvfp4,
                            Format::fp8_e4m3);
       expect_within_bound(&f32);
+    }
+  });
+}
+
+// Decode's own kernels, which expand whole panels of 64 columns of V as they lie. Queries in bf16
+// are exact, so that the bound of lse is that of the scores' sums alone.
+TEST(AttentionDecode, EveryCacheStaysWithinItsBound) {
+  at_every_level([] {
+    for (const Format q : {Format::f32, Format::bf16}) {
+      for (const Format kv : {Format::bf16, Format::fp8_e4m3, Format::nvfp4, Format::mxfp8,
+                              Format::mxfp4, Format::int8}) {
+        Case one = make_case({1, 1, 530, 8, 2, 128}, {kv, Format::bf16}, q, kv, kv, 3);
+        expect_within_bound(&one);
+        Case two = make_case({2, 2, 70, 6, 2, 96, 64}, {kv, Format::bf16}, q, kv, kv, 4);
+        expect_within_bound(&two);
+      }
+    }
+  });
+}
+
+// P of such a key is 1 and of the others 0, so that O is V without a rounding.
+TEST(AttentionDecode, AKeyThatTakesAllGivesItsV) {
+  constexpr int64_t kHeads = 4, kKeys = 6, kDim = 128;
+  const Tensor row = convert(random_tensor({kDim}, Format::f32, 1), Format::bf16);
+  const std::vector<float> direction = to_floats(row);
+  const Tensor q = Tensor::empty({1, 1, kHeads, kDim}, Format::f32);
+  for (int64_t i = 0; i < q.numel(); ++i)
+    q.data<float>()[i] = direction[static_cast<size_t>(i % kDim)];
+  at_every_level([&] {
+    for (const Format kv : {Format::bf16, Format::nvfp4, Format::mxfp8, Format::mxfp4}) {
+      for (int64_t taken = 0; taken < kKeys; ++taken) {
+        SCOPED_TRACE(concat(name(kv), " key ", taken));
+        Case c =
+            make_case({1, 1, kKeys, kHeads, 1, kDim}, {kv, Format::bf16}, Format::bf16, kv, kv);
+        const Tensor k = Tensor::empty({1, kKeys, 1, kDim}, Format::f32);
+        for (int64_t i = 0; i < k.numel(); ++i) {
+          const float times = i / kDim == taken ? 16.0f : -16.0f;
+          k.data<float>()[i] = times * direction[static_cast<size_t>(i % kDim)];
+        }
+        c.tensors.q = convert(q, Format::bf16), c.tensors.k = in_format(k, kv);
+        run_case(&c);
+        const std::vector<float> v = values_of(c.tensors.v), out = to_floats(c.tensors.out);
+        for (size_t i = 0; i < out.size(); ++i) {
+          const float wanted = v[static_cast<size_t>(taken * kDim) + i % kDim];
+          ASSERT_LE(std::abs(out[i] - wanted), std::abs(wanted) * 0x1p-22f) << "element " << i;
+        }
+      }
     }
   });
 }
