@@ -234,7 +234,7 @@ std::function<int()> declare(CLI::App& app) {
   app.add_option("WHAT", o->what, "one of: " + names);
   app.add_option("--suite", o->suite,
                  "cpu: every family, with targets and published figures; of a GPU: prefill, "
-                 "products, experts");
+                 "decode, products, experts, operations, generate");
   app.add_option("--device", o->device, "cpu, or a GPU: cuda:N")
       ->type_name("DEVICE")
       ->capture_default_str();

@@ -12,6 +12,7 @@ namespace halftone {
 std::span<const GpuBenchFamily> gpu_bench_families() {
   static constexpr GpuBenchFamily kFamilies[] = {
     {"attention", "prefill", "Attention, prefill", bench_gpu_prefill},
+    {"attention", "decode", "Attention, decode", bench_gpu_decode},
     {"gemv", "products", "Matrix-vector products", bench_gpu_gemv},
     {"matmul", "products", "Matrix products", bench_gpu_matmul},
     {"moe", "experts", "Mixture of experts", bench_gpu_moe},

@@ -55,6 +55,9 @@ void set_either(const GpuTiming&, const GpuRoofs&, BenchRow*);
 // 16,384 tokens as 32 x 512 to 1 x 16,384 in heads of 64, 128 and 256, full and causal, every mode
 // that the device takes; and grouped heads.
 std::vector<BenchRow> bench_gpu_prefill(const GpuBench&);
+// One token a sequence over caches of 2,048 to 65,536 keys in bf16, fp8 and nvfp4, also
+// batch-invariant.
+std::vector<BenchRow> bench_gpu_decode(const GpuBench&);
 // One row of activations and a few, weights in every format, three sizes.
 std::vector<BenchRow> bench_gpu_gemv(const GpuBench&);
 // Products of many rows.
@@ -77,5 +80,13 @@ struct PrefillShape {
 };
 // A row of it; in TFLOP/s of a burst, causal counted as half. Random data, two sets of it in turn.
 BenchRow bench_prefill(const PrefillShape&, const AttentionMode&, Stream&, const GpuTimingOptions&);
+
+// One problem of the decode suite, and its row, in TB/s of the cache.
+struct DecodeShape {
+  int64_t batch, keys;
+  std::string cache;  // f16, bf16 or of quantization_names()
+  bool batch_invariant = false;
+};
+BenchRow bench_decode(const DecodeShape&, const GpuBench&);
 
 }  // namespace halftone

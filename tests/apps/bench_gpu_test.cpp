@@ -84,5 +84,17 @@ TEST(GpuBench, RowOfAPrefillCountsCausalAsHalf) {
   EXPECT_GT(a.sustained, 0);
 }
 
+TEST(GpuBench, RowOfADecodeCountsTheCacheWithItsScales) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  GpuBench bench{stream, true};
+  bench.roofs.read = 4e12;
+  const BenchRow plain = bench_decode({1, 64, "bf16", true}, bench);
+  const BenchRow narrow = bench_decode({1, 64, "nvfp4"}, bench);
+  EXPECT_EQ(plain.name, "decode 1 x 64, 32/8 heads of 128, bf16 cache, batch-invariant");
+  EXPECT_EQ(plain.bytes, 2.0 * 64 * 8 * 128 * 2);
+  EXPECT_EQ(narrow.bytes,
+            2.0 * (64 * 8 * (64 + 128 / 16) + 4));  // codes, a scale for 16, a tensor's
+}
+
 }  // namespace
 }  // namespace halftone
