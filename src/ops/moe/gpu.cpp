@@ -97,7 +97,8 @@ void sort(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w, Strea
   auto* counts = w.part_counts.data<uint32_t>();
   s.in = {parts, counts, product::rows_of_part(w.x.terms(), w.many)};
   s.out = {parts + w.parts_at_most, counts + 1, product::rows_of_part(w.h.terms(), w.many)};
-  launch(hw::image_of<GpuSort>("moe_sort"), GpuSort::shape(s), s, stream);
+  launch(hw::image_of<GpuSort>("moe_sort"), product::taking_turns(GpuSort::shape(s), stream), s,
+         stream);
 }
 
 void set_out(const Tensor& out, int64_t row, GpuProduct* g) {
@@ -167,7 +168,8 @@ void combine(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w, St
   c.tokens = static_cast<uint32_t>(p.tokens), c.top_k = static_cast<uint32_t>(p.top_k);
   c.hidden = static_cast<uint32_t>(p.hidden);
   c.format = p.x;
-  launch(hw::image_of<GpuCombine>("moe_combine"), GpuCombine::shape(c), c, stream);
+  launch(hw::image_of<GpuCombine>("moe_combine"),
+         product::taking_turns(GpuCombine::shape(c), stream), c, stream);
 }
 
 void run_gpu(const MoePlan& plan, const MoeTensors& t, Stream& stream) {

@@ -3,6 +3,7 @@
 #pragma once
 #include "base/launch.h"
 #include "hw/barrier.h"
+#include "hw/griddep.h"
 #include "hw/thread.h"
 #include "pipe/elements.h"
 
@@ -34,6 +35,7 @@ struct GpuCombine {
   }
 
   HT_DEVICE static void run(const Params& p) {
+    hw::take_turns();
     const uint32_t token = hw::block_index().x, thread = hw::thread_index().x;
     const hw::SharedAddress rows = hw::shared_memory_base(), weights = rows + p.top_k * 4;
     // Rows are sorted by expert: the place of a slot is the number of smaller rows.

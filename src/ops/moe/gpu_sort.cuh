@@ -5,6 +5,7 @@
 #include "hw/atomic.h"
 #include "hw/barrier.h"
 #include "hw/bits.h"
+#include "hw/griddep.h"
 #include "hw/thread.h"
 #include "hw/vote.h"
 #include "ops/product/gpu_product.h"
@@ -63,6 +64,7 @@ struct GpuSort {
   }
 
   HT_DEVICE static void run(const Params& p) {
+    hw::take_turns();
     const uint32_t thread = hw::thread_index().x, expert = hw::block_index().x;
     const uint32_t slots = p.tokens * p.top_k;
     const hw::SharedAddress counts = hw::shared_memory_base(), scratch = counts + p.experts * 4;

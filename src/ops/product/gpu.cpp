@@ -177,7 +177,7 @@ void GpuX::enter(const Tensor& x, int64_t m, GpuProduct* product, Stream& stream
     const auto chunks = static_cast<uint32_t>(group_ / 32);
     product->period = product->period > 0 ? std::gcd(product->period, chunks) : chunks;
   }
-  launch(hw::image_of<GpuRows>("product_rows"), GpuRows::shape(p), p, stream);
+  launch(hw::image_of<GpuRows>("product_rows"), taking_turns(GpuRows::shape(p), stream), p, stream);
 }
 
 void set_weight(const GpuWeight& w, const GpuLayout& layout, GpuProduct* p) {
@@ -193,7 +193,7 @@ void launch_product(const GpuWeight& w, GpuProduct p, bool many, uint32_t parts,
   const GpuInstance instance = w.code <= GpuCode::bf16   ? gpu_plain(w.code, many)
                                : w.code <= GpuCode::int8 ? gpu_bytes(w.code, many)
                                                          : gpu_nibbles(w.code, many);
-  launch(instance.image, instance.shape(p, parts), p, stream);
+  launch(instance.image, taking_turns(instance.shape(p, parts), stream), p, stream);
 }
 
 }  // namespace halftone::product

@@ -49,6 +49,12 @@ class GpuX {
 void set_weight(const GpuWeight&, const GpuLayout&, GpuProduct*);
 // Whether few rows of x go to the kernel that reads W once for eight columns.
 inline bool is_few(int64_t columns) { return columns <= 16; }
+// Of kernels that begin with take_turns(): launched before the kernel ahead has ended, where the
+// device can.
+inline LaunchShape taking_turns(LaunchShape shape, const Stream& stream) {
+  shape.programmatic = stream.device().arch() >= Arch::sm_90a;
+  return shape;
+}
 // `parts`: blocks along the rows of x, where these are cut by a list of parts; else 0.
 void launch_product(const GpuWeight&, GpuProduct, bool many, uint32_t parts, Stream&);
 // Rows of x for a block.

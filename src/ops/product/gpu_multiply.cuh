@@ -13,6 +13,7 @@
 #pragma once
 #include "base/launch.h"
 #include "hw/barrier.h"
+#include "hw/griddep.h"
 #include "hw/mma.h"
 #include "ops/product/gpu_stages.h"
 
@@ -206,6 +207,7 @@ struct GpuMultiply : GpuStages<kCode, kTile> {
   }
 
   HT_DEVICE static void run(const Params& p) {
+    hw::take_turns();
     const GpuTask task = task_of(p, kRows, kColumns);
     if (task.rows == 0) return;
     const uint32_t steps = (p.k + Stages::kDepth - 1) / Stages::kDepth;

@@ -5,6 +5,7 @@
 #include "base/launch.h"
 #include "formats/quantize_rows.h"
 #include "hw/barrier.h"
+#include "hw/griddep.h"
 #include "hw/thread.h"
 #include "hw/warp.h"
 #include "ops/product/gpu_codes.h"
@@ -127,6 +128,7 @@ struct GpuRows {
   }
 
   HT_DEVICE static void run(const Params& p) {
+    hw::take_turns();
     const uint32_t row = hw::block_index().x, thread = hw::thread_index().x;
     if (p.quantise) return quantise(p, row);
     const bool grouped = p.source.scales != nullptr && p.layout.group > 0;

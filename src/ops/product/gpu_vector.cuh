@@ -15,6 +15,7 @@
 #pragma once
 #include "base/launch.h"
 #include "hw/barrier.h"
+#include "hw/griddep.h"
 #include "hw/mma.h"
 #include "hw/warp.h"
 #include "ops/product/gpu_vector_scales.h"
@@ -280,6 +281,7 @@ struct GpuVector {
   }
 
   HT_DEVICE static void run(const Params& p) {
+    hw::take_turns();
     const uint32_t warps_k = warps_along_k(p.k), tiles = kWarps / warps_k;
     const GpuTask task = task_of(p, tiles * kRows, kColumns);
     if (task.rows == 0) return;
