@@ -32,6 +32,7 @@ GpuWeight shared_weight(const MoeProblem& p, const product::XSpec& x) {
 struct GpuWorkspace {
   GpuX x, h, shared_x, shared_h;  // what enters gate and up, and down
   bool many = false, shared_many = false;
+  uint32_t x_part = 0, h_part = 0;  // rows of the parts of both products
   Tensor token_of, row_of, row_weights, parts, part_counts;
   Tensor h_rows, shared_h_rows, down;
   int64_t parts_at_most = 0;
@@ -47,7 +48,10 @@ std::shared_ptr<void> workspace(const MoeProblem& p, const Device& device, int64
   const product::XSpec x = x_spec(p), h = h_spec(p);
   w.x = GpuX(x, routed_weight(p, x), p.hidden);
   w.h = GpuX(h, routed_weight(p, h), p.intermediate);
-  w.many = many_rows(product::ceil_div(rows, p.experts), w.x);
+  const int64_t average = product::ceil_div(rows, p.experts);
+  w.many = many_rows(average, w.x);
+  w.x_part = product::rows_of_part(w.x.terms(), w.many, average);
+  w.h_part = product::rows_of_part(w.h.terms(), w.many, average);
   *bytes = 0;
   const auto allot = [&](const Shape& shape, Format format) {
     const Tensor t = Tensor::empty(shape, format, device);
@@ -66,9 +70,7 @@ std::shared_ptr<void> workspace(const MoeProblem& p, const Device& device, int64
   w.row_of = allot({rows}, Format::i32);
   if (p.scale_input) w.row_weights = allot({rows}, Format::f32);
   // Every expert with rows has one part that may not be full.
-  const int64_t least = std::min(product::rows_of_part(w.x.terms(), w.many),
-                                 product::rows_of_part(w.h.terms(), w.many));
-  w.parts_at_most = std::min(p.experts, rows) + rows / least;
+  w.parts_at_most = std::min(p.experts, rows) + rows / std::min(w.x_part, w.h_part);
   w.parts = allot({2, w.parts_at_most, 4}, Format::i32);
   w.part_counts = allot({2}, Format::i32);
   if (!shared) return made;
@@ -95,8 +97,8 @@ void sort(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w, Strea
   }
   auto* parts = w.parts.data<product::GpuPart>();
   auto* counts = w.part_counts.data<uint32_t>();
-  s.in = {parts, counts, product::rows_of_part(w.x.terms(), w.many)};
-  s.out = {parts + w.parts_at_most, counts + 1, product::rows_of_part(w.h.terms(), w.many)};
+  s.in = {parts, counts, w.x_part};
+  s.out = {parts + w.parts_at_most, counts + 1, w.h_part};
   launch(hw::image_of<GpuSort>("moe_sort"), product::taking_turns(GpuSort::shape(s), stream), s,
          stream);
 }
@@ -119,6 +121,7 @@ void multiply_experts(const MoeProblem& p, const GpuWorkspace& w, const GpuExper
   g.expert_step = 3;
   g.parts = w.parts.data<product::GpuPart>() + (down ? w.parts_at_most : 0);
   g.part_count = w.part_counts.data<uint32_t>() + (down ? 1 : 0);
+  g.part_rows = down ? w.h_part : w.x_part;
   const Tensor& bias = down ? e.down_bias : e.gate_up_bias;
   if (bias.defined()) {
     const int64_t size = bits(bias.format()) / 8, step = !down && e.interleaved ? 2 : 1;

@@ -187,12 +187,17 @@ void set_weight(const GpuWeight& w, const GpuLayout& layout, GpuProduct* p) {
   if (w.scaled) p->period = layout.group / 32;
 }
 
-uint32_t rows_of_part(uint32_t terms, bool many) { return (many ? kMany.columns : 8) / terms; }
+uint32_t rows_of_part(uint32_t terms, bool many, int64_t average) {
+  // Experts have more rows than the average, and two parts read their weights twice.
+  const uint32_t few = average * terms > 3 ? 16 : 8;
+  return (many ? kMany.columns : few) / terms;
+}
 
 void launch_product(const GpuWeight& w, GpuProduct p, bool many, uint32_t parts, Stream& stream) {
-  const GpuInstance instance = w.code <= GpuCode::bf16   ? gpu_plain(w.code, many)
-                               : w.code <= GpuCode::int8 ? gpu_bytes(w.code, many)
-                                                         : gpu_nibbles(w.code, many);
+  const uint32_t columns = many ? kMany.columns : p.terms * (parts > 0 ? p.part_rows : p.m);
+  const GpuInstance instance = w.code <= GpuCode::bf16   ? gpu_plain(w.code, columns)
+                               : w.code <= GpuCode::int8 ? gpu_bytes(w.code, columns)
+                                                         : gpu_nibbles(w.code, columns);
   launch(instance.image, taking_turns(instance.shape(p, parts), stream), p, stream);
 }
 

@@ -47,7 +47,7 @@ class GpuX {
 
 // The fields of a product that follow from the weight's format and k.
 void set_weight(const GpuWeight&, const GpuLayout&, GpuProduct*);
-// Whether few rows of x go to the kernel that reads W once for eight columns.
+// Whether few rows of x go to the kernel that reads W once for all its columns.
 inline bool is_few(int64_t columns) { return columns <= 16; }
 // Of kernels that begin with take_turns(): launched before the kernel ahead has ended, where the
 // device can.
@@ -57,7 +57,7 @@ inline LaunchShape taking_turns(LaunchShape shape, const Stream& stream) {
 }
 // `parts`: blocks along the rows of x, where these are cut by a list of parts; else 0.
 void launch_product(const GpuWeight&, GpuProduct, bool many, uint32_t parts, Stream&);
-// Rows of x for a block.
-uint32_t rows_of_part(uint32_t terms, bool many);
+// Rows of a part, where parts of `average` rows are expected.
+uint32_t rows_of_part(uint32_t terms, bool many, int64_t average);
 
 }  // namespace halftone::product

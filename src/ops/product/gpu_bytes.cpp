@@ -2,8 +2,8 @@
 
 namespace halftone::product {
 
-GpuInstance gpu_bytes(GpuCode code, bool many) {
-  return gpu_instance<GpuCode::e4m3, GpuCode::e5m2, GpuCode::int8>(code, many);
+GpuInstance gpu_bytes(GpuCode code, uint32_t columns) {
+  return gpu_instance<GpuCode::e4m3, GpuCode::e5m2, GpuCode::int8>(code, columns);
 }
 
 }  // namespace halftone::product

@@ -11,6 +11,10 @@ namespace halftone::product {
 inline constexpr GpuTile kMany{128, 128, 4, 2, 99 * 1024, 4, 1};
 
 template <GpuCode kCode>
+using GpuEight = GpuVector<kCode, 1>;
+template <GpuCode kCode>
+using GpuSixteen = GpuVector<kCode, 2>;
+template <GpuCode kCode>
 using GpuMany = GpuMultiply<kCode, kMany>;
 
 struct GpuInstance {
@@ -18,25 +22,28 @@ struct GpuInstance {
   LaunchShape (*shape)(const GpuProduct&, uint32_t parts);
 };
 
-// Of each file of entries; the code is one of its own.
-GpuInstance gpu_plain(GpuCode, bool many);
-GpuInstance gpu_bytes(GpuCode, bool many);
-GpuInstance gpu_nibbles(GpuCode, bool many);
+// Of each file of entries, for so many columns of x a block; the code is one of its own.
+GpuInstance gpu_plain(GpuCode, uint32_t columns);
+GpuInstance gpu_bytes(GpuCode, uint32_t columns);
+GpuInstance gpu_nibbles(GpuCode, uint32_t columns);
 
 #if defined(__CUDACC__)
-#define HT_PRODUCT_ENTRIES(code)                                               \
-  HT_GPU_ENTRY(halftone::product::GpuVector<halftone::product::GpuCode::code>) \
+#define HT_PRODUCT_ENTRIES(code)                                                \
+  HT_GPU_ENTRY(halftone::product::GpuEight<halftone::product::GpuCode::code>)   \
+  HT_GPU_ENTRY(halftone::product::GpuSixteen<halftone::product::GpuCode::code>) \
   HT_GPU_ENTRY(halftone::product::GpuMany<halftone::product::GpuCode::code>)
 #else
 template <GpuCode kFirst, GpuCode... kRest>
-GpuInstance gpu_instance(GpuCode code, bool many) {
+GpuInstance gpu_instance(GpuCode code, uint32_t columns) {
   if constexpr (sizeof...(kRest) > 0) {
-    if (code != kFirst) return gpu_instance<kRest...>(code, many);
+    if (code != kFirst) return gpu_instance<kRest...>(code, columns);
   }
-  using Few = GpuVector<kFirst>;
+  using Eight = GpuEight<kFirst>;
+  using Sixteen = GpuSixteen<kFirst>;
   using Many = GpuMany<kFirst>;
-  if (many) return {hw::image_of<Many>("matmul_gpu_many"), Many::shape};
-  return {hw::image_of<Few>("matmul_gpu_few"), Few::shape};
+  if (columns > 16) return {hw::image_of<Many>("matmul_gpu_many"), Many::shape};
+  if (columns > 8) return {hw::image_of<Sixteen>("matmul_gpu_few"), Sixteen::shape};
+  return {hw::image_of<Eight>("matmul_gpu_few"), Eight::shape};
 }
 #endif
 

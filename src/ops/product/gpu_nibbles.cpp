@@ -2,8 +2,8 @@
 
 namespace halftone::product {
 
-GpuInstance gpu_nibbles(GpuCode code, bool many) {
-  return gpu_instance<GpuCode::e2m1, GpuCode::int4>(code, many);
+GpuInstance gpu_nibbles(GpuCode code, uint32_t columns) {
+  return gpu_instance<GpuCode::e2m1, GpuCode::int4>(code, columns);
 }
 
 }  // namespace halftone::product

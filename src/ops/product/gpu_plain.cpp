@@ -2,8 +2,8 @@
 
 namespace halftone::product {
 
-GpuInstance gpu_plain(GpuCode code, bool many) {
-  return gpu_instance<GpuCode::f32, GpuCode::f16, GpuCode::f16_terms, GpuCode::bf16>(code, many);
+GpuInstance gpu_plain(GpuCode code, uint32_t columns) {
+  return gpu_instance<GpuCode::f32, GpuCode::f16, GpuCode::f16_terms, GpuCode::bf16>(code, columns);
 }
 
 }  // namespace halftone::product

@@ -26,6 +26,7 @@ struct GpuProduct {
   uint32_t expert_step = 0;
   const GpuPart* parts = nullptr;
   const uint32_t* part_count = nullptr;
+  uint32_t part_rows = 0;              // of a part, at most
   const int32_t* x_rows = nullptr;     // the row of x of each row of y; null: the same
   const uint8_t* x = nullptr;          // [m * terms, k] of bf16, or f16 for weights in it
   const float* x_scales = nullptr;     // [m, groups of x]; null: 1

@@ -1,5 +1,5 @@
-// y = x W^T for up to eight columns of x: W is read once, as fast as memory gives it, and the rest
-// stays below that. Weights of every format in checkpoint layout.
+// y = x W^T for up to eight columns of x, or sixteen: W is read once, as fast as memory gives it,
+// and the rest stays below that. Weights of every format in checkpoint layout.
 //
 // A warp takes 16 rows of W, the rows of an MMA, and of K every warps_k-th span of 128 bytes of a
 // row; x is the columns. The warp copies its spans to shared memory by cp.async some spans ahead,
@@ -22,11 +22,11 @@
 
 namespace halftone::product {
 
-template <GpuCode kCode>
+template <GpuCode kCode, uint32_t kTilesM>
 struct GpuVector {
   using Params = GpuProduct;
   using Policy = CodePolicy<kCode>;
-  using Scales = GpuVectorScales<kCode>;
+  using Scales = GpuVectorScales<kCode, kTilesM>;
   static constexpr uint32_t kRows = Scales::kRows, kColumns = Scales::kColumns;
   static constexpr uint32_t kSpan = Scales::kSpan, kDepth = Scales::kDepth;
   static constexpr uint32_t kChunks = Scales::kChunks;
@@ -39,8 +39,8 @@ struct GpuVector {
   static constexpr uint32_t kWarpBytes = kTables + 2 * Scales::kTableBytes;
   static constexpr uint32_t kSharedBytes = kWarps * kWarpBytes;
   static constexpr uint32_t kFitting = 227 * 1024 / (kSharedBytes + 1024);
-  // 64 registers a thread are too few for the terms of wide codes.
-  static constexpr uint32_t kMost = Policy::kTerms > 1 ? 2 : 4;
+  // 64 registers a thread are too few for the terms of wide codes and for two tiles of x.
+  static constexpr uint32_t kMost = Policy::kTerms > 1 ? 2 : kTilesM > 1 ? 3 : 4;
   static constexpr uint32_t kMinBlocks = kFitting < kMost ? kFitting : kMost;
 
   // Warps that share the K of a row: as many as get two spans each. A function of K alone.
@@ -117,13 +117,13 @@ struct GpuVector {
     }
   };
 
-  // The column of x of a lane.
+  // The column of x of a lane in a tile of eight.
   struct Column {
     const uint8_t* at = nullptr;  // null: no row of x has it
     bool aligned = false;
 
-    HT_DEVICE Column(const Params& p, const GpuTask& task) {
-      const uint32_t column = hw::lane_index() / 4;
+    HT_DEVICE void find(const Params& p, const GpuTask& task, uint32_t tile) {
+      const uint32_t column = tile * 8 + hw::lane_index() / 4;
       if (column >= task.rows * p.terms) return;
       at = p.x + (x_row_of(p, task, column / p.terms) * p.terms + column % p.terms) * p.x_row;
       aligned = reinterpret_cast<uintptr_t>(at) % 16 == 0;
@@ -168,18 +168,20 @@ struct GpuVector {
   }
 
   struct Sums {
-    float total[4] = {}, part[4] = {};
+    float total[kTilesM][4] = {}, part[kTilesM][4] = {};
     uint32_t every = 4;  // chunks after which a part joins the total
   };
 
-  HT_DEVICE static void multiply(const Params& p, const Column& column, bool pairs, uint32_t index,
-                                 hw::SharedAddress stage, hw::SharedAddress table, Sums& sums) {
+  HT_DEVICE static void multiply(const Params& p, const Column (&columns)[kTilesM], bool pairs,
+                                 uint32_t index, hw::SharedAddress stage, hw::SharedAddress table,
+                                 Sums& sums) {
     const uint32_t row = hw::lane_index() / 4, quad = hw::lane_index() % 4;
     HT_UNROLL
     for (uint32_t c = 0; c < kChunks; ++c) {
       const uint32_t octet = c * 4 + quad;
-      uint32_t x[4];
-      column.load(p, index * kDepth + octet * 8, x);
+      uint32_t x[kTilesM][4];
+      HT_UNROLL
+      for (uint32_t j = 0; j < kTilesM; ++j) columns[j].load(p, index * kDepth + octet * 8, x[j]);
       uint32_t w[2][Policy::kTerms][4];  // rows r and r + 8
       HT_UNROLL
       for (uint32_t half = 0; half < 2; ++half) {
@@ -199,8 +201,11 @@ struct GpuVector {
         HT_UNROLL
         for (uint32_t t = 0; t < Policy::kTerms; ++t) {
           const uint32_t a[4] = {w[0][t][s], w[1][t][s], w[0][t][s + 1], w[1][t][s + 1]};
-          const uint32_t b[2] = {x[s], x[s + 1]};
-          hw::mma_m16n8k16<Policy::kType>(sums.part, a, b, sums.part);
+          HT_UNROLL
+          for (uint32_t j = 0; j < kTilesM; ++j) {
+            const uint32_t b[2] = {x[j][s], x[j][s + 1]};
+            hw::mma_m16n8k16<Policy::kType>(sums.part[j], a, b, sums.part[j]);
+          }
         }
       }
       if (c + 1 == kChunks || (c + 1) % sums.every == 0) join(p, table, c, sums);
@@ -221,15 +226,18 @@ struct GpuVector {
         }
       }
     }
-    hw::Vector<float, 2> x{{1, 1}};
-    if (p.x_scales != nullptr) {
-      const uint32_t entry = chunk * kColumns + hw::lane_index() % 4 * 2;
-      x = hw::load_shared<hw::Vector<float, 2>>(table + (Scales::kXTable + entry * 4), site);
-    }
     HT_UNROLL
-    for (uint32_t e = 0; e < 4; ++e) {
-      sums.total[e] = hw::fma(sums.part[e], w[e / 2] * x[e % 2], sums.total[e]);
-      sums.part[e] = 0;
+    for (uint32_t j = 0; j < kTilesM; ++j) {
+      hw::Vector<float, 2> x{{1, 1}};
+      if (p.x_scales != nullptr) {
+        const uint32_t entry = chunk * kColumns + j * 8 + hw::lane_index() % 4 * 2;
+        x = hw::load_shared<hw::Vector<float, 2>>(table + (Scales::kXTable + entry * 4), site);
+      }
+      HT_UNROLL
+      for (uint32_t e = 0; e < 4; ++e) {
+        sums.total[j][e] = hw::fma(sums.part[j][e], w[e / 2] * x[e % 2], sums.total[j][e]);
+        sums.part[j][e] = 0;
+      }
     }
   }
 
@@ -300,7 +308,9 @@ struct GpuVector {
     };
     HT_UNROLL
     for (uint32_t s = 0; s + 1 < kStages; ++s) fill(s);
-    const Column column(p, task);
+    Column columns[kTilesM];
+    HT_UNROLL
+    for (uint32_t j = 0; j < kTilesM; ++j) columns[j].find(p, task, j);
     const GpuSource& source = task.source[0];
     const auto table = [&](uint32_t i) { return ring + (kTables + i % 2 * Scales::kTableBytes); };
     Scales scales;
@@ -318,17 +328,21 @@ struct GpuVector {
       fill(i + kStages - 1);
       const bool more = i + 1 < count;
       if (more) load_scales(p, task, tile_row, index_of(i + 1), scales);
-      multiply(p, column, pairs, index_of(i), ring + i % kStages * kStageBytes, table(i), sums);
+      multiply(p, columns, pairs, index_of(i), ring + i % kStages * kStageBytes, table(i), sums);
       if (more) scales.store(p, source, table(i + 1));
     }
     hw::cp_async_wait<0>();
     hw::barrier_sync();
     // Rows of other halves come eight further, as the tile has them.
     HT_UNROLL
-    for (uint32_t e = 0; e < 4; ++e) {
-      const uint32_t at = sum_place(p.finish.gate, warp, hw::lane_index() % 4 * 2 + e % 2,
-                                    hw::lane_index() / 4 + e / 2 * 8);
-      hw::store_shared(task.base + at, sums.total[e]);
+    for (uint32_t j = 0; j < kTilesM; ++j) {
+      HT_UNROLL
+      for (uint32_t e = 0; e < 4; ++e) {
+        const uint32_t column = j * 8 + hw::lane_index() % 4 * 2 + e % 2;
+        const uint32_t at =
+            sum_place(p.finish.gate, warp, column, hw::lane_index() / 4 + e / 2 * 8);
+        hw::store_shared(task.base + at, sums.total[j][e]);
+      }
     }
     hw::barrier_sync();
     finish(p, task, warps_k);

@@ -1,15 +1,16 @@
 // What multiplies the codes of a warp's spans of few-row products: tables in shared memory, one of
-// the span in use and one of the next, each of 16 rows of W and 8 columns of x. Scales are loaded
-// before a span is multiplied and written after it; two lanes share a row of W, each half a span.
+// the span in use and one of the next, each of 16 rows of W and of the columns of x. Scales are
+// loaded before a span is multiplied and written after it; two lanes share a row of W, each half a
+// span.
 #pragma once
 #include "ops/product/gpu_task.h"
 
 namespace halftone::product {
 
-template <GpuCode kCode>
+template <GpuCode kCode, uint32_t kTilesM>
 struct GpuVectorScales {
   using Policy = CodePolicy<kCode>;
-  static constexpr uint32_t kRows = 16, kColumns = 8;
+  static constexpr uint32_t kRows = 16, kColumns = 8 * kTilesM;
   static constexpr uint32_t kSpan = 128;  // bytes of a row of W
   static constexpr uint32_t kDepth = kSpan * 8 / Policy::kBits, kChunks = kDepth / 32;
 
@@ -128,7 +129,7 @@ struct GpuVectorScales {
     if (p.x_scales == nullptr) return;
     HT_UNROLL
     for (uint32_t i = 0; i < kXEntries; ++i) {
-      const uint32_t chunk = i * 4 + lane / 8, column = lane % 8;
+      const uint32_t at = i * 32 + lane, chunk = at / kColumns, column = at % kColumns;
       const uint32_t kx = k0 + chunk * 32 < p.k ? k0 + chunk * 32 : p.k - 1;
       const bool exists = column < task.rows * p.terms && chunk < kChunks;
       x[i] = exists ? hw::load_global(p.x_scales +
@@ -175,7 +176,7 @@ struct GpuVectorScales {
     if (p.x_scales == nullptr) return;
     HT_UNROLL
     for (uint32_t i = 0; i < kXEntries; ++i) {
-      if (i * 4 + lane / 8 < kChunks) {
+      if ((i * 32 + lane) / kColumns < kChunks) {
         hw::store_shared(table + (kXTable + (i * 32 + lane) * 4), x[i]);
       }
     }
