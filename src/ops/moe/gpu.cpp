@@ -119,6 +119,7 @@ void multiply_experts(const MoeProblem& p, const GpuWorkspace& w, const GpuExper
                       GpuProduct g, Stream& stream) {
   g.experts = e.sources.data<GpuSource>() + (down ? 2 : 0);
   g.expert_step = 3;
+  g.plain_experts = e.plain;
   g.parts = w.parts.data<product::GpuPart>() + (down ? w.parts_at_most : 0);
   g.part_count = w.part_counts.data<uint32_t>() + (down ? 1 : 0);
   g.part_rows = down ? w.h_part : w.x_part;
@@ -280,6 +281,7 @@ std::shared_ptr<BoundExperts> bind_gpu(const MoeProblem& p, const ExpertTensors&
       add(t.down[e], "down", {p.hidden, p.intermediate}, gpu->down);
     }
   }
+  for (const GpuSource& s : sources) gpu->plain = gpu->plain && product::is_plain(s);
   gpu->sources =
       Tensor::copy_of(sources.data(), sources.size() * sizeof(GpuSource),
                       {static_cast<int64_t>(sources.size() * sizeof(GpuSource))}, Format::u8)

@@ -12,6 +12,7 @@ struct GpuExperts {
   product::GpuSource shared[3];
   Tensor gate_up_bias, down_bias;
   bool interleaved = false;
+  bool plain = true;  // see GpuProduct::plain_experts
 };
 std::shared_ptr<BoundExperts> bind_gpu(const MoeProblem&, const ExpertTensors&, const Device&);
 

@@ -1,5 +1,6 @@
 #include "ops/product/gpu.h"
 
+#include <bit>
 #include <numeric>
 
 #include "base/message.h"
@@ -193,11 +194,52 @@ uint32_t rows_of_part(uint32_t terms, bool many, int64_t average) {
   return (many ? kMany.columns : few) / terms;
 }
 
+bool is_plain(const GpuSource& s) {
+  return reinterpret_cast<uintptr_t>(s.data) % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(s.scales) % 16 == 0 && s.zeros == nullptr;
+}
+
+namespace {
+
+// Whether a lane loads the scales of its half of a span at once, and how.
+bool scales_in_halves(const GpuProduct& p, uint32_t half, GpuSpans* spans) {
+  const GpuLayout& l = p.weight;
+  if (!p.scaled && !p.pairs) return true;
+  const bool e4m3 = l.scale_format == Format::fp8_e4m3;
+  if (l.scales != ScaleLayout::linear || e4m3 != p.pairs) return false;
+  const uint32_t size = scale_bytes(l.scale_format), step = p.pairs ? 16 : 32;
+  const uint32_t together = l.group % half == 0 ? l.group / half : 0;  // halves that share one
+  if (p.scaled && std::has_single_bit(together)) {
+    spans->scale_bytes = size;
+    spans->scale_shift = static_cast<uint32_t>(std::countr_zero(together));
+    spans->scale_pitch = static_cast<uint32_t>(l.scale_step);
+    return true;
+  }
+  const uint32_t bytes = half / step * size;
+  spans->scale_bytes = spans->scale_pitch = bytes;
+  return l.group == step && l.scale_step == size && l.scale_row % bytes == 0;
+}
+
+GpuSpans spans_of(const GpuWeight& w, const GpuProduct& p) {
+  constexpr uint32_t kSpan = GpuVector<GpuCode::bf16, 1>::kSpan;
+  const uint32_t depth = kSpan * 8 / static_cast<uint32_t>(bits(p.weight.format));
+  GpuSpans spans;
+  const bool plain =
+      p.experts != nullptr ? p.plain_experts : is_plain(p.source[0]) && is_plain(p.source[1]);
+  spans.whole = plain && !w.dequantise && p.k % depth == 0 && p.weight.row_bytes % 16 == 0 &&
+                reinterpret_cast<uintptr_t>(p.x) % 16 == 0 && p.x_row % 16 == 0 &&
+                scales_in_halves(p, depth / 2, &spans);
+  return spans;
+}
+
+}  // namespace
+
 void launch_product(const GpuWeight& w, GpuProduct p, bool many, uint32_t parts, Stream& stream) {
   const uint32_t columns = many ? kMany.columns : p.terms * (parts > 0 ? p.part_rows : p.m);
   const GpuInstance instance = w.code <= GpuCode::bf16   ? gpu_plain(w.code, columns)
                                : w.code <= GpuCode::int8 ? gpu_bytes(w.code, columns)
                                                          : gpu_nibbles(w.code, columns);
+  p.spans = spans_of(w, p);
   launch(instance.image, taking_turns(instance.shape(p, parts), stream), p, stream);
 }
 

@@ -45,6 +45,8 @@ class GpuX {
   Tensor rows_, scales_, row_scales_;
 };
 
+// On 16 bytes and without zero points.
+bool is_plain(const GpuSource&);
 // The fields of a product that follow from the weight's format and k.
 void set_weight(const GpuWeight&, const GpuLayout&, GpuProduct*);
 // Whether few rows of x go to the kernel that reads W once for all its columns.

@@ -17,6 +17,15 @@ struct alignas(16) GpuPart {
   int32_t expert, first, count, unused;
 };
 
+// Of products of few rows (gpu_vector.cuh): spans that are whole, on 16 bytes and without zero
+// points, whose scales two lanes a row load at once.
+struct GpuSpans {
+  bool whole = false;
+  uint32_t scale_bytes = 0;  // that a lane loads for its half of a span, ...
+  uint32_t scale_shift = 0;  // ... log2 of the halves that share them, ...
+  uint32_t scale_pitch = 0;  // ... and bytes to the next
+};
+
 struct GpuProduct {
   GpuLayout weight;
   GpuSource source[2];  // and the other half of a gate
@@ -24,6 +33,7 @@ struct GpuProduct {
   // rows, and how many there are.
   const GpuSource* experts = nullptr;
   uint32_t expert_step = 0;
+  bool plain_experts = false;  // all on 16 bytes and without zero points
   const GpuPart* parts = nullptr;
   const uint32_t* part_count = nullptr;
   uint32_t part_rows = 0;              // of a part, at most
@@ -38,6 +48,7 @@ struct GpuProduct {
   bool dequantise = false;  // codes and scales become f32 on their way to shared memory
   bool pairs = false;       // scales multiply the codes, see CodePolicy, ...
   float factor = 1;         // ... and this the sums of products
+  GpuSpans spans;
   GpuFinish finish;
 };
 

@@ -18,6 +18,7 @@
 #include "hw/griddep.h"
 #include "hw/mma.h"
 #include "hw/warp.h"
+#include "ops/product/gpu_vector_operands.h"
 #include "ops/product/gpu_vector_scales.h"
 
 namespace halftone::product {
@@ -30,7 +31,7 @@ struct GpuVector {
   static constexpr uint32_t kRows = Scales::kRows, kColumns = Scales::kColumns;
   static constexpr uint32_t kSpan = Scales::kSpan, kDepth = Scales::kDepth;
   static constexpr uint32_t kChunks = Scales::kChunks;
-  static constexpr uint32_t kWarps = 8, kThreads = kWarps * 32;
+  static constexpr uint32_t kLog2Warps = 3, kWarps = 1 << kLog2Warps, kThreads = kWarps * 32;
 
   // Two spans of 2 KB under way a warp: with 24 warps a multiprocessor and more 96 KB, more than
   // twice what the latency of memory needs (docs/findings/gpu-gemv.md).
@@ -39,25 +40,20 @@ struct GpuVector {
   static constexpr uint32_t kWarpBytes = kTables + 2 * Scales::kTableBytes;
   static constexpr uint32_t kSharedBytes = kWarps * kWarpBytes;
   static constexpr uint32_t kFitting = 227 * 1024 / (kSharedBytes + 1024);
-  // 64 registers a thread are too few for the terms of wide codes and for two tiles of x.
-  static constexpr uint32_t kMost = Policy::kTerms > 1 ? 2 : kTilesM > 1 ? 3 : 4;
+  // 64 registers a thread are too few; 80 for the terms of wide codes and for two tiles of x.
+  static constexpr uint32_t kMost = Policy::kTerms > 1 || kTilesM > 1 ? 2 : 3;
   static constexpr uint32_t kMinBlocks = kFitting < kMost ? kFitting : kMost;
 
   // Warps that share the K of a row: as many as get two spans each. A function of K alone.
-  HT_HOST_DEVICE static uint32_t warps_along_k(uint32_t k) {
+  HT_HOST_DEVICE static uint32_t log2_warps_along_k(uint32_t k) {
     const uint32_t spans = (k + kDepth - 1) / kDepth;
-    uint32_t warps = kWarps;
-    while (warps > 1 && spans < 2 * warps) warps /= 2;
-    return warps;
-  }
-  HT_HOST_DEVICE static uint32_t rows_of_block(uint32_t k) {
-    return kWarps / warps_along_k(k) * kRows;
+    return spans < 4 ? 0 : spans < 8 ? 1 : spans < 16 ? 2 : kLog2Warps;
   }
 
   // `parts` blocks along y where x's rows are not simply cut into tiles.
   static LaunchShape shape(const Params& p, uint32_t parts) {
     const auto tiles = [](uint32_t count, uint32_t size) { return (count + size - 1) / size; };
-    const uint32_t rows = rows_of_block(p.k);
+    const uint32_t rows = kRows << (kLog2Warps - log2_warps_along_k(p.k));
     return {.grid = {tiles(p.n, p.finish.gate ? rows / 2 : rows),
                      parts > 0 ? parts : tiles(p.m, kColumns / p.terms), 1},
             .block = {kThreads, 1, 1},
@@ -65,103 +61,24 @@ struct GpuVector {
             .shared_bytes = kSharedBytes};
   }
 
-  // What a warp copies. A lane has one chunk of 16 bytes of every fourth row.
-  struct Copies {
-    static constexpr uint32_t kEach = kRows / 4;
-    const uint8_t* rows[kEach];
-    uint32_t place[kEach];
-    int64_t chunk, end;  // the lane's byte in a span; bytes of a row
-    bool aligned = true;
+  using Copies = GpuVectorCopies<kCode>;
+  using Column = GpuVectorColumn<kCode>;
 
-    HT_DEVICE Copies(const Params& p, const GpuTask& task, uint32_t tile_row) {
-      const uint32_t lane = hw::lane_index();
-      chunk = lane % 8 * 16;
-      end = (int64_t{p.k} * Policy::kBits + 7) / 8;
-      HT_UNROLL
-      for (uint32_t i = 0; i < kEach; ++i) {
-        const uint32_t r = lane / 8 + i * 4;
-        const uint32_t row = task.output(p.finish.gate, tile_row + r);
-        // Rows past the last are the last once more; nobody looks at their sums.
-        rows[i] =
-            row_address(p.weight, task.source_of(p.finish.gate, r), row < p.n ? row : p.n - 1);
-        place[i] = swizzled<Policy::kBits, kSpan>(r, lane % 8);
-        aligned = aligned && reinterpret_cast<uintptr_t>(rows[i]) % 16 == 0;
-      }
-    }
-    HT_DEVICE void span(const Params& p, const GpuTask& task, uint32_t tile_row, uint32_t index,
-                        hw::SharedAddress to) const {
-      const int64_t at = int64_t{index} * kSpan + chunk;
-      if constexpr (kCode == GpuCode::f32) {
-        if (p.dequantise) return expand(p, task, tile_row, index, to);
-      }
-      if (aligned && at + 16 <= end) {
-        HT_UNROLL
-        for (uint32_t i = 0; i < kEach; ++i) hw::cp_async<16>(to + place[i], rows[i] + at);
-        return;
-      }
-      HT_UNROLL
-      for (uint32_t i = 0; i < kEach; ++i) {
-        copy_chunk(to + place[i], at < end ? rows[i] + at : rows[i], end - at);
-      }
-    }
-    // Codes and scales become f32 here.
-    HT_DEVICE void expand(const Params& p, const GpuTask& task, uint32_t tile_row, uint32_t index,
-                          hw::SharedAddress to) const {
-      const uint32_t lane = hw::lane_index(), k = index * kDepth + lane % 8 * 4;
-      HT_UNROLL
-      for (uint32_t i = 0; i < kEach; ++i) {
-        const uint32_t r = lane / 8 + i * 4;
-        hw::store_shared(to + place[i], dequantised(p, task.source_of(p.finish.gate, r),
-                                                    task.output(p.finish.gate, tile_row + r), k));
-      }
-    }
-  };
-
-  // The column of x of a lane in a tile of eight.
-  struct Column {
-    const uint8_t* at = nullptr;  // null: no row of x has it
-    bool aligned = false;
-
-    HT_DEVICE void find(const Params& p, const GpuTask& task, uint32_t tile) {
-      const uint32_t column = tile * 8 + hw::lane_index() / 4;
-      if (column >= task.rows * p.terms) return;
-      at = p.x + (x_row_of(p, task, column / p.terms) * p.terms + column % p.terms) * p.x_row;
-      aligned = reinterpret_cast<uintptr_t>(at) % 16 == 0;
-    }
-    // The octet from k on; what does not exist is 0.
-    HT_DEVICE void load(const Params& p, uint32_t k, uint32_t (&x)[4],
-                        hw::Site site = hw::Site::current()) const {
-      HT_UNROLL
-      for (uint32_t w = 0; w < 4; ++w) x[w] = 0;
-      if (at == nullptr) return;
-      const uint8_t* from = at + int64_t{k} * 2;
-      if (aligned && k + 8 <= p.k) {
-        const auto words = hw::load_global(reinterpret_cast<const hw::Words4*>(from), site);
-        HT_UNROLL
-        for (uint32_t w = 0; w < 4; ++w) x[w] = words[w];
-      } else {
-        HT_UNROLL
-        for (uint32_t e = 0; e < 8; ++e) {
-          if (k + e >= p.k) continue;
-          const auto* element = reinterpret_cast<const uint16_t*>(from) + e;
-          x[e / 2] |= uint32_t{hw::load_global(element, site)} << 16 * (e % 2);
-        }
-      }
-      Policy::arrange(x);
-    }
-  };
-
-  // The octet of a row of W, as stored.
-  HT_DEVICE static void load_octet(hw::SharedAddress stage, uint32_t row, uint32_t octet,
+  // The octet of a chunk of a row of W, as stored. Chunks differ in bits of the address that the
+  // lane's place in a row leaves to them.
+  HT_DEVICE static uint32_t octet_place(uint32_t row, uint32_t quad) {
+    const uint32_t at = quad * Policy::kBits;
+    return swizzled<Policy::kBits, kSpan>(row, at / 16) + at % 16;
+  }
+  HT_DEVICE static void load_octet(hw::SharedAddress stage, uint32_t place, uint32_t chunk,
                                    uint32_t (&codes)[Policy::kBits / 4],
                                    hw::Site site = hw::Site::current()) {
     constexpr uint32_t kBytes = Policy::kBits < 16 ? Policy::kBits : 16;
     using Load = hw::Vector<uint32_t, kBytes / 4>;
     HT_UNROLL
     for (uint32_t i = 0; i < Policy::kBits / kBytes; ++i) {
-      const uint32_t at = octet * Policy::kBits + i * 16;
-      const auto words = hw::load_shared<Load>(
-          stage + (swizzled<Policy::kBits, kSpan>(row, at / 16) + at % 16), site);
+      const auto words =
+          hw::load_shared<Load>(stage + (place ^ (chunk * 4 * Policy::kBits + i * 16)), site);
       HT_UNROLL
       for (uint32_t w = 0; w < kBytes / 4; ++w) codes[i * 4 + w] = words[w];
     }
@@ -172,26 +89,36 @@ struct GpuVector {
     uint32_t every = 4;  // chunks after which a part joins the total
   };
 
+  template <bool kWhole>
   HT_DEVICE static void multiply(const Params& p, const Column (&columns)[kTilesM], bool pairs,
                                  uint32_t index, hw::SharedAddress stage, hw::SharedAddress table,
                                  Sums& sums) {
     const uint32_t row = hw::lane_index() / 4, quad = hw::lane_index() % 4;
+    const uint32_t place = octet_place(row, quad);
     HT_UNROLL
     for (uint32_t c = 0; c < kChunks; ++c) {
-      const uint32_t octet = c * 4 + quad;
       uint32_t x[kTilesM][4];
       HT_UNROLL
-      for (uint32_t j = 0; j < kTilesM; ++j) columns[j].load(p, index * kDepth + octet * 8, x[j]);
+      for (uint32_t j = 0; j < kTilesM; ++j) {
+        if constexpr (kWhole) {
+          columns[j].load_whole(c, x[j]);
+        } else {
+          columns[j].load(p, index * kDepth + (c * 4 + quad) * 8, x[j]);
+        }
+      }
       uint32_t w[2][Policy::kTerms][4];  // rows r and r + 8
       HT_UNROLL
       for (uint32_t half = 0; half < 2; ++half) {
         uint32_t codes[Policy::kBits / 4], pair = Policy::kUnscaled;
-        load_octet(stage, row + half * 8, octet, codes);
+        load_octet(stage + half * 8 * kSpan, place, c, codes);
         if constexpr (Scales::kPairEntries > 0) {
-          const uint32_t slot = Policy::kPair == PairOf::sixteen ? c * 2 + quad / 2 : c;
+          // Slots c, or 2 c and the next, of the row.
+          constexpr bool kTwo = Policy::kPair == PairOf::sixteen;
+          const uint32_t at =
+              Scales::template place<Scales::kPairEntries>(kTwo ? c * 2 : c, half * 8);
           if (pairs) {
-            pair = hw::load_shared<uint32_t>(
-                table + Scales::template place<Scales::kPairEntries>(slot, row + half * 8));
+            pair =
+                hw::load_shared<uint32_t>(table + (at + ((kTwo ? quad / 2 * kRows : 0) + row) * 4));
           }
         }
         Policy::expand(codes, pair, w[half]);
@@ -208,7 +135,9 @@ struct GpuVector {
           }
         }
       }
-      if (c + 1 == kChunks || (c + 1) % sums.every == 0) join(p, table, c, sums);
+      if (c + 1 == kChunks || (c + 1) % 4 == 0 || ((c + 1) & (sums.every - 1)) == 0) {
+        join(p, table, c, sums);
+      }
     }
   }
 
@@ -249,13 +178,13 @@ struct GpuVector {
   }
   static_assert(kWarps * (kColumns * kSumRow + 16) * 4 <= kWarps * kStages * kStageBytes);
 
-  HT_DEVICE static float whole_sum(const Params& p, const GpuTask& task, uint32_t warps_k,
+  HT_DEVICE static float whole_sum(const Params& p, const GpuTask& task, uint32_t log2_k,
                                    uint32_t tile, uint32_t m, uint32_t row) {
     float sum = 0;
     for (uint32_t t = 0; t < p.terms; ++t) {
       float term = 0;
-      for (uint32_t k = 0; k < warps_k; ++k) {
-        const uint32_t warp = k * (kWarps / warps_k) + tile;
+      for (uint32_t k = 0; k < 1u << log2_k; ++k) {
+        const uint32_t warp = (k << (kLog2Warps - log2_k)) + tile;
         term += hw::load_shared<float>(task.base +
                                        sum_place(p.finish.gate, warp, m * p.terms + t, row));
       }
@@ -264,74 +193,121 @@ struct GpuVector {
     return sum;
   }
 
-  HT_DEVICE static void finish(const Params& p, const GpuTask& task, uint32_t warps_k) {
+  HT_DEVICE static void finish(const Params& p, const GpuTask& task, uint32_t log2_k) {
     const bool gate = p.finish.gate;
-    const uint32_t of_tile = gate ? kRows / 2 : kRows, outputs = kWarps / warps_k * of_tile;
+    const uint32_t log2_rows = gate ? 3 : 4;  // outputs of a tile
+    const uint32_t log2_outputs = kLog2Warps - log2_k + log2_rows;
     // A warp has outputs of one row of x: those of two would share banks.
-    const uint32_t width = outputs < 32 ? 32 : outputs;
-    for (uint32_t i = hw::thread_index().x; i < width * task.rows; i += kThreads) {
-      const uint32_t m = i / width, o = i % width, n = task.n0 + o;
-      if (o >= outputs || n >= p.n) continue;
-      const uint32_t tile = o / of_tile, row = o % of_tile;
-      const float sum = whole_sum(p, task, warps_k, tile, m, row);
-      const float up = gate ? whole_sum(p, task, warps_k, tile, m, row + 8) : 0;
+    const uint32_t log2_width = log2_outputs < 5 ? 5 : log2_outputs;
+    for (uint32_t i = hw::thread_index().x; i < task.rows << log2_width; i += kThreads) {
+      const uint32_t m = i >> log2_width, o = i & ((1u << log2_width) - 1), n = task.n0 + o;
+      if (o >> log2_outputs != 0 || n >= p.n) continue;
+      const uint32_t tile = o >> log2_rows, row = o & ((1u << log2_rows) - 1);
+      const float sum = whole_sum(p, task, log2_k, tile, m, row);
+      const float up = gate ? whole_sum(p, task, log2_k, tile, m, row + 8) : 0;
       finish_output(p.finish, p.weight, task.source[0], task.source[1], task.expert, task.row0 + m,
                     static_cast<uint32_t>(x_row_of(p, task, m)), n, sum, up);
     }
   }
 
-  // Gathers what a warp's span needs beside the codes.
-  HT_DEVICE static void load_scales(const Params& p, const GpuTask& task, uint32_t tile_row,
-                                    uint32_t index, Scales& scales) {
-    const uint32_t r = hw::lane_index() / 2, row = task.output(p.finish.gate, tile_row + r);
-    scales.load(p, task, task.source_of(p.finish.gate, r), row < p.n ? row : p.n - 1,
-                index * kDepth);
+  // The spans of a warp: of which tile, from which on and how many, all warps_k apart.
+  struct Walk {
+    uint32_t tile_row, first, step, count;
+  };
+
+  template <bool kWhole>
+  HT_DEVICE static void walk_spans(const Params& p, const GpuTask& task, const Walk& walk,
+                                   hw::SharedAddress ring, Sums& sums) {
+    Copies copies(p, task, walk.tile_row);
+    if constexpr (kWhole) copies.begin_whole(walk.first);
+    const auto index_of = [&](uint32_t i) { return walk.first + i * walk.step; };
+    // One group of copies for every span, empty ones past the end: then "all but the newest" always
+    // means that the span to be read has come.
+    uint32_t filled = 0;  // where the next span goes
+    const auto fill = [&](uint32_t i) {
+      if (i < walk.count) {
+        if constexpr (kWhole) {
+          copies.next_whole(ring + filled, walk.step * kSpan);
+        } else {
+          copies.span(p, task, walk.tile_row, index_of(i), ring + filled);
+        }
+      }
+      hw::cp_async_commit();
+      filled = filled + kStageBytes < kTables ? filled + kStageBytes : 0;
+    };
+    HT_UNROLL
+    for (uint32_t s = 0; s + 1 < kStages; ++s) fill(s);
+
+    Column columns[kTilesM];
+    HT_UNROLL
+    for (uint32_t j = 0; j < kTilesM; ++j) {
+      if constexpr (kWhole) {
+        columns[j].find_whole(p, task, j, walk.first);
+      } else {
+        columns[j].find(p, task, j);
+      }
+    }
+    // The scales of the lane's row.
+    const uint32_t r = hw::lane_index() / 2;
+    const uint32_t wanted = task.output(p.finish.gate, walk.tile_row + r);
+    const uint32_t row = wanted < p.n ? wanted : p.n - 1;
+    const GpuSource source = task.source_of(p.finish.gate, r);
+    const uint8_t* base = nullptr;
+    if (kWhole && p.spans.scale_bytes > 0) base = scale_address(p.weight, source, row, 0);
+    Scales scales;
+    const auto load_scales = [&](uint32_t i) {
+      if constexpr (kWhole) {
+        scales.load_whole(p, task, base, index_of(i));
+      } else {
+        scales.load(p, task, source, row, index_of(i) * kDepth);
+      }
+    };
+    const auto table = [&](uint32_t i) { return ring + (kTables + i % 2 * Scales::kTableBytes); };
+    const auto store_scales = [&](uint32_t i) {
+      if constexpr (kWhole) {
+        scales.store_whole(p, table(i));
+      } else {
+        scales.store(p, source, table(i));
+      }
+    };
+    load_scales(0);
+    store_scales(0);
+    const bool pairs = kCode == GpuCode::int4 ? !kWhole && source.zeros != nullptr : p.pairs;
+    uint32_t read = 0;
+    HT_ROLLED
+    for (uint32_t i = 0; i < walk.count; ++i) {
+      hw::cp_async_wait<kStages - 2>();  // this lane's copies of the span, ...
+      hw::warp_sync();                   // ... all lanes', and none reads the span before any more
+      fill(i + kStages - 1);
+      const bool more = i + 1 < walk.count;
+      if (more) load_scales(i + 1);
+      multiply<kWhole>(p, columns, pairs, index_of(i), ring + read, table(i), sums);
+      if (more) store_scales(i + 1);
+      read = read + kStageBytes < kTables ? read + kStageBytes : 0;
+      if constexpr (kWhole) {
+        HT_UNROLL
+        for (uint32_t j = 0; j < kTilesM; ++j) columns[j].at += walk.step * kDepth * 2;
+      }
+    }
+    hw::cp_async_wait<0>();
   }
 
   HT_DEVICE static void run(const Params& p) {
     hw::take_turns();
-    const uint32_t warps_k = warps_along_k(p.k), tiles = kWarps / warps_k;
-    const GpuTask task = task_of(p, tiles * kRows, kColumns);
+    const uint32_t log2_k = log2_warps_along_k(p.k), log2_tiles = kLog2Warps - log2_k;
+    const GpuTask task = task_of(p, kRows << log2_tiles, kColumns);
     if (task.rows == 0) return;
-    const uint32_t warp = hw::warp_index(), tile_row = warp % tiles * kRows, first = warp / tiles;
-    const uint32_t spans = (p.k + kDepth - 1) / kDepth;
-    const bool exists = task.output(p.finish.gate, tile_row) < p.n && first < spans;
-    const uint32_t count = exists ? (spans - first + warps_k - 1) / warps_k : 0;
-    const hw::SharedAddress ring = task.base + warp * kWarpBytes;
-    const Copies copies(p, task, tile_row);
-    const auto index_of = [&](uint32_t i) { return first + i * warps_k; };
-    // One group of copies for every span, empty ones past the end: then "all but the newest" always
-    // means that the span to be read has come.
-    const auto fill = [&](uint32_t i) {
-      if (i < count) copies.span(p, task, tile_row, index_of(i), ring + i % kStages * kStageBytes);
-      hw::cp_async_commit();
-    };
-    HT_UNROLL
-    for (uint32_t s = 0; s + 1 < kStages; ++s) fill(s);
-    Column columns[kTilesM];
-    HT_UNROLL
-    for (uint32_t j = 0; j < kTilesM; ++j) columns[j].find(p, task, j);
-    const GpuSource& source = task.source[0];
-    const auto table = [&](uint32_t i) { return ring + (kTables + i % 2 * Scales::kTableBytes); };
-    Scales scales;
+    const uint32_t warp = hw::warp_index(), tiles = 1u << log2_tiles, warps_k = 1u << log2_k;
+    const uint32_t spans = (p.k + kDepth - 1) / kDepth, first = warp >> log2_tiles;
+    Walk walk{(warp & (tiles - 1)) * kRows, first, warps_k, 0};
+    if (task.output(p.finish.gate, walk.tile_row) < p.n && first < spans) {
+      walk.count = (spans - first + warps_k - 1) >> log2_k;
+    }
     Sums sums;
     if (p.period > 0) sums.every = p.period % 4 == 0 ? 4 : p.period % 2 == 0 ? 2 : 1;
-    if (count > 0) {
-      load_scales(p, task, tile_row, index_of(0), scales);
-      scales.store(p, source, table(0));
-    }
-    const bool pairs = kCode == GpuCode::int4 ? source.zeros != nullptr : p.pairs;
-    HT_ROLLED
-    for (uint32_t i = 0; i < count; ++i) {
-      hw::cp_async_wait<kStages - 2>();  // this lane's copies of the span, ...
-      hw::warp_sync();                   // ... all lanes', and none reads the span before any more
-      fill(i + kStages - 1);
-      const bool more = i + 1 < count;
-      if (more) load_scales(p, task, tile_row, index_of(i + 1), scales);
-      multiply(p, columns, pairs, index_of(i), ring + i % kStages * kStageBytes, table(i), sums);
-      if (more) scales.store(p, source, table(i + 1));
-    }
-    hw::cp_async_wait<0>();
+    const hw::SharedAddress ring = task.base + warp * kWarpBytes;
+    if (walk.count > 0 && p.spans.whole) walk_spans<true>(p, task, walk, ring, sums);
+    if (walk.count > 0 && !p.spans.whole) walk_spans<false>(p, task, walk, ring, sums);
     hw::barrier_sync();
     // Rows of other halves come eight further, as the tile has them.
     HT_UNROLL
@@ -345,7 +321,7 @@ struct GpuVector {
       }
     }
     hw::barrier_sync();
-    finish(p, task, warps_k);
+    finish(p, task, log2_k);
   }
 };
 

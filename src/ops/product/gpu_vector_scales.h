@@ -67,7 +67,7 @@ struct GpuVectorScales {
     if (l.group == step && l.scales == ScaleLayout::linear && l.scale_step == size &&
         k + reach <= p.k && reinterpret_cast<uintptr_t>(at) % (kEntries * size) == 0) {
       to.way = Way::run;
-      load_run(at, size, to);
+      load_run(at, kEntries * size, to);
       return;
     }
     to.way = Way::each;
@@ -78,9 +78,9 @@ struct GpuVectorScales {
     }
   }
   template <uint32_t kEntries>
-  HT_DEVICE static void load_run(const uint8_t* at, uint32_t size, Loaded<kEntries>& to,
+  HT_DEVICE static void load_run(const uint8_t* at, uint32_t bytes, Loaded<kEntries>& to,
                                  hw::Site site = hw::Site::current()) {
-    const uint32_t bytes = kEntries * size;
+    if (bytes == 1) to.words[0] = hw::load_global(at, site);
     if (bytes == 2) to.words[0] = hw::load_global(reinterpret_cast<const uint16_t*>(at), site);
     if (bytes == 4) to.words[0] = hw::load_global(reinterpret_cast<const uint32_t*>(at), site);
     if constexpr (kEntries >= 2) {
@@ -126,6 +126,10 @@ struct GpuVectorScales {
     if constexpr (kScaleEntries > 0) {
       if (p.scaled) load_scales(p, s, row, k, 32, scales);
     }
+    load_x(p, task, k0);
+  }
+  HT_DEVICE void load_x(const GpuProduct& p, const GpuTask& task, uint32_t k0) {
+    const uint32_t lane = hw::lane_index();
     if (p.x_scales == nullptr) return;
     HT_UNROLL
     for (uint32_t i = 0; i < kXEntries; ++i) {
@@ -173,6 +177,10 @@ struct GpuVectorScales {
         }
       }
     }
+    store_x(p, table);
+  }
+  HT_DEVICE void store_x(const GpuProduct& p, hw::SharedAddress table) const {
+    const uint32_t lane = hw::lane_index();
     if (p.x_scales == nullptr) return;
     HT_UNROLL
     for (uint32_t i = 0; i < kXEntries; ++i) {
@@ -180,6 +188,58 @@ struct GpuVectorScales {
         hw::store_shared(table + (kXTable + (i * 32 + lane) * 4), x[i]);
       }
     }
+  }
+
+  // The same of whole spans (GpuSpans), `base` being the scales of the lane's row.
+  HT_DEVICE void load_whole(const GpuProduct& p, const GpuTask& task, const uint8_t* base,
+                            uint32_t index) {
+    const uint32_t half = index * 2 + hw::lane_index() % 2;
+    const uint8_t* at = base + int64_t{half >> p.spans.scale_shift} * p.spans.scale_pitch;
+    if constexpr (kEither) {
+      if (p.pairs) load_run(at, p.spans.scale_bytes, pairs);
+    }
+    if constexpr (kScaleEntries > 0) {
+      if (p.scaled) load_run(at, p.spans.scale_bytes, scales);
+    }
+    load_x(p, task, index * kDepth);
+  }
+  HT_DEVICE void store_whole(const GpuProduct& p, hw::SharedAddress table) const {
+    const uint32_t lane = hw::lane_index(), row = lane / 2, half = lane % 2;
+    if constexpr (kEither) {
+      if (p.pairs) {
+        uint32_t each[kPairEntries];
+        Policy::pairs_of({pairs.words[0], pairs.words[1]}, each);
+        HT_UNROLL
+        for (uint32_t i = 0; i < kPairEntries; ++i) {
+          hw::store_shared(table + place<kPairEntries>(half * kPairEntries + i, row), each[i]);
+        }
+      }
+    }
+    if constexpr (kScaleEntries > 0) {
+      const Format format = p.weight.scale_format;
+      const bool one = p.spans.scale_bytes == scale_bytes(format);
+      const auto put = [&](uint32_t i, float scale) {
+        const uint32_t at = place<kScaleEntries>(half * kScaleEntries + i, row);
+        hw::store_shared(table + (kScaleTable + at), scale);
+      };
+      const auto each = [&](uint32_t of_word, auto decode) {
+        HT_UNROLL
+        for (uint32_t i = 0; i < kScaleEntries; ++i) {
+          const uint32_t at = one ? 0 : i;
+          put(i, decode(scales.words[one ? 0 : i / of_word] >> at % of_word * (32 / of_word)));
+        }
+      };
+      if (p.scaled && format == Format::f32) {
+        each(1, [](uint32_t code) { return std::bit_cast<float>(code); });
+      } else if (p.scaled && format == Format::f16) {
+        each(2, [](uint32_t code) { return hw::cvt_f32_f16(static_cast<uint16_t>(code)); });
+      } else if (p.scaled && format == Format::bf16) {
+        each(2, [](uint32_t code) { return std::bit_cast<float>(code << 16); });
+      } else if (p.scaled) {
+        each(4, [](uint32_t code) { return decode_ue8m0(static_cast<uint8_t>(code)); });
+      }
+    }
+    store_x(p, table);
   }
 };
 
