@@ -44,6 +44,9 @@ struct GpuVector {
   static constexpr uint32_t kMost = Policy::kTerms > 1 || kTilesM > 1 ? 2 : 3;
   static constexpr uint32_t kMinBlocks = kFitting < kMost ? kFitting : kMost;
 
+  // f32 weights are as many bytes as no model has: one way is enough for them.
+  static constexpr bool kLean = kCode != GpuCode::f32;
+
   // Warps that share the K of a row: as many as get two spans each. A function of K alone.
   HT_HOST_DEVICE static uint32_t log2_warps_along_k(uint32_t k) {
     const uint32_t spans = (k + kDepth - 1) / kDepth;
@@ -89,55 +92,69 @@ struct GpuVector {
     uint32_t every = 4;  // chunks after which a part joins the total
   };
 
+  // A span. The way of whole spans is unrolled, the other one small.
   template <bool kWhole>
   HT_DEVICE static void multiply(const Params& p, const Column (&columns)[kTilesM], bool pairs,
                                  uint32_t index, hw::SharedAddress stage, hw::SharedAddress table,
                                  Sums& sums) {
     const uint32_t row = hw::lane_index() / 4, quad = hw::lane_index() % 4;
     const uint32_t place = octet_place(row, quad);
-    HT_UNROLL
-    for (uint32_t c = 0; c < kChunks; ++c) {
-      uint32_t x[kTilesM][4];
+    if constexpr (kWhole) {
       HT_UNROLL
-      for (uint32_t j = 0; j < kTilesM; ++j) {
-        if constexpr (kWhole) {
-          columns[j].load_whole(c, x[j]);
-        } else {
+      for (uint32_t c = 0; c < kChunks; ++c) {
+        uint32_t x[kTilesM][4];
+        HT_UNROLL
+        for (uint32_t j = 0; j < kTilesM; ++j) columns[j].load_whole(c, x[j]);
+        multiply_chunk(p, x, pairs, c, stage, place, table, sums);
+      }
+    } else {
+      HT_ROLLED
+      for (uint32_t c = 0; c < kChunks; ++c) {
+        uint32_t x[kTilesM][4];
+        HT_UNROLL
+        for (uint32_t j = 0; j < kTilesM; ++j) {
           columns[j].load(p, index * kDepth + (c * 4 + quad) * 8, x[j]);
         }
+        multiply_chunk(p, x, pairs, c, stage, place, table, sums);
       }
-      uint32_t w[2][Policy::kTerms][4];  // rows r and r + 8
-      HT_UNROLL
-      for (uint32_t half = 0; half < 2; ++half) {
-        uint32_t codes[Policy::kBits / 4], pair = Policy::kUnscaled;
-        load_octet(stage + half * 8 * kSpan, place, c, codes);
-        if constexpr (Scales::kPairEntries > 0) {
-          // Slots c, or 2 c and the next, of the row.
-          constexpr bool kTwo = Policy::kPair == PairOf::sixteen;
-          const uint32_t at =
-              Scales::template place<Scales::kPairEntries>(kTwo ? c * 2 : c, half * 8);
-          if (pairs) {
-            pair =
-                hw::load_shared<uint32_t>(table + (at + ((kTwo ? quad / 2 * kRows : 0) + row) * 4));
-          }
+    }
+  }
+  HT_DEVICE static void multiply_chunk(const Params& p, const uint32_t (&x)[kTilesM][4], bool pairs,
+                                       uint32_t c, hw::SharedAddress stage, uint32_t place,
+                                       hw::SharedAddress table, Sums& sums,
+                                       hw::Site site = hw::Site::current()) {
+    const uint32_t row = hw::lane_index() / 4, quad = hw::lane_index() % 4;
+    uint32_t w[2][Policy::kTerms][4];  // rows r and r + 8
+    HT_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      uint32_t codes[Policy::kBits / 4], pair = Policy::kUnscaled;
+      load_octet(stage + half * 8 * kSpan, place, c, codes, site);
+      if constexpr (Scales::kPairEntries > 0) {
+        // Slots c, or 2 c and the next, of the row.
+        constexpr bool kTwo = Policy::kPair == PairOf::sixteen;
+        const uint32_t at =
+            Scales::template place<Scales::kPairEntries>(kTwo ? c * 2 : c, half * 8);
+        if (pairs) {
+          pair = hw::load_shared<uint32_t>(table + (at + ((kTwo ? quad / 2 * kRows : 0) + row) * 4),
+                                           site);
         }
-        Policy::expand(codes, pair, w[half]);
       }
+      Policy::expand(codes, pair, w[half]);
+    }
+    HT_UNROLL
+    for (uint32_t s = 0; s < 4; s += 2) {
       HT_UNROLL
-      for (uint32_t s = 0; s < 4; s += 2) {
+      for (uint32_t t = 0; t < Policy::kTerms; ++t) {
+        const uint32_t a[4] = {w[0][t][s], w[1][t][s], w[0][t][s + 1], w[1][t][s + 1]};
         HT_UNROLL
-        for (uint32_t t = 0; t < Policy::kTerms; ++t) {
-          const uint32_t a[4] = {w[0][t][s], w[1][t][s], w[0][t][s + 1], w[1][t][s + 1]};
-          HT_UNROLL
-          for (uint32_t j = 0; j < kTilesM; ++j) {
-            const uint32_t b[2] = {x[j][s], x[j][s + 1]};
-            hw::mma_m16n8k16<Policy::kType>(sums.part[j], a, b, sums.part[j]);
-          }
+        for (uint32_t j = 0; j < kTilesM; ++j) {
+          const uint32_t b[2] = {x[j][s], x[j][s + 1]};
+          hw::mma_m16n8k16<Policy::kType>(sums.part[j], a, b, sums.part[j], site);
         }
       }
-      if (c + 1 == kChunks || (c + 1) % 4 == 0 || ((c + 1) & (sums.every - 1)) == 0) {
-        join(p, table, c, sums);
-      }
+    }
+    if (c + 1 == kChunks || (c + 1) % 4 == 0 || ((c + 1) & (sums.every - 1)) == 0) {
+      join(p, table, c, sums, site);
     }
   }
 
@@ -306,8 +323,13 @@ struct GpuVector {
     Sums sums;
     if (p.period > 0) sums.every = p.period % 4 == 0 ? 4 : p.period % 2 == 0 ? 2 : 1;
     const hw::SharedAddress ring = task.base + warp * kWarpBytes;
-    if (walk.count > 0 && p.spans.whole) walk_spans<true>(p, task, walk, ring, sums);
-    if (walk.count > 0 && !p.spans.whole) walk_spans<false>(p, task, walk, ring, sums);
+    if (walk.count > 0) {
+      if (kLean && p.spans.whole) {
+        walk_spans<kLean>(p, task, walk, ring, sums);
+      } else {
+        walk_spans<false>(p, task, walk, ring, sums);
+      }
+    }
     hw::barrier_sync();
     // Rows of other halves come eight further, as the tile has them.
     HT_UNROLL

@@ -71,7 +71,7 @@ struct GpuVectorScales {
       return;
     }
     to.way = Way::each;
-    HT_UNROLL
+    HT_ROLLED
     for (uint32_t i = 0; i < kEntries; ++i) {
       const uint32_t column = k + i * step < p.k ? k + i * step : p.k - 1;
       to.words[i] = load_scale(l.scale_format, scale_address(l, s, row, column));
@@ -113,7 +113,7 @@ struct GpuVectorScales {
     if constexpr (kPairEntries > 0) {
       if constexpr (kCode == GpuCode::int4) {
         if (s.zeros != nullptr) {
-          HT_UNROLL
+          HT_ROLLED
           for (uint32_t i = 0; i < kPairEntries; ++i) {
             const uint32_t column = k + i * 32 < p.k ? k + i * 32 : p.k - 1;
             pairs.words[i] = zero_of(p.weight, s, row, column);
@@ -161,7 +161,7 @@ struct GpuVectorScales {
         HT_UNROLL
         for (uint32_t i = 0; i < kPairEntries; ++i) put(i, each[i]);
       } else if (p.pairs) {
-        HT_UNROLL
+        HT_ROLLED
         for (uint32_t i = 0; i < kPairEntries; ++i) {
           put(i, Policy::pair_of(decode_scale(p.weight.scale_format, entry_of(pairs, size, i))));
         }
@@ -169,7 +169,7 @@ struct GpuVectorScales {
     }
     if constexpr (kScaleEntries > 0) {
       if (p.scaled) {
-        HT_UNROLL
+        HT_ROLLED
         for (uint32_t i = 0; i < kScaleEntries; ++i) {
           hw::store_shared(
               table + (kScaleTable + place<kScaleEntries>(half * kScaleEntries + i, row)),
