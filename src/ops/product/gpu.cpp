@@ -189,8 +189,9 @@ void set_weight(const GpuWeight& w, const GpuLayout& layout, GpuProduct* p) {
 }
 
 uint32_t rows_of_part(uint32_t terms, bool many, int64_t average) {
-  // Experts have more rows than the average, and two parts read their weights twice.
-  const uint32_t few = average * terms > 3 ? 16 : 8;
+  // Experts have more rows than the average, and two parts read their weights twice; but sixteen
+  // columns cost a fifth more where eight would do (docs/findings/gpu-gemv.md).
+  const uint32_t few = average * terms > 6 ? 16 : 8;
   return (many ? kMany.columns : few) / terms;
 }
 
