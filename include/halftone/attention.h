@@ -40,8 +40,9 @@ std::vector<AttentionMode> attention_modes();          // every mode this versio
 //    before, so that a row's largest is 256 of at most 448. The divisor is the sum of the P that
 //    are not rounded. Where V has a scale a row, P times that scale is rounded to bf16.
 //    The tensor cores of Hopper add products of fp8 with 13 fraction bits, cut off: scores are such
-//    sums over head_dim, P V over tiles of 128 keys, whose P are relative to the tile's largest; a
-//    scale a row of V is taken over the tile's largest there, and P times it rounded to fp8.
+//    sums over head_dim, P V over tiles of 128 or 256 keys, whose P are relative to the tile's
+//    largest; a scale a row of V is taken over a power of two that none of its tile exceeds, and P
+//    times it rounded to fp8.
 //  * P in NVFP4 has two levels. Within a tile of keys (here 256, 128 above dimensions of 256, 64
 //    above 512), P is taken relative to the row's largest score in the tile, so that it is at most
 //    1; that score and 1/2688 are the f32 second level, folded into O. Each 16 keys from a multiple

@@ -82,20 +82,21 @@ inline Fp8Problem make_fp8(const Fp8Case& s, uint64_t seed) {
 }
 
 inline Bounded bounded(const Fp8Problem& x) {
-  constexpr int64_t kKeys = 128;  // of a tile
-  return bounded_attention(x.c.problem, x.q.values, x.k.values, x.v.values, {}, x.c.tensors.sinks,
-                           kKeys);
+  const AttentionProblem& p = x.c.problem;
+  const int64_t widest = std::max(p.head_dim, p.value_dim);
+  const int64_t keys = widest > 64 && widest <= 128 ? 256 : 128;  // of a tile
+  return bounded_attention(p, x.q.values, x.k.values, x.v.values, {}, x.c.tensors.sinks, keys);
 }
 
-// Around the edges of tiles of 128 keys and of 128 and 192 rows; every instance.
+// Around the edges of tiles of 128 and 256 keys and of 128 and 192 rows; every instance.
 inline std::vector<Fp8Case> fp8_cases() {
   using enum Shared;
   return {
       {{1, 64, 128, 1, 1, 64}, false, -1, -1, 0, false, none, none},
       {{2, 193, 225, 2, 1, 64}, true},
       {{1, 70, 300, 3, 3, 48, 32}, true, 100, -1, 0, false, row, tensor},
-      {{1, 130, 129, 2, 2, 128}, false, -1, -1, 0, false, head, head, Data::outliers},
-      {{1, 257, 385, 4, 2, 128}, true, -1, -1, 0, true, row, head},
+      {{1, 130, 257, 2, 2, 128}, false, -1, -1, 0, false, head, head, Data::outliers},
+      {{1, 257, 513, 4, 2, 128}, true, -1, -1, 0, true, row, head},
       {{1, 129, 257, 1, 1, 96, 112}, false, 50, 20, 0, false, tensor, tensor},
       {{1, 140, 140, 1, 1, 128}, true, -1, -1, 48},
       {{1, 90, 40, 2, 1, 128}, true, -1, -1, 0, true},  // rows without keys

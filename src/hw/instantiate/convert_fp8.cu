@@ -1,5 +1,6 @@
 // Feature: fp8_convert
 #include "hw/convert.h"
+#include "hw/convert_fp8x4.h"
 #include "instantiate.h"
 
 namespace halftone::hw {
@@ -8,6 +9,7 @@ template <Type kType, bool kRelu>
 __device__ void of_type(const Operands& o) {
   use(o, cvt_fp8x2<kType, kRelu>(o.f, o.g));
   use(o, cvt_fp8x2_f16x2<kType, kRelu>(o.a));
+  use(o, cvt_fp8x4<kType>({o.f, o.g, o.f, o.g}));
   use(o, cvt_f16x2_fp8x2<kType, kRelu>(static_cast<uint16_t>(o.a)));
 }
 

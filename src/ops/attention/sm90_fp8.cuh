@@ -11,6 +11,7 @@
 #include "base/launch.h"
 #include "hw/fence.h"
 #include "hw/memory.h"
+#include "hw/vote.h"
 #include "ops/attention/sm90_dense.cuh"
 #include "ops/attention/sm90_fp8_math.cuh"
 #include "ops/attention/sm90_store.cuh"
@@ -102,26 +103,29 @@ struct ForwardFp8 {
       const auto copy_values = [&](uint32_t n, hw::Site site = hw::Site::current()) {
         copy(fill_v, &p.v, base + L::kV, L::v_tile(), head, n * L::kKeys, site);
       };
-      const auto load_scales = [&](uint32_t n, hw::Site site = hw::Site::current()) {
+      KeyScales scales;
+      const auto store_scales = [&](hw::Site site = hw::Site::current()) {
         if (!p.scaled_keys) return;
         const pipe::Slot slot = fill_scales.wait(site);
-        store_scales(p, t, n, base + (L::kScales + slot.stage * L::kScaleBytes));
+        scales.store(base + (L::kScales + slot.stage * L::kScaleBytes));
         hw::warp_sync(hw::kFullWarp, site);
         if (leads) fill_scales.commit(slot, site);
       };
-      load_scales(keys.end - 1);
+      if (p.scaled_keys) scales.load(p, t, keys.end - 1);
       if (first) {
         copy_keys(keys.end - 1);
         copy(fill_q, &p.q, base, L::q_tile(), static_cast<int32_t>(t.head), t.query * L::kRows);
         copy_values(keys.end - 1);
       }
+      hw::warp_sync();
+      store_scales();
       for (uint32_t n = keys.end; n-- > keys.first;) {
         if (first && n > keys.first) {
           copy_keys(n - 1);
           copy_values(n - 1);
         }
         hw::warp_sync();
-        if (n > keys.first) load_scales(n - 1);
+        if (p.scaled_keys && n > keys.first) scales.load(p, t, n - 1);
         const uint32_t stage = read_v.wait();
         const pipe::Slot slot = fill_turned.wait();
         turn_values<L>(base + (L::kV + stage * L::kVBytes),
@@ -131,6 +135,7 @@ struct ForwardFp8 {
         hw::warp_sync();
         if (leads) fill_turned.commit(slot);
         read_v.release(leads);
+        if (n > keys.first) store_scales();
       }
     }
     if (first) {
@@ -142,26 +147,53 @@ struct ForwardFp8 {
     fill_scales.drain();
   }
 
-  // Every warp looks for the largest scale of V, and stores those of its own keys.
-  HT_DEVICE static void store_scales(const Params& p, const pipe::AttentionTile& t, uint32_t n,
-                                     hw::SharedAddress to) {
-    const uint32_t lane = hw::lane_index(), head = t.head / p.group;
-    const auto scale = [&](const OperandScales& of, uint32_t i) {
-      const auto key = static_cast<int32_t>(n * L::kKeys + i);
-      return of.of(t.sequence, key < p.range.count ? key : p.range.count - 1, head);
-    };
-    float largest = 0x1p-126f;
-    for (uint32_t i = lane; i < L::kKeys; i += 32) largest = hw::max(largest, scale(p.v_scales, i));
-    HT_UNROLL
-    for (uint32_t bit = 1; bit < 32; bit *= 2) {
-      largest = hw::max(largest, hw::shuffle_xor(largest, bit));
+  // The scales of a tile's keys, on their way through a thread of the loading warps: the one of K
+  // is the thread's own, all of V are looked at by every warp for the largest.
+  struct KeyScales {
+    static constexpr uint32_t kEach = L::kKeys / 32;
+    float k[(L::kKeys + 127) / 128], v[kEach];
+
+    HT_DEVICE void load(const Params& p, const pipe::AttentionTile& t, uint32_t n) {
+      const uint32_t head = t.head / p.group;
+      const auto scale = [&](const OperandScales& of, uint32_t i) {
+        const auto key = static_cast<int32_t>(n * L::kKeys + i);
+        return of.of(t.sequence, key < p.range.count ? key : p.range.count - 1, head);
+      };
+      HT_UNROLL
+      for (uint32_t i = 0; i < kEach; ++i) v[i] = scale(p.v_scales, i * 32 + hw::lane_index());
+      HT_UNROLL
+      for (uint32_t i = 0; i * 128 < L::kKeys; ++i) {
+        k[i] = scale(p.k_scales, i * 128 + hw::thread_index().x);
+      }
     }
-    for (uint32_t i = hw::thread_index().x; i < L::kKeys; i += L::kLoadWarps * 32) {
-      hw::store_shared(to + i * 4, scale(p.k_scales, i));
-      hw::store_shared(to + (L::kValueScales + i * 4), scale(p.v_scales, i) / largest);
+    // V's by a power of two, so that the largest is at most 1.
+    HT_DEVICE void store(hw::SharedAddress to) const {
+      float largest = 0x1p-120f;
+      HT_UNROLL
+      for (uint32_t i = 0; i < kEach; ++i) largest = hw::max(largest, v[i]);
+      HT_UNROLL
+      for (uint32_t bit = 1; bit < 32; bit *= 2) {
+        largest = hw::max(largest, hw::shuffle_xor(largest, bit));
+      }
+      // The exponent above, and its inverse.
+      const uint32_t exponent = (std::bit_cast<uint32_t>(largest) >> 23) + 1;
+      const auto inverse = std::bit_cast<float>((254 - exponent) << 23);
+      const uint32_t thread = hw::thread_index().x, warp = hw::warp_index();
+      HT_UNROLL
+      for (uint32_t i = 0; i < kEach; ++i) {
+        if (i % L::kLoadWarps != warp) continue;
+        hw::store_shared(to + (L::kValueScales + (i * 32 + hw::lane_index()) * 4),
+                         hw::mul(v[i], inverse));
+      }
+      HT_UNROLL
+      for (uint32_t i = 0; i * 128 < L::kKeys; ++i) {
+        if (i * 128 + thread < L::kKeys) hw::store_shared(to + (i * 128 + thread) * 4, k[i]);
+      }
+      if (thread == 0) {
+        hw::store_shared(to + L::kLargestScale, std::bit_cast<float>(exponent << 23));
+      }
     }
-    if (hw::thread_index().x == 0) hw::store_shared(to + L::kLargestScale, largest);
-  }
+  };
 
   HT_DEVICE static void multiply(const Params& p, const typename L::Rings& rings,
                                  hw::SharedAddress base, Schedule schedule) {
@@ -172,11 +204,11 @@ struct ForwardFp8 {
     auto read_v = rings.turned.consumer();
     auto read_scales = rings.scales.consumer();
     const auto take_turn = [&](hw::Site site = hw::Site::current()) {
-      pipe::sync<Barrier::turn0, Barrier::turn2>(warpgroup, L::kTurnThreads, site);
+      pipe::sync<Barrier::turn0, Barrier::turn3>(warpgroup, L::kTurnThreads, site);
     };
     const auto pass_turn = [&](hw::Site site = hw::Site::current()) {
       const uint32_t next = warpgroup + 1 == L::kWarpgroups ? 0 : warpgroup + 1;
-      pipe::arrive<Barrier::turn0, Barrier::turn2>(next, L::kTurnThreads, site);
+      pipe::arrive<Barrier::turn0, Barrier::turn3>(next, L::kTurnThreads, site);
     };
     if (warpgroup + 1 == L::kWarpgroups) pass_turn();
 
@@ -199,6 +231,7 @@ struct ForwardFp8 {
       if (!keys.none()) {
         // After S of tile n: the softmax, once K is given back, and Q with the last tile.
         float kept[2], weight[2];
+        bool same = false;
         const auto weigh = [&](uint32_t n, float(&of_tile)[2],
                                hw::Site site = hw::Site::current()) {
           hw::hold_registers(math.s);
@@ -211,6 +244,7 @@ struct ForwardFp8 {
           }
           if (keys.masked(n)) hide(math.s, seen, n);
           softmax.step(math.s, kept, of_tile, site);
+          same = hw::vote_all(kept[0] == 1 && kept[1] == 1, hw::kFullWarp, site);
           if (p.scaled_keys) {
             scale_columns(math.s, scales + L::kValueScales, site);
             const auto largest = hw::load_shared<float>(scales + L::kLargestScale, site);
@@ -228,12 +262,12 @@ struct ForwardFp8 {
         // Adds P V of a tile: what has been started of it, and the other columns.
         const auto add_values = [&](uint32_t stage, hw::Site site = hw::Site::current()) {
           hw::wgmma_wait<0>(site);
-          math.add_part(0, kept, weight);
+          math.add_part(0, same, kept, weight);
           HT_UNROLL
           for (uint32_t column = L::kColumns; column < L::kValueDim; column += L::kColumns) {
             math.multiply_values(stage, column, site);
             hw::wgmma_wait<0>(site);
-            math.add_part(column, kept, weight);
+            math.add_part(column, same, kept, weight);
           }
           read_v.release(lane == 0, site);
         };
@@ -261,7 +295,7 @@ struct ForwardFp8 {
             for (uint32_t half = 0; half < 2; ++half) weight[half] = next[half];
             math.round();
           }
-          kept[0] = kept[1] = 1;
+          same = true;
           const uint32_t stage = read_v.wait();
           math.multiply_values(stage, 0);
           add_values(stage);

@@ -43,11 +43,11 @@ struct Fp8Layout {
   static constexpr uint32_t kLoadWarps = 4;
   static constexpr Budget kBudget = kWarpgroups == 2   ? Budget{40, 232}
                                     : kWarpgroups == 3 ? Budget{32, 160}
-                                                       : Budget{0, 0};
+                                                       : Budget{32, 112};
   static constexpr pipe::Roles kRoles{
       {{"load", kLoadWarps, kBudget.load}, {"multiply", kWarps, kBudget.multiply}}};
   static constexpr uint32_t kThreads = kRoles.threads(), kMinBlocks = 1;
-  enum class Barrier { turn0, turn1, turn2, count };
+  enum class Barrier { turn0, turn1, turn2, turn3, count };
   static constexpr uint32_t kTurnThreads = 256;  // the warpgroup that waits, and the one before
 
   HT_HOST_DEVICE static SharedTile q_tile() {

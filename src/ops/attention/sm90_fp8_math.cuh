@@ -7,8 +7,8 @@
 // P of other tiles keep their bits.
 #pragma once
 #include "hw/bits.h"
+#include "hw/convert_fp8x4.h"
 #include "hw/ldmatrix.h"
-#include "hw/memory.h"
 #include "hw/stmatrix.h"
 #include "ops/attention/sm90_fp8_layout.cuh"
 #include "ops/attention/sm90_math.cuh"
@@ -36,33 +36,36 @@ struct TileSoftmax {
   template <uint32_t kCount>
   HT_DEVICE void step(float (&s)[kCount], float (&kept)[2], float (&weight)[2],
                       hw::Site site = hw::Site::current()) {
+    // Two maxima and two sums of a row, so that one addition does not wait for the one before.
+    float top[4], part[4] = {};
+    HT_UNROLL
+    for (uint32_t j = 0; j < 4; ++j) top[j] = hw::max(s[j], s[j + 4]);
+    HT_UNROLL
+    for (uint32_t j = 8; j < kCount; ++j) top[j % 4] = hw::max(top[j % 4], s[j]);
+    float shift[2];
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
-      float top = hw::max(s[2 * half], s[2 * half + 1]);
-      HT_UNROLL
-      for (uint32_t j = 4 + 2 * half; j < kCount; j += 4) {
-        top = hw::max(top, hw::max(s[j], s[j + 1]));
-      }
-      top = hw::max(top, hw::shuffle_xor(top, 1, 4, hw::kFullWarp, site));
-      top = hw::max(top, hw::shuffle_xor(top, 2, 4, hw::kFullWarp, site));
-      const float tile_level = hw::mul(top, scale[half]);
+      float all = hw::max(top[2 * half], top[2 * half + 1]);
+      all = hw::max(all, hw::shuffle_xor(all, 1, 4, hw::kFullWarp, site));
+      all = hw::max(all, hw::shuffle_xor(all, 2, 4, hw::kFullWarp, site));
+      const float tile_level = hw::mul(all, scale[half]);
       const float before = level[half];
       level[half] = hw::max(before, tile_level);
       // A row that has seen no key yet is relative to 0: its P are exp(-inf) = 0.
       const float now = level[half] == -kInfinity ? 0 : level[half];
       kept[half] = hw::ex2_approx_ftz(hw::add(before, -now));
       weight[half] = hw::ex2_approx_ftz(hw::add(hw::add(tile_level, -now), -kFp8PLevel));
-      const float shift = tile_level == -kInfinity ? 0 : hw::add(kFp8PLevel, -tile_level);
-      float part = 0;
-      HT_UNROLL
-      for (uint32_t j = 2 * half; j < kCount; j += 4) {
-        HT_UNROLL
-        for (uint32_t i = j; i < j + 2; ++i) {
-          s[i] = hw::ex2_approx_ftz(hw::fma(s[i], scale[half], shift));
-          part = hw::add(part, s[i]);
-        }
-      }
-      sum[half] = hw::fma(sum[half], kept[half], hw::mul(part, weight[half]));
+      shift[half] = tile_level == -kInfinity ? 0 : hw::add(kFp8PLevel, -tile_level);
+    }
+    HT_UNROLL
+    for (uint32_t j = 0; j < kCount; ++j) {
+      s[j] = hw::ex2_approx_ftz(hw::fma(s[j], scale[j / 2 % 2], shift[j / 2 % 2]));
+      part[j % 4] = hw::add(part[j % 4], s[j]);
+    }
+    HT_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      const float both = hw::add(part[2 * half], part[2 * half + 1]);
+      sum[half] = hw::fma(sum[half], kept[half], hw::mul(both, weight[half]));
     }
   }
   HT_DEVICE float row_level(uint32_t half) const { return level[half]; }
@@ -70,18 +73,6 @@ struct TileSoftmax {
     return sum_of_quad(sum[half], site);
   }
 };
-
-// Multiplies the columns of S, or P, by f32 scales in shared memory.
-template <uint32_t kCount>
-HT_DEVICE void scale_columns(float (&s)[kCount], hw::SharedAddress scales, hw::Site site) {
-  const hw::SharedAddress own = scales + hw::lane_index() % 4 * 8;
-  HT_UNROLL
-  for (uint32_t i = 0; i < kCount; i += 4) {
-    const auto pair = hw::load_shared<hw::Vector<float, 2>>(own + i * 8, site);
-    s[i] = hw::mul(s[i], pair[0]), s[i + 1] = hw::mul(s[i + 1], pair[1]);
-    s[i + 2] = hw::mul(s[i + 2], pair[0]), s[i + 3] = hw::mul(s[i + 3], pair[1]);
-  }
-}
 
 // One warpgroup's operands and accumulators.
 template <class Layout>
@@ -122,13 +113,19 @@ struct Fp8Products {
     }
     hw::wgmma_commit(site);
   }
-  // O = O kept + part weight, the columns from `column` on.
-  HT_DEVICE void add_part(uint32_t column, const float (&kept)[2], const float (&weight)[2]) {
+  // O = O kept + part weight, the columns from `column` on. `same`: kept is 1 in all of the warp.
+  HT_DEVICE void add_part(uint32_t column, bool same, const float (&kept)[2],
+                          const float (&weight)[2]) {
     hw::hold_registers(part);
+    if (!same) {
+      HT_UNROLL
+      for (uint32_t j = 0; j < kColumns / 2; ++j) {
+        o[column / 2 + j] = hw::mul(o[column / 2 + j], kept[j / 2 % 2]);
+      }
+    }
     HT_UNROLL
     for (uint32_t j = 0; j < kColumns / 2; ++j) {
-      float& sum = o[column / 2 + j];
-      sum = hw::fma(part[j], weight[j / 2 % 2], hw::mul(sum, kept[j / 2 % 2]));
+      o[column / 2 + j] = hw::fma(part[j], weight[j / 2 % 2], o[column / 2 + j]);
     }
   }
   // P as the operand of the next product. A thread has columns 2 q, 2 q + 1 of every 8 of S and
@@ -137,9 +134,7 @@ struct Fp8Products {
     HT_UNROLL
     for (uint32_t i = 0; i < kKeys / 8; ++i) {
       const float* pair = s + i / 2 * 8 + i % 2 * 2;
-      const uint32_t low = hw::cvt_fp8x2<hw::Type::e4m3>(pair[0], pair[1]);
-      const uint32_t high = hw::cvt_fp8x2<hw::Type::e4m3>(pair[4], pair[5]);
-      p[i / 4][i % 4] = low | high << 16;
+      p[i / 4][i % 4] = hw::cvt_fp8x4<hw::Type::e4m3>({pair[0], pair[1], pair[4], pair[5]});
     }
   }
 };
@@ -155,27 +150,34 @@ template <class Layout>
 HT_DEVICE void turn_values(hw::SharedAddress from, hw::SharedAddress to, uint32_t warp,
                            hw::Site site = hw::Site::current()) {
   constexpr auto v = Layout::v_tile(), turned = Layout::turned_tile();
-  constexpr uint32_t kBlocks = Layout::kValueDim / 16;
-  constexpr uint32_t kUnits = Layout::kKeys / 32 * kBlocks;
-  constexpr uint32_t kBatch =
-      kUnits % (2 * Layout::kLoadWarps) == 0 ? 2 : 1;  // units whose loads travel together
-  static_assert(kUnits % (Layout::kLoadWarps * kBatch) == 0, "the warps have as much to do");
+  constexpr uint32_t kGroups = Layout::kKeys / 32, kBlocks = Layout::kValueDim / 16;
+  constexpr uint32_t kBatch = 2;  // units whose loads travel together
   const uint32_t lane = hw::lane_index(), matrix = lane / 8, row = lane % 8;
-  for (uint32_t unit = warp * kBatch; unit < kUnits; unit += Layout::kLoadWarps * kBatch) {
-    uint32_t x[kBatch][4];
+  // Rows 8 apart have the same swizzle, so a lane's is one number.
+  const uint32_t v_key = tile::row_key(v.swizzle, row);
+  const uint32_t turned_key = tile::row_key(turned.swizzle, row);
+  const auto place = [](const SharedTile& tile, uint32_t line, uint32_t at, uint32_t key) {
+    return at / tile.span() * tile.panel_bytes() + line * tile.span() + (at % tile.span() ^ key);
+  };
+  HT_ROLLED
+  for (uint32_t group = warp; group < kGroups; group += Layout::kLoadWarps) {
+    const hw::SharedAddress own = from + (group * 32 + matrix * 8 + row) * v.span();
+    const uint32_t byte = group * 32 + matrix / 2 * 16, line = matrix % 2 * 8 + row;
+    const hw::SharedAddress own_to = to + place(turned, line, byte, turned_key);
     HT_UNROLL
-    for (uint32_t i = 0; i < kBatch; ++i) {
-      const uint32_t key = (unit + i) / kBlocks * 32 + matrix * 8 + row;
-      hw::ldmatrix_trans(x[i], {v.address(from.value, key, (unit + i) % kBlocks * 16)}, site);
-    }
-    HT_UNROLL
-    for (uint32_t i = 0; i < kBatch; ++i) {
-      const uint32_t y[4] = {hw::prmt(x[i][0], x[i][1], 0x6420), hw::prmt(x[i][0], x[i][1], 0x7531),
-                             hw::prmt(x[i][2], x[i][3], 0x6420),
-                             hw::prmt(x[i][2], x[i][3], 0x7531)};
-      const uint32_t line = (unit + i) % kBlocks * 16 + matrix % 2 * 8 + row;
-      const uint32_t key = (unit + i) / kBlocks * 32 + matrix / 2 * 16;
-      hw::stmatrix({turned.address(to.value, line, key)}, y, site);
+    for (uint32_t block = 0; block < kBlocks; block += kBatch) {
+      uint32_t x[kBatch][4];
+      HT_UNROLL
+      for (uint32_t i = 0; i < kBatch; ++i) {
+        hw::ldmatrix_trans(x[i], own + place(v, 0, (block + i) * 16, v_key), site);
+      }
+      HT_UNROLL
+      for (uint32_t i = 0; i < kBatch; ++i) {
+        const uint32_t y[4] = {
+            hw::prmt(x[i][0], x[i][1], 0x6420), hw::prmt(x[i][0], x[i][1], 0x7531),
+            hw::prmt(x[i][2], x[i][3], 0x6420), hw::prmt(x[i][2], x[i][3], 0x7531)};
+        hw::stmatrix(own_to + (block + i) * 16 * turned.span(), y, site);
+      }
     }
   }
 }

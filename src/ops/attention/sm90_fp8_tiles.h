@@ -6,10 +6,10 @@
 namespace halftone::attention_sm90 {
 
 inline constexpr Fp8Tile kFp8Tiles[] = {
-    {64, 64, 128, 2, 64, true},
-    {128, 128, 128, 2, 64, true},
+    {64, 64, 128, 3, 64, false},
+    {128, 128, 256, 2, 128, false},
     {192, 128, 128, 2, 64, true},  // DeepSeek's 192 and 128
-    {256, 256, 128, 2, 64, false},
+    {256, 256, 128, 2, 128, false},
 };
 inline constexpr int kFp8TileCount = sizeof(kFp8Tiles) / sizeof(kFp8Tiles[0]);
 

@@ -2,6 +2,7 @@
 #pragma once
 #include "hw/convert.h"
 #include "hw/math.h"
+#include "hw/memory.h"
 #include "hw/mufu.h"
 #include "hw/thread.h"
 #include "hw/warp.h"
@@ -87,6 +88,18 @@ HT_DEVICE void hide(float (&s)[kCount], const KeyInterval (&seen)[2], uint32_t n
       float& score = s[4 * (j / 2) + 2 * half + j % 2];
       if (key < first || key >= end) score = -kInfinity;
     }
+  }
+}
+
+// Multiplies the columns of S, or P, by f32 scales in shared memory.
+template <uint32_t kCount>
+HT_DEVICE void scale_columns(float (&s)[kCount], hw::SharedAddress scales, hw::Site site) {
+  const hw::SharedAddress own = scales + hw::lane_index() % 4 * 8;
+  HT_UNROLL
+  for (uint32_t i = 0; i < kCount; i += 4) {
+    const auto pair = hw::load_shared<hw::Vector<float, 2>>(own + i * 8, site);
+    s[i] = hw::mul(s[i], pair[0]), s[i + 1] = hw::mul(s[i + 1], pair[1]);
+    s[i + 2] = hw::mul(s[i + 2], pair[0]), s[i + 3] = hw::mul(s[i + 3], pair[1]);
   }
 }
 
