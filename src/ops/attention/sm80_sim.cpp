@@ -9,6 +9,7 @@
 #include "base/message.h"
 #include "hw/entry.h"
 #include "ops/attention/sm80.h"
+#include "ops/attention/sm80_operand.h"
 #include "ops/attention/sm80_tiles.h"
 
 namespace halftone {
@@ -106,8 +107,9 @@ int64_t byte_stride(const Tensor& t, int dim) {
 }
 uint64_t address(const void* p) { return reinterpret_cast<uintptr_t>(p); }
 
-// [batch or pages, length, heads, dim], or [length, heads, dim].
-Operand operand_of(const Tensor& t, bool paged) {
+}  // namespace
+
+Operand attention_sm80::operand_of(const Tensor& t, bool paged) {
   Operand x{};
   x.data = static_cast<const uint8_t*>(t.data());
   x.format = t.format();
@@ -132,6 +134,8 @@ Operand operand_of(const Tensor& t, bool paged) {
   x.scaling = shared ? Scales::tensor : Scales::row;
   return x;
 }
+
+namespace {
 
 KeyRange range_of(const AttentionProblem& p) {
   constexpr auto bound = [](int64_t x) {  // beyond any length: unbounded

@@ -110,31 +110,6 @@ void prepare_sm90(AttentionPlan& plan) {
   if (c.splits > 1) load(combine_instance(type).image, plan.device);
 }
 
-Rows rows_of(const Tensor& t) {
-  const int row_dim = t.rank() - 3;
-  return {t.data<uint16_t>(),    row_dim == 0 ? 0 : t.stride(0),    t.stride(row_dim),
-          t.stride(row_dim + 1), static_cast<uint32_t>(t.size(-1)), aligned(t)};
-}
-
-void set_scores(const AttentionProblem& p, const AttentionTensors& t, ScoreRules* rules) {
-  const float scale = softmax_scale(p);
-  rules->given = p.mask || p.softcap != 0 || !(scale > 0);
-  rules->scale_log2 = scale * kLog2e;
-  if (p.softcap != 0) {
-    rules->softcap_log2 = p.softcap * kLog2e;
-    rules->softcap_exponent = 2 * kLog2e * std::abs(scale) / p.softcap;
-  }
-  if (!p.mask) return;
-  rules->mask_kind = *p.mask == Format::u8     ? MaskKind::boolean
-                     : *p.mask == Format::f32  ? MaskKind::f32
-                     : *p.mask == Format::bf16 ? MaskKind::bf16
-                                               : MaskKind::f16;
-  const auto stride = [&](int dim) { return t.mask.size(dim) == 1 ? 0 : t.mask.stride(dim); };
-  rules->mask = t.mask.data();
-  rules->batch = stride(0), rules->head = stride(1), rules->query = stride(2);
-  rules->key = stride(3);
-}
-
 void run_general(const AttentionPlan& plan, const AttentionTensors& t, const Choice& c,
                  Stream& stream) {
   const AttentionProblem& p = plan.problem;
@@ -145,30 +120,13 @@ void run_general(const AttentionPlan& plan, const AttentionTensors& t, const Cho
   auto& workspace = *static_cast<Workspace*>(plan.workspace.get());
 
   GeneralParams params{};
-  set_common(p, t, chip, &params);
-  set_scores(p, t, &params.scores);
-  params.q_rows = rows_of(t.q), params.k_rows = rows_of(t.k), params.v_rows = rows_of(t.v);
-  const auto lengths = [](const Tensor& x) { return x.defined() ? x.data<int32_t>() : nullptr; };
-  params.cu_queries = lengths(t.cu_seqlens_q), params.cu_keys = lengths(t.cu_seqlens_k);
-  params.used_keys = lengths(t.seqused_k);
-  const int64_t query_rows = t.q.size(t.q.rank() - 3);
-  int64_t key_rows = t.k.size(t.k.rank() - 3);
-  params.query_rows = static_cast<int32_t>(std::min(query_rows, 2 * kLongest - 1));
-  params.key_rows = static_cast<int32_t>(std::min(key_rows, 2 * kLongest - 1));
-  if (p.paged) {
-    params.pages = t.page_table.data<int32_t>(), params.pages_stride = t.page_table.stride(0);
-    params.page_size = static_cast<uint32_t>(p.page_size);
-    params.page_count = static_cast<uint32_t>(t.k.size(0));
-    key_rows = t.page_table.size(1) * p.page_size;
-  }
-  params.range.count = static_cast<int32_t>(std::min<int64_t>(params.range.count, key_rows));
+  set_general(p, t, chip, &params);
   params.pack = static_cast<uint32_t>(c.pack);
   params.splits = static_cast<uint32_t>(c.splits);
   params.split_tiles = static_cast<uint32_t>(c.split_tiles);
   params.partial_values = workspace.values, params.partial_sums = workspace.sums;
   params.partial_stride = partial_stride(p);
   params.counter = workspace.counter;
-  params.out_by_elements = !aligned(t.out) || value_dim(p) % 8 != 0;
 
   // A swizzle's pattern is 8 rows: boxes are whole patterns.
   const uint32_t box =
@@ -181,7 +139,8 @@ void run_general(const AttentionPlan& plan, const AttentionTensors& t, const Cho
   const uint32_t rows = 64 * tile.warpgroups;
   if (rows % params.pack == 0 && copied_by_engine(t.q)) {
     params.query_boxes = true;
-    params.q = workspace.maps.get(box_of(t.q, rows / params.pack, params.pack, query_rows), device);
+    params.q = workspace.maps.get(
+        box_of(t.q, rows / params.pack, params.pack, t.q.size(t.q.rank() - 3)), device);
   }
   const uint32_t count = static_cast<uint32_t>(chip.sm_count);
   const auto forward = p.mask ? masked_instance(type, c.tile) : general_instance(type, c.tile);

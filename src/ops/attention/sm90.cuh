@@ -15,8 +15,8 @@
 // `Source` says where rows and keys are: Dense (sm90_dense.cuh), or General (sm90_general.cuh) for
 // lengths and pages in memory, softcap, split keys, rows of several heads, and tensors that the
 // copy engine does not take; Masked is General with mask tensors, whose terms want registers of
-// their own. A tile's Work is made anew where it is needed: what is not alive in the loop over keys
-// costs it no register.
+// their own; Expanding (sm90_expand.cuh) is General with quantised keys. A tile's Work is made anew
+// where it is needed: what is not alive in the loop over keys costs it no register.
 #pragma once
 #include "base/launch.h"
 #include "hw/fence.h"
@@ -113,11 +113,14 @@ struct Forward {
       Softmax softmax(Source::score_scale(p));
       if (!keys.none()) {
         float rescale[2];
+        [[maybe_unused]] const auto scales = Source::template row_scales<L>(p, work, base, row);
         // After S of tile n: the softmax, once K is given back, and Q with the last tile.
-        const auto weigh = [&](uint32_t n, hw::Site site = hw::Site::current()) {
+        const auto weigh = [&](uint32_t n, [[maybe_unused]] uint32_t stage,
+                               hw::Site site = hw::Site::current()) {
           hw::hold_registers(math.s);
-          release(read_k, site);
+          if constexpr (!Source::kScaled) release(read_k, site);
           if (n == keys.first) read_q.release(lane == 0, site);
+          if constexpr (Source::kScaled) scales.scores(math.s, stage, site);
           if constexpr (Source::kGeneral) {
             if (p.scores.given) {
               Work(p, t).template shape<Source::kMasks>(math.s, row, n, site);
@@ -125,6 +128,11 @@ struct Forward {
           }
           if (keys.masked(n)) hide(math.s, seen, n);
           softmax.step(math.s, rescale, site);
+          if constexpr (Source::kScaled) {
+            scales.weights(math.s, stage, site);
+            hw::warp_sync(hw::kFullWarp, site);
+            release(read_k, site);
+          }
         };
         uint32_t n = keys.end - 1;
         read_q.wait();
@@ -133,7 +141,7 @@ struct Forward {
         math.multiply_keys(stage);
         pass_turn();
         hw::wgmma_wait<0>();
-        weigh(n);
+        weigh(n, stage);
         math.round();
         bool fresh = true;
         while (n-- > keys.first) {
@@ -143,7 +151,7 @@ struct Forward {
           math.multiply_values(read_v.wait(), fresh);
           pass_turn();
           hw::wgmma_wait<1>();
-          weigh(n);
+          weigh(n, stage);
           hw::wgmma_wait<0>();
           hw::hold_registers(math.o);
           release(read_v);
@@ -158,6 +166,7 @@ struct Forward {
         hw::wgmma_wait<0>();
         hw::hold_registers(math.o);
         release(read_v);
+        if constexpr (Source::kScaled) scales.results(math.o);
       }
       if constexpr (Source::kGeneral) {
         if (p.splits > 1) {

@@ -30,9 +30,12 @@ struct Place {
   int64_t lse;  // its offset
 };
 
+// Of sources whose rows have no scales.
+struct NoScales {};
+
 struct Dense {
   using Params = attention_sm90::Params;
-  static constexpr bool kGeneral = false;
+  static constexpr bool kGeneral = false, kScaled = false;
   using Schedule = pipe::PairedSchedule;  // all lengths are known: nothing to ask for
 
   template <class Layout>
@@ -61,6 +64,10 @@ struct Dense {
     const uint32_t rows = Layout::kRows * Layout::kCluster;
     const uint32_t queries = static_cast<uint32_t>(p.range.queries);
     return {(queries + rows - 1) / rows, p.heads, p.batch, false, p.section};
+  }
+  template <class Layout>
+  HT_DEVICE static NoScales row_scales(const Params&, const Work&, hw::SharedAddress, int32_t) {
+    return {};
   }
   HT_DEVICE static float score_scale(const Params& p) { return p.scale_log2; }
 

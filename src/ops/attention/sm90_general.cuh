@@ -55,6 +55,7 @@ HT_HOST_DEVICE int32_t clamp(int32_t x, int32_t low, int32_t high) {
 struct General {
   using Params = GeneralParams;
   static constexpr bool kGeneral = true, kMasks = false;
+  static constexpr bool kScaled = false;  // rows have scales of their own
   using Schedule = pipe::DynamicSchedule;
 
   template <class Layout>
@@ -135,13 +136,18 @@ struct General {
         p.scores.add_mask(s, rows, static_cast<int32_t>(n * kCount * 2), range.count, site);
       }
     }
-    HT_DEVICE const uint16_t* query_row(int32_t row) const {
+    // Where row `row` of the tile is; false: it does not exist.
+    HT_DEVICE bool find_query(int32_t row, int64_t& batch, int64_t& at, uint32_t& of_head) const {
       const int32_t i = query(row);
-      if (i >= range.queries) return nullptr;
-      const uint32_t h = head + static_cast<uint32_t>(row) % p.pack;
-      const int64_t batch = p.cu_queries == nullptr ? sequence : 0;
-      return p.q_rows.data + batch * p.q_rows.batch + (first_query + i) * p.q_rows.row +
-             h * p.q_rows.head;
+      of_head = head + static_cast<uint32_t>(row) % p.pack;
+      batch = p.cu_queries == nullptr ? sequence : 0, at = first_query + i;
+      return i < range.queries;
+    }
+    HT_DEVICE const uint16_t* query_row(int32_t row) const {
+      int64_t batch, at;
+      uint32_t h;
+      if (!find_query(row, batch, at, h)) return nullptr;
+      return p.q_rows.data + batch * p.q_rows.batch + at * p.q_rows.row + h * p.q_rows.head;
     }
     // The batch or page that key `key` is in, and its row there.
     HT_DEVICE int32_t batch_of(int32_t key, int32_t& row) const {
@@ -151,11 +157,14 @@ struct General {
       row = static_cast<int32_t>(static_cast<uint32_t>(key) % p.page_size);
       return hw::load_global(p.pages + sequence * p.pages_stride + page);
     }
+    HT_DEVICE bool find_key(int32_t key, int32_t& batch, int32_t& row) const {
+      if (key >= range.count) return false;
+      batch = batch_of(key, row);
+      return p.pages == nullptr || static_cast<uint32_t>(batch) < p.page_count;
+    }
     HT_DEVICE const uint16_t* key_row(const Rows& rows, int32_t key) const {
-      if (key >= range.count) return nullptr;
-      int32_t row;
-      const int32_t batch = batch_of(key, row);
-      if (p.pages != nullptr && static_cast<uint32_t>(batch) >= p.page_count) return nullptr;
+      int32_t batch, row;
+      if (!find_key(key, batch, row)) return nullptr;
       return rows.data + batch * rows.batch + row * rows.row + int64_t{head / p.group} * rows.head;
     }
   };
@@ -166,6 +175,10 @@ struct General {
     return {(rows + Layout::kRows - 1) / Layout::kRows, p.heads / p.pack * p.splits, p.batch,
             longest_first, p.section};
   }
+  template <class Layout>
+  HT_DEVICE static NoScales row_scales(const Params&, const Work&, hw::SharedAddress, int32_t) {
+    return {};
+  }
   HT_DEVICE static float score_scale(const Params& p) {
     return p.scores.given ? 1.0f : p.scale_log2;
   }
@@ -175,7 +188,12 @@ struct General {
   template <class Layout, class Kernel>
   HT_DEVICE static void load(const Params& p, const typename Layout::Rings& rings,
                              hw::SharedAddress base, Schedule schedule) {
-    Loader<Layout> loader(p);
+    load_by<Layout, Kernel>(Loader<Layout>(p), p, rings, base, schedule);
+  }
+  template <class Layout, class Kernel, class Loading, class Parameters>
+  HT_DEVICE static void load_by(Loading loader, const Parameters& p,
+                                const typename Layout::Rings& rings, hw::SharedAddress base,
+                                Schedule schedule) {
     auto fill_q = rings.q.producer();
     auto fill_k = rings.k.producer();
     auto fill_v = rings.v.producer();
@@ -186,14 +204,11 @@ struct General {
       const Work work(p, t);
       const KeyTiles keys = Kernel::key_tiles(work, t);
       if (keys.none()) continue;
-      const auto load_k = [&](uint32_t n) {
-        loader.template keys<Layout::kHeadDim>(fill_k, base + Layout::kK, &p.k, p.k_rows, work, n);
-      };
-      load_k(keys.end - 1);
-      loader.queries(fill_q, base, work, static_cast<int32_t>(t.query * Layout::kRows));
+      loader.load_k(fill_k, base, work, keys.end - 1);
+      loader.load_q(fill_q, base, work, static_cast<int32_t>(t.query * Layout::kRows));
       for (uint32_t n = keys.end; n-- > keys.first;) {
-        if (n > keys.first) load_k(n - 1);
-        loader.template keys<Layout::kValueDim>(fill_v, base + Layout::kV, &p.v, p.v_rows, work, n);
+        if (n > keys.first) loader.load_k(fill_k, base, work, n - 1);
+        loader.load_v(fill_v, base, work, n);
       }
       // The next tile may come late, or see no key: nothing waits for it in the loader's hands.
       loader.finish();
@@ -215,6 +230,34 @@ class General::Loader {
  public:
   HT_DEVICE explicit Loader(const GeneralParams& p)
       : p_(p), thread_(hw::thread_index().x), lane_(hw::lane_index()) {}
+
+  template <class Producer>
+  HT_DEVICE void load_k(Producer& fill, hw::SharedAddress base, const Work& work, uint32_t n,
+                        hw::Site site = hw::Site::current()) {
+    keys<Layout::kHeadDim>(fill, base + Layout::kK, &p_.k, p_.k_rows, work, n, site);
+  }
+  template <class Producer>
+  HT_DEVICE void load_v(Producer& fill, hw::SharedAddress base, const Work& work, uint32_t n,
+                        hw::Site site = hw::Site::current()) {
+    keys<Layout::kValueDim>(fill, base + Layout::kV, &p_.v, p_.v_rows, work, n, site);
+  }
+  template <class Producer>
+  HT_DEVICE void load_q(Producer& fill, hw::SharedAddress base, const Work& work, int32_t first,
+                        hw::Site site = hw::Site::current()) {
+    queries(fill, base, work, first, site);
+  }
+
+  // Hands over what is still on its way.
+  HT_DEVICE void finish(hw::Site site = hw::Site::current()) {
+    if (!copied_) return;
+    hw::cp_async_wait<0>(site);
+    hand_over(site);
+    copied_ = false;
+  }
+
+ private:
+  static constexpr uint32_t kLine = 128,
+                            kChunk = 8;  // bytes, and 16-bit elements of 16 bytes
 
   // Tile n of K or V, of kColumns columns.
   template <uint32_t kColumns, class Producer>
@@ -274,18 +317,6 @@ class General::Loader {
     }
     filled(slot, !engine, site);
   }
-
-  // Hands over what is still on its way.
-  HT_DEVICE void finish(hw::Site site = hw::Site::current()) {
-    if (!copied_) return;
-    hw::cp_async_wait<0>(site);
-    hand_over(site);
-    copied_ = false;
-  }
-
- private:
-  static constexpr uint32_t kLine = 128,
-                            kChunk = 8;  // bytes, and 16-bit elements of 16 bytes
 
   // Every loading warp arrives; the first one, which is to start the copies, says for how much.
   HT_DEVICE bool expect(const pipe::Slot& slot, uint32_t bytes, hw::Site site) const {

@@ -92,6 +92,62 @@ void set_common(const AttentionProblem& p, const AttentionTensors& t, const Devi
   params->section = pairs < 1 ? 1 : pairs > 65536 ? 65536 : static_cast<uint32_t>(pairs);
 }
 
+namespace {
+
+Rows rows_of(const Tensor& t) {
+  const int row_dim = t.rank() - 3;
+  return {static_cast<const uint16_t*>(t.data()),
+          row_dim == 0 ? 0 : t.stride(0),
+          t.stride(row_dim),
+          t.stride(row_dim + 1),
+          static_cast<uint32_t>(t.size(-1)),
+          aligned(t)};
+}
+
+void set_scores(const AttentionProblem& p, const AttentionTensors& t, ScoreRules* rules) {
+  const float scale = softmax_scale(p);
+  rules->given = p.mask || p.softcap != 0 || !(scale > 0);
+  rules->scale_log2 = scale * kLog2e;
+  if (p.softcap != 0) {
+    rules->softcap_log2 = p.softcap * kLog2e;
+    rules->softcap_exponent = 2 * kLog2e * std::abs(scale) / p.softcap;
+  }
+  if (!p.mask) return;
+  rules->mask_kind = *p.mask == Format::u8     ? MaskKind::boolean
+                     : *p.mask == Format::f32  ? MaskKind::f32
+                     : *p.mask == Format::bf16 ? MaskKind::bf16
+                                               : MaskKind::f16;
+  const auto stride = [&](int dim) { return t.mask.size(dim) == 1 ? 0 : t.mask.stride(dim); };
+  rules->mask = t.mask.data();
+  rules->batch = stride(0), rules->head = stride(1), rules->query = stride(2);
+  rules->key = stride(3);
+}
+
+}  // namespace
+
+void set_general(const AttentionProblem& p, const AttentionTensors& t, const DeviceProperties& chip,
+                 GeneralParams* params) {
+  set_common(p, t, chip, params);
+  set_scores(p, t, &params->scores);
+  params->q_rows = rows_of(t.q), params->k_rows = rows_of(t.k), params->v_rows = rows_of(t.v);
+  const auto lengths = [](const Tensor& x) { return x.defined() ? x.data<int32_t>() : nullptr; };
+  params->cu_queries = lengths(t.cu_seqlens_q), params->cu_keys = lengths(t.cu_seqlens_k);
+  params->used_keys = lengths(t.seqused_k);
+  const int64_t query_rows = t.q.size(t.q.rank() - 3);
+  int64_t key_rows = t.k.size(t.k.rank() - 3);
+  params->query_rows = static_cast<int32_t>(std::min(query_rows, 2 * kLongest - 1));
+  params->key_rows = static_cast<int32_t>(std::min(key_rows, 2 * kLongest - 1));
+  if (p.paged) {
+    params->pages = t.page_table.data<int32_t>(), params->pages_stride = t.page_table.stride(0);
+    params->page_size = static_cast<uint32_t>(p.page_size);
+    params->page_count = static_cast<uint32_t>(t.k.size(0));
+    key_rows = t.page_table.size(1) * p.page_size;
+  }
+  params->range.count = static_cast<int32_t>(std::min<int64_t>(params->range.count, key_rows));
+  params->pack = params->splits = 1;
+  params->out_by_elements = !aligned(t.out) || value_dim(p) % 8 != 0;
+}
+
 std::string size_error(const AttentionProblem& p, const char* kernel) {
   if (p.head_dim > 256 || value_dim(p) > 256) {
     return concat("head_dim is ", p.head_dim, " and value_dim ", value_dim(p), "; ", kernel,

@@ -2,7 +2,7 @@
 #pragma once
 #include "base/device_memory.h"
 #include "ops/attention/kernels.h"
-#include "ops/attention/sm90_dense.cuh"
+#include "ops/attention/sm90_general.cuh"
 #include "pipe/tensor_map.h"
 
 namespace halftone::attention_sm90 {
@@ -24,6 +24,10 @@ pipe::TensorBox box_of(const Tensor&, uint32_t rows, uint32_t heads, int64_t len
 
 // Sets what all forms are told.
 void set_common(const AttentionProblem&, const AttentionTensors&, const DeviceProperties&, Params*);
+
+// And what the general form and those made of it are, but for copies and splits.
+void set_general(const AttentionProblem&, const AttentionTensors&, const DeviceProperties&,
+                 GeneralParams*);
 
 // "" or the argument that is beyond what all forms take.
 std::string size_error(const AttentionProblem&, const char* kernel);

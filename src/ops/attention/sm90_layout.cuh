@@ -81,8 +81,11 @@ struct Layout {
   static constexpr uint32_t kKBarriers = kQBarriers + QRing::kSharedBytes;
   static constexpr uint32_t kVBarriers = kKBarriers + KRing::kSharedBytes;
   static constexpr uint32_t kSchedule = kVBarriers + VRing::kSharedBytes;
-  static constexpr uint32_t kSharedBytes =
-      kSchedule + (kThreadsCopy ? pipe::DynamicSchedule::kSharedBytes : 0);
+  // f32 scales of the keys of a stage of K, where each has its own: of K, then of V.
+  static constexpr uint32_t kScales = kSchedule + (kThreadsCopy ? 64 : 0);
+  static constexpr uint32_t kScaleBytes = 2 * kKeys * 4;
+  static_assert(pipe::DynamicSchedule::kSharedBytes <= 64, "the scales begin behind the schedule");
+  static constexpr uint32_t kSharedBytes = kScales + (kThreadsCopy ? kStages * kScaleBytes : 0);
   static_assert(kSharedBytes <= 227 * 1024, "a block of Hopper has 227 KB");
 
   HT_DEVICE static Rings rings(hw::SharedAddress base) {

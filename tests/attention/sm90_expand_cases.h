@@ -1,0 +1,43 @@
+// Problems for attention over quantised keys on Hopper, on a GPU or a simulated one.
+#pragma once
+#include "attention/sm80_cases.h"
+
+namespace halftone::test {
+
+// Every mode with pv in bf16 and quantised keys.
+inline std::vector<AttentionMode> expanding_modes() {
+  std::vector<AttentionMode> modes;
+  for (const AttentionMode& mode : attention_modes()) {
+    const bool plain = mode.qk == Format::bf16 || is_plain_float(mode.qk);
+    if (mode.pv == Format::bf16 && !plain) modes.push_back(mode);
+  }
+  return modes;
+}
+
+// Every mode and instance, around the edges of tiles of 64, 96 and 128 keys; Q and V in bf16 and
+// quantised, scales of tensors and of rows.
+inline std::vector<Case> expanding_cases() {
+  std::vector<Case> cases;
+  const auto add = [&](Case c, bool causal, int64_t left = -1) {
+    c.problem.out = Format::bf16;
+    c.problem.causal = causal, c.problem.window_left = left;
+    cases.push_back(c);
+  };
+  uint64_t seed = 1;
+  for (const AttentionMode& mode : expanding_modes()) {
+    const Format f = mode.qk, bf16 = Format::bf16;
+    add(make_case({1, 70, 130, 2, 1, 64}, mode, ++seed, Data::outliers), true);
+    add(make_case({1, 130, 260, 2, 2, 128}, mode, f, f, f, ++seed), false);
+    add(make_case({2, 64, 129, 2, 1, 96, 128}, mode, bf16, f, bf16, ++seed), true, 50);
+  }
+  const AttentionMode fp8{Format::fp8_e4m3, Format::bf16}, nvfp4{Format::nvfp4, Format::bf16};
+  add(make_case({1, 66, 100, 1, 1, 256}, nvfp4, ++seed), true);
+  add(make_case({1, 66, 100, 1, 1, 192, 128}, fp8, ++seed), true);
+  add(make_case({1, 66, 200, 1, 1, 128}, fp8, fp8.qk, fp8.qk, fp8.qk, ++seed, Data::normal, false),
+      true);
+  add(make_case({1, 66, 90, 4, 2, 128}, fp8, ++seed), true);
+  cases.back().problem.softcap = 20;
+  return cases;
+}
+
+}  // namespace halftone::test
