@@ -79,7 +79,9 @@ struct PrefillShape {
   bool causal;
 };
 // A row of it; in TFLOP/s of a burst, causal counted as half. Random data, two sets of it in turn.
-BenchRow bench_prefill(const PrefillShape&, const AttentionMode&, Stream&, const GpuTimingOptions&);
+// `one_scale`: operands in fp8 have one scale a tensor, not a row.
+BenchRow bench_prefill(const PrefillShape&, const AttentionMode&, Stream&, const GpuTimingOptions&,
+                       bool one_scale = false);
 
 // One problem of the decode suite, and its row, in TB/s of the cache.
 struct DecodeShape {

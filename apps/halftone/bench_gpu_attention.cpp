@@ -2,6 +2,7 @@
 #include "base/message.h"
 #include "bench_gpu.h"
 #include "bench_gpu_data.h"
+#include "halftone/quantize.h"
 
 namespace halftone {
 
@@ -20,7 +21,7 @@ AttentionProblem prefill_problem(const PrefillShape& s, const AttentionMode& mod
 }  // namespace
 
 BenchRow bench_prefill(const PrefillShape& s, const AttentionMode& mode, Stream& stream,
-                       const GpuTimingOptions& options) {
+                       const GpuTimingOptions& options, bool one_scale) {
   const Device& device = stream.device();
   const AttentionProblem p = prefill_problem(s, mode);
   const AttentionPlan made = plan(p, device);
@@ -28,6 +29,11 @@ BenchRow bench_prefill(const PrefillShape& s, const AttentionMode& mode, Stream&
   Stream& host = Stream::default_stream();
   const auto operand = [&](int64_t heads, Format format, uint64_t seed) {
     const Tensor x = normal_data({s.batch, s.length, heads, s.head_dim}, seed);
+    if (one_scale && format == Format::fp8_e4m3) {
+      QuantizeOptions how(format);
+      how.scaling = {Format::f32, 0, 0};
+      return quantize(x, how, host).to(device);
+    }
     return attention_operand(x, format, host).to(device);
   };
   AttentionTensors sets[2];
@@ -43,8 +49,9 @@ BenchRow bench_prefill(const PrefillShape& s, const AttentionMode& mode, Stream&
   BenchRow row;
   const std::string heads =
       s.heads == s.kv_heads ? concat(s.heads) : concat(s.heads, "/", s.kv_heads);
-  row.name = concat("prefill ", s.batch, " x ", s.length, ", ", heads, " heads of ", s.head_dim,
-                    s.causal ? ", causal " : ", full ", to_string(mode));
+  row.name =
+      concat("prefill ", s.batch, " x ", s.length, ", ", heads, " heads of ", s.head_dim,
+             s.causal ? ", causal " : ", full ", to_string(mode), one_scale ? ", one scale" : "");
   row.seconds = time.burst;
   const double pairs = static_cast<double>(s.length) * static_cast<double>(s.length);
   row.flops =
@@ -81,6 +88,9 @@ std::vector<BenchRow> bench_gpu_prefill(const GpuBench& b) {
       if (mode.qk == Format::f16 && (s.head_dim != 128 || s.batch != 1)) continue;
       if (!can_run(prefill_problem(s, mode), b.stream.device()).ok) continue;
       rows.push_back(bench_prefill(s, mode, b.stream, b.timing()));
+      // Of operands with a scale for all, as other libraries have them.
+      if (mode.pv != Format::fp8_e4m3 || mode.qk != mode.pv) continue;
+      rows.push_back(bench_prefill(s, mode, b.stream, b.timing(), true));
     }
   }
   return rows;

@@ -72,10 +72,12 @@ AttentionProblem problem_of(const AttentionTensors& t, bool causal) {
   return p;
 }
 
-// The widest output that the device takes, f32 where it can: its rounding counts as the kernel's.
+// On CPUs the widest output, f32; on GPUs the 16 bits that their fastest kernels write. Its
+// rounding counts as the kernel's.
 Support choose_output(AttentionProblem& p, const Device& device) {
+  const Format half = p.mode.pv == Format::f16 ? Format::f16 : Format::bf16;
   Support first;
-  for (const Format out : {Format::f32, Format::f16, Format::bf16}) {
+  for (const Format out : {device.is_cpu() ? Format::f32 : half, Format::f32, half}) {
     p.out = out;
     Support support = can_run(p, device);
     if (support.ok) return support;
