@@ -243,6 +243,10 @@ std::function<int()> declare(CLI::App& app) {
       ->type_name("NAME ...");
   app.add_option("--weights", o->generate.weights, "generate: formats of the weights")
       ->type_name("FORMAT ...");
+  app.add_option("--activations", o->generate.activations,
+                 "generate: format of what goes from operation to operation")
+      ->type_name("FORMAT")
+      ->capture_default_str();
   app.add_option("--batch", o->generate.batches, "generate: sequences in step")->type_name("N ...");
   app.add_flag("--quick", o->quick, "fewer sizes and repeats");
   o->json = app.add_option("--json", o->json_path, "write JSON to FILE; alone: to stdout")

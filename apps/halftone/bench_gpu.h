@@ -23,6 +23,7 @@ struct GenerateBench {
   std::vector<std::string> models = {"llama-3-8b", "qwen3-30b-a3b"};
   std::vector<std::string> weights = {"bf16", "fp8", "nvfp4"};
   std::vector<int64_t> batches = {1, 32};
+  std::string activations = "bf16";
 };
 
 // Where a family is measured.

@@ -58,7 +58,7 @@ std::vector<BenchRow> rows_of(const RandomModel& shape, const std::string& weigh
   std::vector<BenchRow> rows;
   for (const int64_t sequences : b.generate.batches) {
     SessionOptions options;
-    options.activations = Format::bf16, options.sequences = sequences;
+    options.activations = parse_format(b.generate.activations), options.sequences = sequences;
     const int64_t warm_up = 8, passes = b.quick ? 32 : 128;
     options.max_length = kPrompt + warm_up + passes;
     Session session(model, options);

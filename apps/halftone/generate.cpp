@@ -7,6 +7,7 @@
 
 #include "command.h"
 #include "console.h"
+#include "halftone/memory.h"
 #include "interrupt.h"
 #include "model_options.h"
 
@@ -25,7 +26,7 @@ struct Options {
   std::optional<int64_t> tokens;
   SamplingArguments sampling;
   std::vector<std::string> stop;
-  bool ignore_eos = false, json = false, quiet = false;
+  bool ignore_eos = false, json = false, quiet = false, verbose = false;
 };
 
 double rate(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
@@ -51,6 +52,8 @@ nlohmann::json report(const Options& o, const std::string& prompt, const Session
       {"weights", o.model.weights.empty() ? "as stored" : o.model.weights},
       {"kv", o.model.kv},
       {"device", o.model.device},
+      {"activations", o.model.activations},
+      {"decoding", session.decoding()},
       {"weight_bytes", model.weight_bytes()},
       {"session_bytes", session.bytes()},
       {"peak_memory_bytes", peak_memory()},
@@ -63,7 +66,8 @@ nlohmann::json report(const Options& o, const std::string& prompt, const Session
         {"seed", g.sampling.seed}}}};
 }
 
-void print_rates(const Session& session, const GenerateResult& r, double load_seconds) {
+void print_rates(const Options& o, const Session& session, const GenerateResult& r,
+                 double load_seconds) {
   const auto generated = static_cast<double>(r.tokens.size());
   std::string text = session.model().describe() + "\n";
   text +=
@@ -71,10 +75,28 @@ void print_rates(const Session& session, const GenerateResult& r, double load_se
                   duration(load_seconds), r.prompt_tokens,
                   rate(static_cast<double>(r.prompt_tokens), r.prompt_seconds), r.tokens.size(),
                   rate(generated, r.generate_seconds));
+  if (o.model.device != "cpu") text += "decoding: " + session.decoding() + "\n";
   text += fmt::format("memory: weights {} · session {} · peak {}",
                       bytes(static_cast<double>(session.model().weight_bytes())),
                       bytes(static_cast<double>(session.bytes())),
                       bytes(static_cast<double>(peak_memory())));
+  fmt::print(stderr, "{}\n", dim(text, 2));
+}
+
+// Before anything is loaded.
+void print_need(const Options& o, const SessionOptions& session) {
+  check_model_path(o.model.model);
+  const LoadOptions load = load_options(o.model, o.model.weights);
+  const MemoryNeed need = memory_needed(o.model.model, load, session);
+  std::string text = fmt::format("needed on {}: weights {} · session, when full, {} · together {}",
+                                 o.model.device, bytes(static_cast<double>(need.weights)),
+                                 bytes(static_cast<double>(need.session)),
+                                 bytes(static_cast<double>(need.total())));
+  if (load.device.kind() == Device::Kind::cuda) {
+    const DeviceMemory memory = device_memory(load.device);
+    text += fmt::format(" · free {} of {}", bytes(static_cast<double>(memory.free)),
+                        bytes(static_cast<double>(memory.total)));
+  }
   fmt::print(stderr, "{}\n", dim(text, 2));
 }
 
@@ -87,6 +109,7 @@ int run(const Options& o) {
   const SessionOptions session_options_given = session_options(o.model);
   const std::string prompt = o.prompt ? *o.prompt : read_text("--prompt-file", *o.prompt_file);
 
+  if (o.verbose) print_need(o, session_options_given);
   const auto start = Clock::now();
   const std::shared_ptr<const Model> model = load_model(o.model, o.model.weights, !o.quiet);
   GenerateOptions g;
@@ -107,7 +130,7 @@ int run(const Options& o) {
   if (stream) {
     std::fputc('\n', stdout);
     std::fflush(stdout);
-    if (!o.quiet) print_rates(session, result, load_seconds);
+    if (!o.quiet) print_rates(o, session, result, load_seconds);
   } else {
     const nlohmann::json json = report(o, prompt, session, g, result, load_seconds);
     fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
@@ -129,6 +152,7 @@ std::function<int()> declare(CLI::App& app) {
       ->allow_extra_args(false);
   app.add_flag("--ignore-eos", o->ignore_eos, "go on behind the end of the text");
   app.add_flag("--json", o->json, "one JSON object on stdout instead of the stream");
+  app.add_flag("--verbose", o->verbose, "first of all, what memory it will need");
   app.add_flag("--quiet", o->quiet, "nothing but the text");
   return [o] { return run(*o); };
 }

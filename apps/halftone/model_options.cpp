@@ -31,6 +31,10 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
   app.add_option("--device", options.device, "where to run: cpu, cuda:N, sim:ARCH")
       ->type_name("DEVICE")
       ->capture_default_str();
+  app.add_option("--activations", options.activations,
+                 "format of what goes from operation to operation: f32, bf16, f16")
+      ->type_name("FORMAT")
+      ->capture_default_str();
   add_number(app, "--threads", options.threads, 1, 1024, "processor threads; default: all usable");
 }
 
@@ -50,13 +54,18 @@ void check_model_path(const std::string& path) {
                   path));
 }
 
-std::shared_ptr<const Model> load_model(const ModelOptions& options, const std::string& weights,
-                                        bool progress) {
-  check_model_path(options.model);
+LoadOptions load_options(const ModelOptions& options, const std::string& weights) {
   LoadOptions load;
   load.weights = weights;
   load.device = Device::parse(options.device);
   load.threads = static_cast<int>(options.threads.value_or(0));
+  return load;
+}
+
+std::shared_ptr<const Model> load_model(const ModelOptions& options, const std::string& weights,
+                                        bool progress) {
+  check_model_path(options.model);
+  LoadOptions load = load_options(options, weights);
   Progress bar(weights.empty() ? "loading" : "loading as " + weights, progress);
   load.progress = bar.callback();
   try {
@@ -71,6 +80,11 @@ std::shared_ptr<const Model> load_model(const ModelOptions& options, const std::
 SessionOptions session_options(const ModelOptions& options) {
   SessionOptions session;
   session.kv = parse_kv(options.kv);
+  static const std::vector<std::string> activations = {"f32", "bf16", "f16"};
+  if (std::find(activations.begin(), activations.end(), options.activations) == activations.end()) {
+    unknown_choice("--activations", options.activations, activations);
+  }
+  session.activations = parse_format(options.activations);
   session.threads = static_cast<int>(options.threads.value_or(0));
   return session;
 }

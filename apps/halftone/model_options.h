@@ -11,7 +11,7 @@
 namespace halftone::app {
 
 struct ModelOptions {
-  std::string model, weights, kv = "bf16", device = "cpu";
+  std::string model, weights, kv = "bf16", device = "cpu", activations = "f32";
   std::optional<int64_t> threads;
 };
 void add_model_options(CLI::App&, ModelOptions&);
@@ -20,6 +20,7 @@ void add_model_options(CLI::App&, ModelOptions&);
 Format parse_kv(const std::string& name);
 void check_model_path(const std::string& path);
 
+LoadOptions load_options(const ModelOptions&, const std::string& weights);
 std::shared_ptr<const Model> load_model(const ModelOptions&, const std::string& weights,
                                         bool progress);
 SessionOptions session_options(const ModelOptions&);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "beside.h"
 #include "command.h"
 #include "console.h"
 #include "engine/sensitivity.h"
@@ -16,7 +17,7 @@ namespace {
 
 struct Options {
   ModelOptions model;
-  std::string text, against = "f32";
+  std::string text, against = "f32", beside;
   std::optional<int64_t> window;
   bool json = false, sweep = false;
 };
@@ -72,7 +73,52 @@ int run_sweep(const Options& o) {
   return kOk;
 }
 
+// The whole table of formats with --sweep, else the ones that were asked for.
+int run_beside(const Options& o) {
+  check_model_path(o.model.model);
+  check_weights("--weights", o.model.weights);
+  std::vector<std::string> weights = {o.model.weights}, caches = {o.model.kv};
+  if (o.sweep) {
+    weights = {"f32", "bf16", "f16"};
+    for (std::string& name : quantization_names()) weights.push_back(std::move(name));
+    caches = {"f32", "f16", "bf16", "fp8", "nvfp4"};
+  }
+  Progress bar("scoring", true);
+  const std::vector<BesideRow> rows =
+      beside(o.model, o.beside, read_text("TEXTFILE", o.text), o.window.value_or(256), weights,
+             caches, bar.callback());
+  if (o.json) {
+    nlohmann::json json{{"model", o.model.model},
+                        {"text", o.text},
+                        {"device", o.model.device},
+                        {"beside", o.beside},
+                        {"activations", o.model.activations}};
+    for (const BesideRow& r : rows) {
+      json["rows"].push_back({{"weights", r.weights},
+                              {"kv", r.kv},
+                              {"tokens", r.tokens},
+                              {"same_tokens", r.same},
+                              {"scored", r.here.tokens},
+                              {"perplexity", r.here.perplexity},
+                              {"perplexity_beside", r.there.perplexity},
+                              {"nll_difference", r.here.nll - r.there.nll}});
+    }
+    fmt::print("{}\n", json.dump(2));
+    return kOk;
+  }
+  Table table({"weights", "kv", "same greedy tokens", "perplexity " + o.model.device,
+               "perplexity " + o.beside, "nats/token apart"});
+  for (const BesideRow& r : rows) {
+    table.add({r.weights, r.kv, fmt::format("{} of {}", r.same, r.tokens),
+               fmt::format("{:.4f}", r.here.perplexity), fmt::format("{:.4f}", r.there.perplexity),
+               fmt::format("{:+.1e}", r.here.nll - r.there.nll)});
+  }
+  fmt::print("{}", table.text());
+  return kOk;
+}
+
 int run(const Options& o) {
+  if (!o.beside.empty()) return run_beside(o);
   if (o.sweep) return run_sweep(o);
   check_weights("--weights", o.model.weights);
   if (o.against != "none") check_weights("--against", o.against);
@@ -134,6 +180,10 @@ std::function<int()> declare(CLI::App& app) {
   app.add_flag("--sweep", o->sweep,
                "every weight format with every cache format, and what their rounding errors "
                "lead to expect");
+  app.add_option("--beside", o->beside,
+                 "greedy tokens and perplexity of --device beside those of this one; with --sweep "
+                 "in every format")
+      ->type_name("DEVICE");
   app.add_flag("--json", o->json, "one JSON object on stdout");
   return [o] { return run(*o); };
 }
@@ -145,7 +195,9 @@ Command perplexity_command() {
           "  halftone perplexity examples/models/bard examples/models/heldout.txt --weights nvfp4\n"
           "  halftone perplexity examples/models/bard examples/models/heldout.txt --kv fp8 --json\n"
           "  halftone perplexity MODEL TEXT --weights int4 --against bf16 --window 512\n"
-          "  halftone perplexity examples/models/bard examples/models/heldout.txt --sweep --json\n",
+          "  halftone perplexity examples/models/bard examples/models/heldout.txt --sweep --json\n"
+          "  halftone perplexity examples/models/bard examples/models/heldout.txt --device cuda:0 "
+          "--beside cpu --sweep\n",
           declare};
 }
 

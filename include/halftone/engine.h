@@ -142,6 +142,8 @@ class Session {
   // Forgets everything from `length` on.
   void truncate(int64_t length);
   int64_t bytes() const;  // cache, activations and workspaces
+  // The same once it holds max_length tokens; prepares the passes of a long prompt.
+  int64_t bytes_when_full();
   const Model& model() const;
   Stream& stream();  // the threads it computes with
 
@@ -149,6 +151,13 @@ class Session {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// Bytes on the model's device, counted without reading a weight.
+struct MemoryNeed {
+  int64_t weights = 0, session = 0;  // of a session that is full
+  int64_t total() const { return weights + session; }
+};
+MemoryNeed memory_needed(const std::string& path, const LoadOptions&, const SessionOptions&);
 
 struct GenerateOptions {
   int64_t max_new_tokens = 256;

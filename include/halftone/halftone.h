@@ -13,6 +13,7 @@
 #include "halftone/histogram.h"
 #include "halftone/kv_cache.h"
 #include "halftone/matmul.h"
+#include "halftone/memory.h"
 #include "halftone/moe.h"
 #include "halftone/nms.h"
 #include "halftone/norm.h"

@@ -30,6 +30,8 @@ class KvCache {
   const KvCacheOptions& options() const { return options_; }
   int64_t length() const { return length_; }
   int64_t bytes() const;
+  // Of a cache that has room for `length` tokens and no more.
+  static int64_t bytes(const KvCacheOptions&, int64_t length);
   // Makes room for sequences of this length, so that appending up to it moves nothing.
   void reserve(int64_t length);
   // Writes k, v (f32, f16 or bf16 [rows, kv_heads, head_dim], the rows of each sequence together)

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "halftone/device.h"
+#include "halftone/memory.h"
 
 namespace halftone {
 
@@ -58,6 +58,7 @@ namespace cuda {
 Device device(int index);
 int device_count(std::string* reason);
 const DeviceProperties& properties(const Device&);
+DeviceMemory memory(const Device&);
 
 // 256-byte aligned, uninitialised; in the order of the device's default stream, which every stream
 // made here keeps to. `stream` null: the call returns when the bytes are there.

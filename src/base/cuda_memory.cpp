@@ -33,6 +33,20 @@ cudaMemPool_t pool_of(int index) {
 
 }  // namespace
 
+DeviceMemory memory(const Device& device) {
+  const OnDevice scope(device);
+  size_t available = 0, total = 0;
+  check(cudaMemGetInfo(&available, &total), "asking for the memory of ", device.name());
+  const cudaMemPool_t pool = pool_of(device.index());
+  uint64_t reserved = 0, used = 0;
+  check(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved),
+        "asking for the memory of ", device.name());
+  check(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used),
+        "asking for the memory of ", device.name());
+  return {static_cast<int64_t>(total), static_cast<int64_t>(available + reserved - used),
+          static_cast<int64_t>(used)};
+}
+
 void* allocate(const Device& device, size_t bytes) {
   if (capturing) {
     fail(ErrorCode::invalid_argument, bytes, " bytes were to be allocated on ", device.name(),

@@ -7,6 +7,7 @@
 #include "base/backend.h"
 #include "base/bf16_dots.h"
 #include "base/message.h"
+#include "halftone/memory.h"
 
 namespace halftone {
 
@@ -39,6 +40,12 @@ const DeviceProperties& properties(const Device& device) {
       break;
   }
   fail(ErrorCode::invalid_argument, "properties are of GPUs; the cpu has none");
+}
+
+DeviceMemory device_memory(const Device& device) {
+  require(device.kind() == Device::Kind::cuda, "device_memory is of CUDA devices, not of ",
+          device.name());
+  return cuda::memory(device);
 }
 
 int cuda_device_count(std::string* reason) { return cuda::device_count(reason); }

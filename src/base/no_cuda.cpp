@@ -20,6 +20,7 @@ int device_count(std::string* reason) {
   return 0;
 }
 const DeviceProperties& properties(const Device& device) { none(device.index()); }
+DeviceMemory memory(const Device& device) { none(device.index()); }
 void* allocate(const Device& device, size_t) { none(device.index()); }
 void deallocate(const Device&, void*, size_t) noexcept {}
 void fill(const Device& device, void*, int, size_t, Stream*) { none(device.index()); }

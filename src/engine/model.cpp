@@ -7,6 +7,7 @@
 #include "engine/architecture.h"
 #include "engine/mapped_file.h"
 #include "engine/weight_reader.h"
+#include "halftone/memory.h"
 
 namespace halftone {
 
@@ -153,13 +154,13 @@ std::string format_text(const Tensor& weight) {
 }  // namespace
 
 LoadedModel::LoadedModel(const Checkpoint& checkpoint, std::unique_ptr<Tokenizer> tokenizer,
-                         const LoadOptions& options)
+                         const LoadOptions& options, Contents contents)
     : config_(checkpoint.config()),
       sampling_(checkpoint.default_sampling()),
       tokenizer_(std::move(tokenizer)),
       device_(options.device) {
   check_config(config_);
-  WeightReader reader(checkpoint, options);
+  WeightReader reader(checkpoint, options, contents);
   embedding_ = reader.matrix("model.embed_tokens", config_.vocabulary, config_.hidden);
   for (int64_t i = 0; i < config_.layers; ++i) layers_.push_back(read_layer(reader, config_, i));
   final_norm_ = reader.vector("model.norm.weight", config_.hidden);
@@ -201,12 +202,42 @@ std::string LoadedModel::describe() const {
   return text.str();
 }
 
+MemoryNeed memory_needed(const Checkpoint& checkpoint, const LoadOptions& load,
+                         const SessionOptions& session) {
+  LoadOptions quiet = load;
+  quiet.progress = nullptr;
+  const auto model = std::make_shared<LoadedModel>(checkpoint, nullptr, quiet, Contents::none);
+  return {model->weight_bytes(), Session(model, session).bytes_when_full()};
+}
+
+MemoryNeed memory_needed(const std::string& path, const LoadOptions& load,
+                         const SessionOptions& session) {
+  return memory_needed(*Checkpoint::open(path), load, session);
+}
+
+namespace {
+
+// Told before the first byte is read, not after minutes.
+void check_memory(const Checkpoint& checkpoint, const std::string& path, LoadOptions options) {
+  if (options.device.kind() != Device::Kind::cuda) return;
+  options.progress = nullptr;
+  const int64_t needed = LoadedModel(checkpoint, nullptr, options, Contents::none).weight_bytes();
+  const DeviceMemory memory = device_memory(options.device);
+  if (needed <= memory.free) return;
+  fail(ErrorCode::out_of_memory, "the weights of ", path, " need ", needed, " bytes on ",
+       options.device.name(), ", where ", memory.free, " of ", memory.total,
+       " are free; choose weights in fewer bits");
+}
+
+}  // namespace
+
 std::shared_ptr<const Model> Model::load(const std::string& path, const LoadOptions& options) {
   parse_weight_format(options.weights);  // a wrong name is told before files are read
   const std::unique_ptr<Checkpoint> checkpoint = Checkpoint::open(path);
   // A model without a tokenizer can still be run on tokens.
   std::unique_ptr<Tokenizer> tokenizer;
   if (has_tokenizer(path)) tokenizer = Tokenizer::load(path, checkpoint->config().vocabulary);
+  check_memory(*checkpoint, path, options);
   auto model = std::make_shared<LoadedModel>(*checkpoint, std::move(tokenizer), options);
   check_mapped_files();
   return model;

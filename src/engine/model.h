@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/checkpoint.h"
+#include "engine/weight_reader.h"
 #include "halftone/engine.h"
 #include "halftone/moe.h"
 
@@ -41,7 +42,8 @@ class LoadedModel final : public Model {
  public:
   // Reads every tensor the configuration asks for; a tensor that is missing, left over or of
   // another shape is an Error that names it.
-  LoadedModel(const Checkpoint&, std::unique_ptr<Tokenizer>, const LoadOptions&);
+  LoadedModel(const Checkpoint&, std::unique_ptr<Tokenizer>, const LoadOptions&,
+              Contents = Contents::weights);
 
   const ModelConfig& config() const override { return config_; }
   const Tokenizer& tokenizer() const override;
@@ -64,5 +66,8 @@ class LoadedModel final : public Model {
   std::vector<LayerWeights> layers_;
   int64_t weight_bytes_ = 0, parameters_ = 0;
 };
+
+// Of a checkpoint that is open.
+MemoryNeed memory_needed(const Checkpoint&, const LoadOptions&, const SessionOptions&);
 
 }  // namespace halftone

@@ -377,9 +377,16 @@ void Session::truncate(int64_t length) {
   for (auto& history : state_->histories) history.resize(static_cast<size_t>(length));
 }
 
+int64_t Session::bytes_when_full() {
+  State& s = *state_;
+  const int64_t chunk = s.buffers.ids.size(0) / s.options.sequences;
+  s.step_for(std::min(chunk, s.max_length));
+  return bytes() - s.cache.bytes() + KvCache::bytes(s.cache.options(), s.max_length);
+}
+
 int64_t Session::bytes() const {
   int64_t total = state_->cache.bytes() + state_->buffers.bytes() + state_->logits.bytes();
-  total += state_->decode.workspace_bytes();
+  total += state_->decode.workspace_bytes() + state_->choice.picked.bytes();
   for (const auto& step : state_->steps) total += step->workspace_bytes();
   return total;
 }

@@ -3,13 +3,16 @@
 #include <algorithm>
 
 #include "base/message.h"
+#include "formats/scale_shape.h"
 
 namespace halftone {
 
-WeightReader::WeightReader(const Checkpoint& checkpoint, const LoadOptions& options)
+WeightReader::WeightReader(const Checkpoint& checkpoint, const LoadOptions& options,
+                           Contents contents)
     : checkpoint_(checkpoint),
       format_(parse_weight_format(options.weights)),
       device_(options.device),
+      contents_(contents),
       stream_(Device::cpu(), options.threads),
       device_stream_(options.device, options.threads),
       progress_(options.progress) {
@@ -37,7 +40,30 @@ Tensor WeightReader::stacked(const std::string& name, int64_t experts, int64_t n
   if (stored.has_scales() || stored.shape() != Shape{experts, k, n}) {
     return adopt(name, stored, {experts, n, k});
   }
-  return adopt(name, stored.transpose(1, 2).contiguous_copy(), {experts, n, k});
+  const Tensor turned = stored.transpose(1, 2);
+  const bool reads = contents_ == Contents::weights;
+  return adopt(name, reads ? turned.contiguous_copy() : turned, {experts, n, k});
+}
+
+Tensor WeightReader::bias(const std::string& name, int64_t n) {
+  const Tensor kept = take(name, Shape{n});
+  if (contents_ == Contents::none) return without_memory(kept.shape(), {Format::f32, false, {}});
+  return to_plain(kept, Format::f32, device_stream_);
+}
+
+// Nobody reads what it points at, but for a tensor scale, which is a parameter of some kernels.
+Tensor WeightReader::without_memory(const Shape& shape, const KeptFormat& kept) const {
+  alignas(64) static uint8_t nothing[64];
+  const auto view = [&](const Shape& extents, Format format) {
+    return Tensor::view(nothing, extents, format, device_);
+  };
+  const Tensor tensor = view(shape, kept.format);
+  if (!kept.scaled) return tensor;
+  const Shape scales = scale_shape(shape, kept.scaling);
+  return tensor.quantized(
+      kept.scaling, view(scales, kept.scaling.format),
+      kept.format == Format::nvfp4 ? Tensor::from({1.0f}, {1}).to(device_) : Tensor(),
+      kept.scaling.asymmetric ? view(scales, Format::u8) : Tensor());
 }
 
 Tensor WeightReader::adopt(const std::string& name, const Tensor& stored, const Shape& shape) {
@@ -52,9 +78,14 @@ Tensor WeightReader::adopt(const std::string& name, const Tensor& stored, const 
   left_.erase(name);
   // Adaptive scales are chosen on the CPU alone; everything else is done where the weights will be.
   const bool adaptive = format_.quantized && format_.quantized->adaptive;
-  Tensor kept = adaptive && stored.device().is_cpu()
-                    ? keep(name, stored, format_, stream_).to(device_)
-                    : keep(name, stored.to(device_), format_, device_stream_);
+  Tensor kept;
+  if (contents_ == Contents::none) {
+    kept = without_memory(shape, kept_format(name, stored, format_));
+  } else if (adaptive && stored.device().is_cpu()) {
+    kept = upload_(keep(name, stored, format_, stream_));
+  } else {
+    kept = keep(name, upload_(stored), format_, device_stream_);
+  }
   bytes_ += kept.bytes();
   parameters_ += kept.numel();
   if (progress_) {

@@ -5,15 +5,20 @@
 #include <string>
 
 #include "engine/checkpoint.h"
+#include "engine/upload.h"
 #include "engine/weights.h"
 
 namespace halftone {
+
+// What a model is made of: its weights, or tensors of their shapes and formats without memory, to
+// count and to plan with.
+enum class Contents : uint8_t { weights, none };
 
 // Takes tensors one by one to the model's device, where they get their format, and knows at the end
 // which were never asked for.
 class WeightReader {
  public:
-  WeightReader(const Checkpoint&, const LoadOptions&);
+  WeightReader(const Checkpoint&, const LoadOptions&, Contents = Contents::weights);
 
   // A matrix or a table with its scales, if any.
   Tensor matrix(const std::string& prefix, int64_t n, int64_t k) {
@@ -25,9 +30,7 @@ class WeightReader {
   Tensor tensor(const std::string& name, const Shape& shape) { return take(name, shape); }
   Tensor vector(const std::string& name, int64_t n) { return tensor(name, Shape{n}); }
   // In f32, so that every product can add it.
-  Tensor bias(const std::string& name, int64_t n) {
-    return to_plain(take(name, Shape{n}), Format::f32, device_stream_);
-  }
+  Tensor bias(const std::string& name, int64_t n);
   bool contains(const std::string& name) const { return checkpoint_.contains(name); }
   void ignore(const std::string& name) { left_.erase(name); }
 
@@ -39,11 +42,14 @@ class WeightReader {
  private:
   Tensor take(const std::string& name, const Shape& shape);
   Tensor adopt(const std::string& name, const Tensor& stored, const Shape& shape);
+  Tensor without_memory(const Shape& shape, const KeptFormat&) const;
 
   const Checkpoint& checkpoint_;
   WeightFormat format_;
   Device device_;
+  Contents contents_;
   Stream stream_, device_stream_;  // of the CPU, and of the model's device
+  Upload upload_{device_stream_, stream_};
   std::function<void(double)> progress_;
   std::set<std::string> left_;
   size_t total_ = 1;

@@ -6,11 +6,10 @@
 #include "formats/codec.h"
 #include "formats/gpu_kernels.h"
 #include "formats/recipe.h"
+#include "formats/scale_shape.h"
 #include "halftone/quantize.h"
 
 namespace halftone {
-
-namespace {
 
 Shape scale_shape(const Shape& shape, const Scaling& scaling) {
   Shape result = shape;
@@ -22,8 +21,6 @@ Shape scale_shape(const Shape& shape, const Scaling& scaling) {
   if (last > 0) result[last - 1] = blocks(shape[last - 1], scaling.block_rows);
   return result;
 }
-
-}  // namespace
 
 Support can_quantize(const Shape& shape, const QuantizeOptions& options) {
   const auto no = [](auto&&... parts) { return Support{false, concat(parts...)}; };

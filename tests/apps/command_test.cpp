@@ -185,6 +185,16 @@ TEST_F(WithModel, PerplexityOfTheExactModelAndOfFourBits) {
   EXPECT_FALSE(score({"--against", "none"}).contains("kl"));
 }
 
+TEST_F(WithModel, PerplexityBesideAnotherDevice) {
+  const CommandResult r = run_command(
+      {"perplexity", kBard, kText, "--weights", "fp8", "--kv", "fp8", "--beside", "cpu", "--json"});
+  ASSERT_EQ(r.exit_code, 0) << r.err;
+  const json row = json::parse(r.out).at("rows").at(0);
+  EXPECT_EQ(row.at("same_tokens"), row.at("tokens"));
+  EXPECT_EQ(row.at("nll_difference").get<double>(), 0);
+  EXPECT_GT(row.at("scored").get<int64_t>(), 1000);
+}
+
 TEST_F(WithModel, QuantizedCheckpointsLoadAgain) {
   const std::string folder = testing::TempDir() + "halftone_quantize_" + std::to_string(getpid());
   for (const char* format : {"fp8", "nvfp4"}) {

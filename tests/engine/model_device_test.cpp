@@ -1,5 +1,8 @@
 // A model on a GPU, real or simulated, beside the same model on the CPU.
+#include <thread>
+
 #include "engine/support/memory_model.h"
+#include "halftone/memory.h"
 #include "support/devices.h"
 
 namespace halftone {
@@ -171,6 +174,50 @@ TEST_P(ModelOnDevice, SequencesInStep) {
     EXPECT_LT(relative_difference(row(1), alone.forward(std::span(more).subspan(s, 1))),
               kOrderTolerance);
   }
+}
+
+// What is counted before a weight is read is what is taken in the end.
+TEST_P(ModelOnDevice, MemoryIsKnownBefore) {
+  if (simulated()) GTEST_SKIP() << "only a chip counts what is in use; model_test has the rest";
+  for (const char* weights : {"", "bf16", "nvfp4"}) {
+    const test::MemoryCheckpoint checkpoint = random_checkpoint(test::small_moe_config());
+    LoadOptions load;
+    load.weights = weights, load.device = device;
+    SessionOptions options;
+    options.max_length = 700;
+    const MemoryNeed need = memory_needed(checkpoint, load, options);
+    const int64_t before = device_memory(device).used;
+    const auto model = make_model(checkpoint, weights, device);
+    Session session(model, options);
+    session.forward(random_tokens(699, 5));
+    session.forward(random_tokens(1, 5));
+    EXPECT_EQ(need.weights, model->weight_bytes());
+    const auto used = static_cast<double>(device_memory(device).used - before);
+    EXPECT_NEAR(static_cast<double>(need.total()) / used, 1, 0.05) << weights;
+  }
+}
+
+TEST_P(ModelOnDevice, SeveralSessionsOnOneModel) {
+  const auto model = make_model(random_checkpoint(test::small_config()), "fp8", device);
+  const std::vector<int32_t> tokens = random_tokens(8, 5);
+  const auto decoded = [&](int32_t first) {
+    Session session(model, test::exact_session());
+    session.forward(tokens);
+    std::vector<int32_t> all;
+    session.decode_greedily({&first, 1}, simulated() ? 2 : 80, [&](std::span<const int32_t> next) {
+      all.push_back(next[0]);
+      return true;
+    });
+    return all;
+  };
+  std::vector<std::vector<int32_t>> alone, beside(simulated() ? 2 : 4);
+  for (size_t i = 0; i < beside.size(); ++i) alone.push_back(decoded(static_cast<int32_t>(i)));
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < beside.size(); ++i) {
+    threads.emplace_back([&, i] { beside[i] = decoded(static_cast<int32_t>(i)); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(beside, alone);
 }
 
 // One token of the prompt changed is far beyond every tolerance above.

@@ -97,6 +97,27 @@ TEST_P(SessionTest, SequencesInStepGiveWhatEachGivesAlone) {
   test::expect_error([&] { session.forward_all(tokens); }, {"single sequence", "3"});
 }
 
+// The count is made of tensors without memory; the weights' is exact, and of a full session only
+// the attention's workspace, planned for a longer cache then, is not.
+TEST_P(SessionTest, MemoryIsCountedBeforeAWeightIsRead) {
+  for (const char* weights : {"", "bf16", "fp8", "nvfp4", "int4_asym"}) {
+    for (const Format kv : {Format::f32, Format::fp8_e4m3, Format::nvfp4}) {
+      const test::MemoryCheckpoint checkpoint = random_checkpoint(config());
+      LoadOptions load;
+      load.weights = weights;
+      SessionOptions options;
+      options.kv = kv, options.threads = 1;
+      const MemoryNeed need = memory_needed(checkpoint, load, options);
+      const auto model = make_model(checkpoint, weights);
+      Session session(model, options);
+      session.forward(random_tokens(1024, 5));
+      EXPECT_EQ(need.weights, model->weight_bytes());
+      EXPECT_NEAR(static_cast<double>(need.session) / static_cast<double>(session.bytes()), 1, 0.05)
+          << weights << " " << name(kv);
+    }
+  }
+}
+
 TEST_P(SessionTest, TruncateForgets) {
   const auto model = make_model(random_checkpoint(config()));
   const std::vector<int32_t> tokens = random_tokens(40, 7), other = random_tokens(20, 8);

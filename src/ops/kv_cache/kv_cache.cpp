@@ -106,6 +106,18 @@ int64_t KvCache::bytes() const {
   return total;
 }
 
+int64_t KvCache::bytes(const KvCacheOptions& o, int64_t length) {
+  const int64_t pages = pages_of(o, length), elements = elements_of(o, pages);
+  int64_t scales = 0;
+  if (is_quantised(o.format)) {
+    const Scaling scaling = scaling_of(o.format);
+    const int64_t wide = scaling.block_cols > 0 ? scaling.block_cols : o.head_dim;
+    scales = packed_bytes(scaling.format, elements / wide);
+  }
+  return packed_bytes(o.format, elements) + scales +
+         o.sequences * pages * static_cast<int64_t>(sizeof(int32_t));
+}
+
 // Doubles the pages, so that appending n tokens moves each at most twice on average.
 void KvCache::reserve(int64_t length) {
   require(length <= options_.max_length, "a length of ", length, " exceeds max_length ",
