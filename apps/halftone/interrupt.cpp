@@ -40,7 +40,11 @@ void watch_interrupts() {
     for (;;) {
       int signal = 0;
       if (sigwait(&set, &signal) != 0) continue;
-      if (!graceful || !source().request_stop()) _exit(128 + signal);
+      if (graceful && source().request_stop()) continue;
+      // Nothing of a progress bar stays on the line; the system takes back memory, a GPU's too.
+      constexpr char kClearLine[] = "\r\x1b[K";
+      if (isatty(2) != 0) (void)!write(2, kClearLine, sizeof kClearLine - 1);
+      _exit(128 + signal);
     }
   }).detach();
 }

@@ -4,9 +4,11 @@
 #pragma once
 #include <cstddef>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <string>
 
+#include "base/function_ref.h"
 #include "halftone/memory.h"
 
 namespace halftone {
@@ -79,6 +81,9 @@ std::unique_ptr<EventState> make_event(const Device&);
 // it: libcuda is never linked. Error::unsupported where the driver has none.
 void* driver_function(const char* name);
 std::unique_ptr<GraphState> capture(Stream&, const std::function<void(Stream&)>& body);
+// Whether this thread captures a graph; if so, the parts become branches of it.
+bool captures();
+void run_branches(Stream&, std::initializer_list<FunctionRef<void(Stream&)>> parts);
 void launch(const KernelImage&, const LaunchShape&, const void* params, Stream&);
 }  // namespace cuda
 

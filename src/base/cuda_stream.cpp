@@ -87,7 +87,74 @@ class CudaGraph : public GraphState {
   int nodes_ = 0;
 };
 
+// The streams of a capture: the first is its own, the others are of branches. Apart from the
+// default stream: allocations and releases of other threads may go on beside the capture.
+class CaptureStreams {
+ public:
+  explicit CaptureStreams(const Device& device) {
+    for (cudaStream_t& stream : streams_) {
+      check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+            "making a stream to capture a graph of ", device.name());
+    }
+  }
+  ~CaptureStreams() {
+    for (const cudaStream_t stream : streams_) {
+      if (stream != nullptr) cudaStreamDestroy(stream);
+    }
+  }
+  CaptureStreams(const CaptureStreams&) = delete;
+  CaptureStreams& operator=(const CaptureStreams&) = delete;
+  cudaStream_t operator[](size_t i) const { return streams_[i % kStreams]; }
+
+  static constexpr size_t kStreams = 3;  // q, k and v
+
+ private:
+  cudaStream_t streams_[kStreams] = {};
+};
+thread_local const CaptureStreams* capture_streams = nullptr;
+
+// A point of a capture that other branches wait for.
+class Joint {
+ public:
+  explicit Joint(cudaStream_t stream) {
+    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event of a graph");
+    check(cudaEventRecord(event_, stream), "recording an event of a graph");
+  }
+  ~Joint() { cudaEventDestroy(event_); }
+  Joint(const Joint&) = delete;
+  Joint& operator=(const Joint&) = delete;
+  void wait(cudaStream_t stream) const {
+    check(cudaStreamWaitEvent(stream, event_, cudaEventWaitDefault), "joining branches of a graph");
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
 }  // namespace
+
+bool captures() { return capturing; }
+
+void run_branches(Stream& stream, std::initializer_list<FunctionRef<void(Stream&)>> parts) {
+  const OnDevice scope(stream.device());
+  const CaptureStreams& streams = *capture_streams;
+  const cudaStream_t trunk = native(stream);
+  const Joint fork(trunk);
+  size_t i = 0;
+  for (const auto& part : parts) {
+    const cudaStream_t branch = streams[i++];
+    if (branch == trunk) {
+      part(stream);
+      continue;
+    }
+    fork.wait(branch);
+    Stream inner = Stream::borrow(stream.device(), branch);
+    part(inner);
+  }
+  for (size_t b = 0; b < CaptureStreams::kStreams && b < parts.size(); ++b) {
+    if (streams[b] != trunk) Joint(streams[b]).wait(trunk);
+  }
+}
 
 void CudaStream::synchronize() {
   const OnDevice scope(device_);
@@ -118,22 +185,15 @@ std::unique_ptr<GraphState> capture(Stream& outer, const std::function<void(Stre
   const Device& device = outer.device();
   require(!capturing, "a graph was to be captured during the capture of another on this thread");
   const OnDevice scope(device);
-  // A stream of its own, apart from the default stream: allocations and releases of other threads
-  // may go on beside the capture.
-  cudaStream_t native_stream = nullptr;
-  check(cudaStreamCreateWithFlags(&native_stream, cudaStreamNonBlocking),
-        "making a stream to capture a graph of ", device.name());
+  const CaptureStreams streams(device);
+  const cudaStream_t native_stream = streams[0];
   struct Closer {
-    cudaStream_t stream;
-    ~Closer() {
-      capturing = false;
-      cudaStreamDestroy(stream);
-    }
-  } closer{native_stream};
+    ~Closer() { capturing = false, capture_streams = nullptr; }
+  } closer;
   Stream inner = Stream::borrow(device, native_stream);
   check(cudaStreamBeginCapture(native_stream, cudaStreamCaptureModeThreadLocal),
         "beginning the capture of a graph of ", device.name());
-  capturing = true;
+  capturing = true, capture_streams = &streams;
   cudaGraph_t graph = nullptr;
   try {
     body(inner);

@@ -35,6 +35,8 @@ std::unique_ptr<EventState> make_event(const Device& device) { none(device.index
 void* driver_function(const char*) { none(0); }
 std::unique_ptr<GraphState> capture(Stream&, const std::function<void(Stream&)>&) { none(0); }
 void load(const KernelImage&, const Device& device) { none(device.index()); }
+bool captures() { return false; }
+void run_branches(Stream&, std::initializer_list<FunctionRef<void(Stream&)>>) { none(0); }
 void launch(const KernelImage&, const LaunchShape&, const void*, Stream&) { none(0); }
 
 }  // namespace halftone::cuda

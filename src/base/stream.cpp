@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/backend.h"
+#include "base/branches.h"
 #include "base/fault.h"
 #include "base/message.h"
 #include "base/thread_pool.h"
@@ -177,6 +178,13 @@ void Graph::replay(Stream& stream) const {
   require(stream.device() == device_, "the graph is of ", device_.name(), ", the stream of ",
           stream.device().name());
   state_->replay(stream);
+}
+
+void run_beside(Stream& stream, std::initializer_list<FunctionRef<void(Stream&)>> parts) {
+  if (stream.device().kind() == Device::Kind::cuda && cuda::captures()) {
+    return cuda::run_branches(stream, parts);
+  }
+  for (const auto& part : parts) part(stream);
 }
 
 int Graph::size() const { return state_ ? state_->nodes() : 0; }

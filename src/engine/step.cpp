@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/branches.h"
 #include "base/message.h"
 
 namespace halftone {
@@ -186,7 +187,7 @@ Step::Step(const LoadedModel& model, const Activations& buffers, const KvCache& 
 }
 
 Step::Product Step::product(const Tensor& x, const Tensor& weight, const Tensor& out,
-                            const Tensor& bias, const Tensor& residual) {
+                            const Tensor& bias, const Tensor& residual, int branch) {
   MatmulProblem problem;
   problem.m = x.size(0);
   problem.n = weight.size(0);
@@ -198,7 +199,9 @@ Step::Product Step::product(const Tensor& x, const Tensor& weight, const Tensor&
   problem.out = out.format();
   problem.bias = bias.defined();
   problem.residual = residual.defined();
-  return {shared_plan(products_, problem, device_), {x, weight, out, bias, residual}};
+  // Only passes of one token are captured.
+  return {shared_plan(products_[tokens_ == 1 ? branch : 0], problem, device_),
+          {x, weight, out, bias, residual}};
 }
 
 Step::Norm Step::norm(const Tensor& x, const Tensor& weight, const Tensor& out,
@@ -226,8 +229,8 @@ void Step::plan_layer(const LayerWeights& weights, bool after_sparse) {
   layer.input_norm = after_sparse ? norm(rows(b.mixed), weights.input_norm, normed, residual)
                                   : norm(residual, weights.input_norm, normed);
   layer.q = product(normed, weights.q, q, weights.q_bias);
-  layer.k = product(normed, weights.k, k, weights.k_bias);
-  layer.v = product(normed, weights.v, v, weights.v_bias);
+  layer.k = product(normed, weights.k, k, weights.k_bias, {}, 1);
+  layer.v = product(normed, weights.v, v, weights.v_bias, {}, 2);
   if (weights.q_norm.defined()) {
     const Tensor q_heads = q.reshape({count * c.heads, c.head_dim});
     const Tensor k_heads = k.reshape({count * c.kv_heads, c.head_dim});
@@ -257,7 +260,7 @@ void Step::plan_layer(const LayerWeights& weights, bool after_sparse) {
     layer.moe = shared_plan(mixtures_, problem, device_);
   } else {
     layer.gate = product(normed, weights.gate, rows(b.gate));
-    layer.up = product(normed, weights.up, rows(b.up));
+    layer.up = product(normed, weights.up, rows(b.up), {}, {}, 1);
     layer.down = product(rows(b.gate), weights.down, residual, {}, residual);
   }
   layers_.push_back(std::move(layer));
@@ -266,7 +269,9 @@ void Step::plan_layer(const LayerWeights& weights, bool after_sparse) {
 int64_t Step::workspace_bytes() const {
   int64_t total = 0;
   for (const AttentionPlan& p : attentions_) total += p.workspace_bytes;
-  for (const MatmulPlan& p : products_) total += p.workspace_bytes;
+  for (const auto& branch : products_) {
+    for (const MatmulPlan& p : branch) total += p.workspace_bytes;
+  }
   for (const MoePlan& p : mixtures_) total += p.workspace_bytes;
   return total;
 }
@@ -320,15 +325,16 @@ void Step::run_layers(KvCache& cache, int64_t length, Stream& stream,
   for (size_t i = 0; i < layers_.size(); ++i) {
     Layer& layer = layers_[i];
     layer.input_norm(stream);
-    layer.q(stream);
-    layer.k(stream);
-    layer.v(stream);
-    if (layer.q_norm.plan != nullptr) {
-      layer.q_norm(stream);
-      layer.k_norm(stream);
-    }
-    run(q_rope_, q_rope_tensors_, stream);
-    run(k_rope_, k_rope_tensors_, stream);
+    const auto turned = [&](const Product& product, const Norm& norm, const RopePlan& rope,
+                            const RopeTensors& heads) {
+      return [&](Stream& on) {
+        product(on);
+        if (norm.plan != nullptr) norm(on);
+        run(rope, heads, on);
+      };
+    };
+    run_beside(stream, {turned(layer.q, layer.q_norm, q_rope_, q_rope_tensors_),
+                        turned(layer.k, layer.k_norm, k_rope_, k_rope_tensors_), layer.v});
     if (on_attention) {
       on_attention(static_cast<int64_t>(i), q_rope_tensors_.x, layer.key_rows, layer.value_rows);
     }
@@ -342,8 +348,7 @@ void Step::run_layers(KvCache& cache, int64_t length, Stream& stream,
       route(layer.router.tensors.out, routing_, layer.experts.routing, stream);
       run(*layer.moe, layer.experts, stream);
     } else {
-      layer.gate(stream);
-      layer.up(stream);
+      run_beside(stream, {layer.gate, layer.up});
       run(swiglu_, swiglu_tensors_, stream);
       layer.down(stream);
     }

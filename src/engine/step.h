@@ -85,7 +85,7 @@ class Step {
   Tensor rows(const Tensor& buffer) const { return buffer.slice(0, 0, sequences_ * tokens_); }
   Tensor last_rows(const Tensor& buffer) const;
   Product product(const Tensor& x, const Tensor& weight, const Tensor& out, const Tensor& bias = {},
-                  const Tensor& residual = {});
+                  const Tensor& residual = {}, int branch = 0);
   Norm norm(const Tensor& x, const Tensor& weight, const Tensor& out, const Tensor& residual = {});
   void plan_layer(const LayerWeights&, bool after_sparse);
   AttentionPlan* attention_with(int64_t window);
@@ -98,7 +98,9 @@ class Step {
   int64_t sequences_, tokens_;
   Device device_;
   // Deques, because calls hold pointers to the plans.
-  std::deque<MatmulPlan> products_;
+  // What runs at once has no workspace in common: products of a branch share plans.
+  static constexpr int kBranches = 3;
+  std::deque<MatmulPlan> products_[kBranches];
   std::deque<NormPlan> norms_;
   std::deque<MoePlan> mixtures_;
   EmbeddingPlan embedding_;
