@@ -77,11 +77,18 @@ MatmulPlan plan(const MatmulProblem&, const Device&);
 //
 // Order of sums: a function of K and the formats alone. The result of a row has the same bits for
 // any M, any other rows and any number of threads; it may differ between CPU levels. On a GPU there
-// are two kernels, for few rows and for many, of which that holds by itself.
+// are two kernels, for few rows and for many, of which that holds by itself. Hopper has one more,
+// for more than 16 rows: there it holds while K is cut into the same number of parts, which
+// `describe` says (one, unless there are fewer tiles than multiprocessors).
 //
 // GPU. Operands enter the tensor cores as bf16 numbers, or exact sums of two or three of them, so
 // that the products are exact too; sums lose at most (280 + K/15) u sum |x_k w_k|. An infinite
 // weight against a finite f32 or f16 activation gives NaN, as terms of it may be 0.
+//
+// Hopper, more than 16 rows: sums lose at most (15 + 0.8 K) u sum |x_k w_k|, a chain of MMAs over K
+// being cut off 16 elements at a time; typically a few u. Scales of mxfp8 and mxfp4 multiply the
+// codes: numbers from 2^128 on are infinite. E4M3 by E4M3 with scales that multiply sums runs on
+// the FP8 tensor cores, which add 128 products with 13 bits before they join an f32 sum.
 void run(const MatmulPlan&, const MatmulTensors&, Stream&);
 
 // x [..., K] row-major, weight [N, K] -> [..., N] in `out` format (default: that of x, bf16 when x

@@ -17,10 +17,10 @@ template <class Kernel>
 const void* gpu_entry_of();
 
 #if defined(__CUDACC__)
-#define HT_GPU_ENTRY(Kernel)                         \
-  template <>                                        \
-  const void* halftone::hw::gpu_entry_of<Kernel>() { \
-    return halftone::hw::gpu_entry<Kernel>();        \
+#define HT_GPU_ENTRY(...)                                 \
+  template <>                                             \
+  const void* halftone::hw::gpu_entry_of<__VA_ARGS__>() { \
+    return halftone::hw::gpu_entry<__VA_ARGS__>();        \
   }
 #else
 #if !HALFTONE_HAS_CUDA

@@ -53,6 +53,8 @@ constexpr MatmulKernel kTable[] = {
       &cpu_baseline::int8_kernels}},
     {{"matmul_baseline_f32", Device::Kind::cpu, CpuLevel::baseline, accepts_any,
       &cpu_baseline::f32_kernels}},
+    {{"matmul_sm90", Device::Kind::cuda, CpuLevel::baseline, products::accepts_sm90,
+      &products::matmul_sm90, Arch::sm_90a}},
     HALFTONE_GPU_ROW("matmul", products::accepts_gpu, &products::matmul_gpu),
 };
 
@@ -184,7 +186,7 @@ std::string describe(const MatmulPlan& plan) {
       p.activation.kind != Activation::identity ? concat(", ", name(p.activation.kind)) : "",
       p.gated ? concat(", gated by ", name(p.gated->function.kind)) : "",
       p.residual ? " + residual" : "",
-      cpu == nullptr ? ", " + plan.kernel->function.gpu->describe(p)
+      cpu == nullptr ? ", " + plan.kernel->function.gpu->describe(p, plan.device)
                      : concat(p.m == 1 ? ", streams W" : concat(", tiles of 3x", cpu->tile_columns),
                               ", blocks of ", cpu->chunk * cpu->block_chunks, " of K"),
       ", workspace ", plan.workspace_bytes, " bytes");

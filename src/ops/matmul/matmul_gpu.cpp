@@ -3,6 +3,7 @@
 #include "base/message.h"
 #include "ops/matmul/matmul_run.h"
 #include "ops/product/gpu.h"
+#include "ops/product/sm90.h"
 
 namespace halftone::products {
 
@@ -54,9 +55,9 @@ product::GpuFinish finish_of(const MatmulProblem& p, const MatmulTensors& t) {
   return f;
 }
 
-void run_gpu(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {
-  const MatmulProblem& p = plan.problem;
-  const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
+// The product; x is still to enter.
+product::GpuProduct product_of(const MatmulProblem& p, const GpuWorkspace& w,
+                               const MatmulTensors& t) {
   product::GpuProduct g;
   g.finish = finish_of(p, t);
   set_weight(w.weight, product::gpu_layout(t.weight, "weight"), &g);
@@ -66,13 +67,37 @@ void run_gpu(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {
     g.source[1].first_row = p.interleaved ? 1 : p.n;
   }
   g.n = static_cast<uint32_t>(p.n);
-  w.x.enter(t.x, p.m, &g, stream);
-  launch_product(w.weight, g, many_rows(p, w), 0, stream);
+  return g;
 }
 
-std::string describe_gpu(const MatmulProblem& p) {
+void run_gpu(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {
+  const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
+  product::GpuProduct g = product_of(plan.problem, w, t);
+  w.x.enter(t.x, plan.problem.m, &g, stream);
+  launch_product(w.weight, g, many_rows(plan.problem, w), 0, stream);
+}
+
+std::string describe_gpu(const MatmulProblem& p, const Device&) {
   const GpuWorkspace w = make_workspace(p);
   return many_rows(p, w) ? "tiles of 128 x 128" : "16 rows of W a block";
+}
+
+product::Sm90Problem sm90_problem(const MatmulProblem& p) {
+  return {p.m, p.n, p.k, p.gated.has_value(), p.weight, p.scaled, p.scaling};
+}
+
+void run_sm90(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {
+  const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
+  const product::Sm90Problem problem = sm90_problem(plan.problem);
+  product::GpuProduct g = product_of(plan.problem, w, t);
+  if (!fits_sm90(problem, w.weight, w.x, g, t.x)) return run_gpu(plan, t, stream);
+  w.x.enter(t.x, plan.problem.m, &g, stream, takes_codes_sm90(problem, w.weight, w.x));
+  launch_sm90(problem, w.weight, w.x, g, stream);
+}
+
+std::string describe_sm90(const MatmulProblem& p, const Device& device) {
+  const GpuWorkspace w = make_workspace(p);
+  return product::describe_sm90(sm90_problem(p), w.weight, w.x, properties(device).sm_count);
 }
 
 }  // namespace
@@ -91,6 +116,14 @@ std::string accepts_gpu(const MatmulProblem& p) {
   return product::refuse_gpu_x(x_spec(p));
 }
 
+std::string accepts_sm90(const MatmulProblem& p) {
+  std::string reason = accepts_gpu(p);
+  if (!reason.empty()) return reason;
+  const GpuWorkspace w = make_workspace(p);
+  return product::refuse_sm90(sm90_problem(p), w.weight, w.x);
+}
+
 const MatmulGpu matmul_gpu = {workspace, run_gpu, describe_gpu};
+const MatmulGpu matmul_sm90 = {workspace, run_sm90, describe_sm90};
 
 }  // namespace halftone::products

@@ -113,6 +113,8 @@ GpuX::GpuX(const XSpec& spec, const GpuWeight& weight, int64_t k) : k_(k) {
     params_.row_tensor_scale = q.format == Format::nvfp4 && !q.tensor_scale;
     if (s.block_rows == 0) params_.given = *q.tensor_scale;
   }
+  codes_ = codes;
+  plain_scales_ = scaled && !spec.quantize && s.format == Format::f32 && s.block_rows == 1;
   const bool f16 = codes == Format::f16 && weight.code == GpuCode::f16;
   direct_ = codes == Format::bf16 || f16;
   if (direct_) return;
@@ -153,13 +155,29 @@ int64_t GpuX::bytes() const {
   return total;
 }
 
-void GpuX::enter(const Tensor& x, int64_t m, GpuProduct* product, Stream& stream) const {
+void GpuX::enter(const Tensor& x, int64_t m, GpuProduct* product, Stream& stream,
+                 bool as_codes) const {
   product->k = static_cast<uint32_t>(k_);
   product->m = static_cast<uint32_t>(m);
   product->terms = params_.terms;
   if (direct_) {
     product->x = x.data<uint8_t>();
     product->x_row = x.stride(0) * 2;
+    return;
+  }
+  if (group_ > 0 && params_.entry == GpuEntry::code) {
+    product->x_group = static_cast<uint32_t>(group_);
+    const auto chunks = static_cast<uint32_t>(group_ / 32);
+    product->period = product->period > 0 ? std::gcd(product->period, chunks) : chunks;
+  }
+  // Codes and scales as they lie, if the copy engine takes them.
+  if (as_codes && plain_scales_ && group_ > 0 && x.scales().stride(1) == 1 &&
+      !x.tensor_scale().defined() && reinterpret_cast<uintptr_t>(x.data()) % 16 == 0 &&
+      x.stride(0) % 16 == 0) {
+    product->x = x.data<uint8_t>();
+    product->x_row = x.stride(0);
+    product->x_scales = x.scales().data<float>();
+    product->x_scale_row = x.scales().stride(0);
     return;
   }
   GpuRowsParams p = params_;
@@ -170,13 +188,11 @@ void GpuX::enter(const Tensor& x, int64_t m, GpuProduct* product, Stream& stream
   p.out_row = rows_.stride(0);
   product->x = rows_.data<uint8_t>();
   product->x_row = rows_.stride(0) * 2;
+  if (as_codes) p.codes = rows_.data<uint8_t>(), p.out_row = product->x_row;
   if (row_scales_.defined()) product->finish.row_scales = p.row_scales = row_scales_.data<float>();
   if (scales_.defined()) {
     product->x_scales = p.scales = scales_.data<float>();
     product->x_scale_row = p.groups;
-    product->x_group = static_cast<uint32_t>(group_);
-    const auto chunks = static_cast<uint32_t>(group_ / 32);
-    product->period = product->period > 0 ? std::gcd(product->period, chunks) : chunks;
   }
   launch(hw::image_of<GpuRows>("product_rows"), taking_turns(GpuRows::shape(p), stream), p, stream);
 }

@@ -32,15 +32,20 @@ class GpuX {
   GpuX(const XSpec&, const GpuWeight&, int64_t k);
   bool direct() const { return direct_; }
   uint32_t terms() const { return params_.terms; }
+  // Elements of K that share a scale which multiplies sums; 0: none do, or the whole row.
+  int64_t scale_group() const { return params_.entry == GpuEntry::code ? group_ : 0; }
   // Room for `m` rows; none if they enter as they lie.
   void allocate(int64_t m, const Device&);
   int64_t bytes() const;
+  // Whether rows are E4M3 codes, with scales that multiply sums: they may enter as codes.
+  bool has_codes() const { return codes_ == Format::fp8_e4m3 && params_.entry == GpuEntry::code; }
   // Makes the m rows of x, and says in the product where they are.
-  void enter(const Tensor& x, int64_t m, GpuProduct*, Stream&) const;
+  void enter(const Tensor& x, int64_t m, GpuProduct*, Stream&, bool as_codes = false) const;
 
  private:
   GpuRowsParams params_;
-  bool direct_ = true;
+  Format codes_ = Format::f32;
+  bool direct_ = true, plain_scales_ = false;  // f32, linear
   int64_t k_ = 0, group_ = 0;
   Tensor rows_, scales_, row_scales_;
 };

@@ -167,6 +167,13 @@ struct NibbleOrder {
     const uint32_t third = x[3];
     x[2] = hw::prmt(second, third, 0x5410), x[3] = hw::prmt(second, third, 0x7632);
   }
+  // Four bytes of two neighbours each as a word whose pairs are those of bytes 0, 2, 1, 3.
+  HT_DEVICE static uint32_t from_neighbours(uint32_t bytes) {
+    const uint32_t odd = bytes >> 4;
+    const uint32_t first = hw::prmt(bytes, odd, 0x5410), second = hw::prmt(bytes, odd, 0x7632);
+    return hw::lop3<(hw::kLop3A & hw::kLop3C) | (hw::kLop3B & ~hw::kLop3C & 0xff)>(
+        first, second << 4, 0x0f0f0f0f);
+  }
   HT_DEVICE static uint32_t moved(uint32_t codes, int left) {
     return left >= 0 ? codes << left : codes >> -left;
   }
@@ -199,12 +206,17 @@ struct CodePolicy<GpuCode::e2m1> : NibbleOrder {
   }
   HT_DEVICE static void expand(const uint32_t (&codes)[1], uint32_t scale,
                                uint32_t (&pairs)[1][4]) {
+    expand_each(codes, {scale, scale, scale, scale}, pairs);
+  }
+  // A scale for each pair.
+  HT_DEVICE static void expand_each(const uint32_t (&codes)[1], const uint32_t (&scales)[4],
+                                    uint32_t (&pairs)[1][4]) {
     HT_UNROLL
     for (int i = 0; i < 4; ++i) {
       const uint32_t magnitude = moved(codes[0], 6 - 4 * i) & 0x01c001c0;
       const uint32_t value = hw::lop3<(hw::kLop3A & hw::kLop3B) | hw::kLop3C>(
           moved(codes[0], 12 - 4 * i), 0x80008000, magnitude);
-      pairs[0][i] = fma_bf16x2(value, scale, kMinusZeros);
+      pairs[0][i] = fma_bf16x2(value, scales[i], kMinusZeros);
     }
   }
 };

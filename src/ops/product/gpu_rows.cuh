@@ -29,6 +29,7 @@ struct GpuRowsParams {
   float given = 0;                // above 0: the one scale of all codes
   uint16_t* out = nullptr;        // [rows, terms, stride]
   int64_t out_row = 0;            // elements
+  uint8_t* codes = nullptr;       // [rows, stride]: the codes of E4M3 instead, one term
   float* scales = nullptr;        // [rows, groups], or null
   uint32_t groups = 1;
   float* row_scales = nullptr;  // [rows], or null
@@ -67,6 +68,10 @@ struct GpuRows {
   }
 
   HT_DEVICE static void store(const Params& p, uint32_t row, uint32_t k, float value) {
+    if (p.codes != nullptr) {
+      const uint8_t code = encode_element(Format::fp8_e4m3, value, 0);
+      return hw::store_global(p.codes + row * p.out_row + k, code);
+    }
     uint16_t* out = p.out + int64_t{row} * p.terms * p.out_row + k;
     if (p.terms == 1) return hw::store_global(out, hw::cvt_bf16(value));
     uint32_t terms[3];

@@ -1,0 +1,207 @@
+#include "ops/product/sm90.h"
+
+#include <algorithm>
+
+#include "base/message.h"
+#include "ops/product/sm90_instances.h"
+#include "ops/product/weights.h"
+#include "pipe/tensor_map.h"
+
+namespace halftone::product {
+
+namespace {
+
+constexpr int64_t kRows = 128;  // of W a tile
+
+// How the scales of a weight enter; an empty optional where the kernel has no way.
+std::optional<Sm90Scales> scales_of(const Sm90Problem& p, const GpuWeight& w) {
+  const int64_t group = p.scaled ? p.scaling.block_cols : 0;
+  const bool rows = p.scaling.block_rows == 1, powers = p.scaling.format == Format::ue8m0;
+  switch (w.code) {
+    case GpuCode::bf16:
+    case GpuCode::f16:
+      if (!p.scaled) return Sm90Scales::none;
+      return {};
+    case GpuCode::e4m3:
+    case GpuCode::int8:
+      if (group == 0) return Sm90Scales::none;
+      if (w.code == GpuCode::e4m3 && group == 32 && rows && powers) return Sm90Scales::powers;
+      break;
+    case GpuCode::e2m1:
+      if (group == 32 && rows && powers) return Sm90Scales::powers;
+      if (group == 16 && rows && w.pairs) return Sm90Scales::pairs;
+      return {};
+    case GpuCode::int4:
+      break;
+    default:
+      return {};
+  }
+  if (group % 64 != 0 || w.dequantise) return {};
+  return Sm90Scales::sums;
+}
+
+// Whether both operands enter the tensor cores in FP8.
+bool both_fp8(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
+  const int64_t group = p.scaled ? p.scaling.block_cols : 0;
+  return w.code == GpuCode::e4m3 && !w.dequantise && x.has_codes() && group % 128 == 0 &&
+         x.scale_group() % 128 == 0;
+}
+Sm90Scales scales_of(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
+  if (both_fp8(p, w, x)) return Sm90Scales::fp8;
+  return x.scale_group() > 0 ? Sm90Scales::sums : *scales_of(p, w);
+}
+
+uint32_t depth(GpuCode code) {
+  return code <= GpuCode::bf16 ? 64 : code <= GpuCode::int8 ? 128 : 256;
+}
+
+// The tile and the number of parts of K that should take the least time. Clocks of a
+// multiprocessor, rough where all that matters is which choice is less.
+Sm90Choice choose(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, int multiprocessors) {
+  Sm90Choice best;
+  best.code = w.code;
+  best.scales = scales_of(p, w, x);
+  const bool fp8 = best.scales == Sm90Scales::fp8;
+  const int64_t rows = p.gate ? kRows / 2 : kRows, chunk = depth(w.code);
+  const int64_t steps = ceil_div(p.k, chunk);
+  int64_t least = 0;
+  for (const int64_t columns : {256, 128, 64}) {
+    if (columns == 256 && (fp8 || best.scales == Sm90Scales::sums)) continue;
+    const int64_t tiles = ceil_div(p.n, rows) * ceil_div(p.m, columns);
+    // Of a stage of W: MMAs of 2,048 multiply-adds a clock; 5 instructions a lane for two codes; 16
+    // KB from memory, at 20 bytes a clock where all multiprocessors read.
+    const int64_t mma = kRows * columns * chunk / (fp8 ? 4096 : 2048);
+    const int64_t expand = fp8 || w.code <= GpuCode::bf16 ? 0 : kRows * chunk / 32;
+    const int64_t read = kRows * 128 / 20;
+    for (const int64_t split : {1, 2, 4, 8}) {
+      if (split > 1 && (columns == 256 || tiles * split > multiprocessors || steps < 2 * split)) {
+        continue;
+      }
+      const int64_t waves = ceil_div(tiles * split, multiprocessors);
+      const int64_t clocks =
+          waves * (ceil_div(steps, split) * std::max({mma, expand, read}) + 1000 + 8 * columns) +
+          (split > 1 ? 1500 : 0);
+      if (least != 0 && clocks >= least) continue;
+      least = clocks;
+      best.columns = static_cast<uint32_t>(columns), best.split = static_cast<uint32_t>(split);
+    }
+  }
+  return best;
+}
+
+bool copyable(const void* data, int64_t row_bytes) {
+  return reinterpret_cast<uintptr_t>(data) % 16 == 0 && row_bytes % 16 == 0;
+}
+
+// W in stages of 128 rows of 128 bytes. Of a gate eight rows of each half in turn.
+pipe::TensorBox weight_box(const GpuProduct& p, const Sm90Problem& problem) {
+  const GpuLayout& l = p.weight;
+  auto* data = const_cast<uint8_t*>(row_address(l, p.source[0], 0));
+  const auto bytes = static_cast<uint64_t>(ceil_div(problem.k * bits(l.format), 8));
+  const auto row = static_cast<uint64_t>(l.row_bytes * l.row_step);
+  if (!problem.gate) {
+    return pipe::matrix_box(hw::Type::u8, data, p.n, bytes, row, kRows, 128, tile::Swizzle::b128);
+  }
+  pipe::TensorBox b;
+  b.type = hw::Type::u8, b.address = data, b.rank = 4, b.swizzle = tile::Swizzle::b128;
+  b.extent = {bytes, 8, 2, p.n / 8};
+  b.stride = {row, static_cast<uint64_t>(row_address(l, p.source[1], 0) - data), 8 * row};
+  b.box = {128, 8, 2, 8};
+  return b;
+}
+
+}  // namespace
+
+std::string refuse_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
+  if (p.m <= 16) return concat("m is ", p.m, "; matmul_sm90 is for more than 16 rows");
+  if (x.terms() > 1) return "x is not bf16, or f16 as the weight; matmul_sm90 multiplies 16 bits";
+  const std::optional<Sm90Scales> scales = scales_of(p, w);
+  if (!scales) {
+    return concat("weight is ", name(p.weight), p.scaled ? " with " : "",
+                  p.scaled ? to_string(p.scaling) + " scales" : "",
+                  "; matmul_sm90 takes scales of rows, of groups of 64 and the block formats");
+  }
+  if (!both_fp8(p, w, x) && x.scale_group() > 0 &&
+      (x.scale_group() % 64 != 0 || w.code < GpuCode::e4m3 || *scales == Sm90Scales::pairs ||
+       *scales == Sm90Scales::powers)) {
+    return concat("x has scales of ", x.scale_group(), " elements; matmul_sm90 takes multiples of ",
+                  "64, with weights whose scales multiply sums");
+  }
+  const int64_t row_bits = p.k * bits(p.weight);
+  if (p.k % 8 != 0 || row_bits % 128 != 0) {
+    return concat("K is ", p.k, "; matmul_sm90 takes rows of whole 16 bytes");
+  }
+  const int64_t four = *scales == Sm90Scales::pairs ? 64 : *scales == Sm90Scales::powers ? 128 : 1;
+  if (p.k % four != 0) return concat("K is ", p.k, "; matmul_sm90 takes scales by fours");
+  if (p.gate && p.n % 8 != 0) {
+    return concat("N is ", p.n, "; matmul_sm90 takes gates by eights");
+  }
+  return "";
+}
+
+std::string describe_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x,
+                          int multiprocessors) {
+  const Sm90Choice c = choose(p, w, x, multiprocessors);
+  return concat("tiles of 128 x ", c.columns, c.scales == Sm90Scales::fp8 ? " in FP8" : "",
+                c.split > 1 ? concat(", K in ", c.split, " parts") : "");
+}
+
+bool fits_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x, const GpuProduct& g,
+               const Tensor& given) {
+  const int64_t row = g.weight.row_bytes * g.weight.row_step;
+  for (const GpuSource& s : g.source) {
+    if (!copyable(row_address(g.weight, s, 0), row)) return false;
+  }
+  if (x.direct() && !copyable(given.data(), given.stride(0) * 2)) return false;
+  const Sm90Scales scales = scales_of(problem, w, x);
+  if (scales != Sm90Scales::pairs && scales != Sm90Scales::powers) return true;
+  for (const GpuSource& s : g.source) {
+    if (reinterpret_cast<uintptr_t>(s.scales) % 4 != 0) return false;
+  }
+  return g.weight.scales != ScaleLayout::linear ||
+         (g.weight.scale_step == 1 && g.weight.scale_row % 4 == 0);
+}
+
+bool takes_codes_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
+  return both_fp8(p, w, x);
+}
+
+void launch_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
+                 const GpuProduct& product, Stream& stream) {
+  const Device& device = stream.device();
+  const int multiprocessors = properties(device).sm_count;
+  const Sm90Choice choice = choose(problem, w, x, multiprocessors);
+  Sm90Params p{};
+  p.product = product;
+  GpuProduct& g = p.product;
+  g.n = static_cast<uint32_t>(problem.n);
+  p.split = choice.split;
+
+  const bool fp8 = choice.scales == Sm90Scales::fp8;
+  const hw::Type type = fp8                      ? hw::Type::e4m3
+                        : w.code == GpuCode::f16 ? hw::Type::f16
+                                                 : hw::Type::bf16;
+  p.w = pipe::make_tensor_map(weight_box(g, problem), device);
+  p.x = pipe::make_tensor_map(
+      pipe::matrix_box(type, const_cast<uint8_t*>(g.x), g.m, g.k, static_cast<uint64_t>(g.x_row),
+                       choice.columns, fp8 ? 128 : 64, tile::Swizzle::b128),
+      device);
+  const GpuFinish& f = g.finish;
+  p.copies_out = f.out_format != Format::f32 && f.residual == nullptr && !f.gate &&
+                 f.activation.kind == Activation::identity && choice.split == 1 &&
+                 copyable(f.out, f.out_row);
+  if (p.copies_out) {
+    const hw::Type out = f.out_format == Format::f16 ? hw::Type::f16 : hw::Type::bf16;
+    p.out = pipe::make_tensor_map(
+        pipe::matrix_box(out, f.out, g.m, g.n, static_cast<uint64_t>(f.out_row), 32, 64,
+                         tile::Swizzle::b128),
+        device);
+  }
+  const Sm90Instance instance = fp8                       ? sm90_fp8(choice)
+                                : w.code <= GpuCode::bf16 ? sm90_plain(choice)
+                                : w.code <= GpuCode::int8 ? sm90_bytes(choice)
+                                                          : sm90_nibbles(choice);
+  launch(instance.image, instance.shape(p, static_cast<uint32_t>(multiprocessors)), p, stream);
+}
+
+}  // namespace halftone::product

@@ -1,0 +1,3 @@
+#include "ops/product/sm90_instances.h"
+
+HT_SM90_SUMS(e4m3, fp8)

@@ -1,0 +1,48 @@
+// The instances of the product on Hopper: a code, how its scales enter, and 64, 128 or 256 rows of
+// x a tile. Sums with scales of their own take twice the registers, hence no 256.
+#pragma once
+#include "hw/image.h"
+#include "ops/product/sm90_multiply.cuh"
+
+namespace halftone::product {
+
+struct Sm90Instance {
+  KernelImage image;
+  LaunchShape (*shape)(const Sm90Params&, uint32_t multiprocessors);
+};
+// How an operand enters and what a block works on: see sm90.cpp.
+struct Sm90Choice {
+  GpuCode code = GpuCode::bf16;
+  Sm90Scales scales = Sm90Scales::none;
+  uint32_t columns = 0, split = 1;
+};
+
+// Of each file of entries; the code is one of its own.
+Sm90Instance sm90_plain(const Sm90Choice&);
+Sm90Instance sm90_bytes(const Sm90Choice&);
+Sm90Instance sm90_nibbles(const Sm90Choice&);
+Sm90Instance sm90_fp8(const Sm90Choice&);
+
+template <GpuCode kCode, Sm90Scales kScales>
+inline constexpr uint32_t kMostColumns =
+    kScales == Sm90Scales::sums || kScales == Sm90Scales::fp8 ? 128 : 256;
+
+#if defined(__CUDACC__)
+#define HT_SM90_ENTRY(code, scales, columns)                                     \
+  HT_GPU_ENTRY(halftone::product::Sm90Multiply<halftone::product::GpuCode::code, \
+                                               halftone::product::Sm90Scales::scales, columns>)
+#define HT_SM90_SUMS(code, scales) HT_SM90_ENTRY(code, scales, 64) HT_SM90_ENTRY(code, scales, 128)
+#define HT_SM90_ENTRIES(code, scales) \
+  HT_SM90_ENTRY(code, scales, 64) HT_SM90_ENTRY(code, scales, 128) HT_SM90_ENTRY(code, scales, 256)
+#else
+template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns = 64>
+Sm90Instance sm90_instance(uint32_t columns) {
+  if constexpr (kColumns < kMostColumns<kCode, kScales>) {
+    if (columns > kColumns) return sm90_instance<kCode, kScales, 2 * kColumns>(columns);
+  }
+  using Kernel = Sm90Multiply<kCode, kScales, kColumns>;
+  return {hw::image_of<Kernel>("matmul_sm90", Arch::sm_90a), Kernel::shape};
+}
+#endif
+
+}  // namespace halftone::product

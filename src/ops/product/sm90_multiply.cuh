@@ -1,0 +1,311 @@
+// y = x W^T on Hopper's wgmma, for many rows of x. The weights are the rows of the MMA, as in the
+// product of every GPU (gpu_multiply.cuh): weights of few bits become its A operand in registers,
+// and never pass through shared memory as bf16; x is its B operand, read from shared memory.
+//
+// Blocks stay on the chip and walk over tiles of 128 rows of W by kColumns rows of x. A warp starts
+// the copies of both, three more make what multiplies codes or sums, two warpgroups multiply. Where
+// tiles are few, the blocks of a cluster share K.
+//
+// Sums: one chain of MMAs over K, 16 elements each; with scales of groups, one for every group, at
+// least 64 elements, which the scales multiply on its way to an f32 sum. Parts of K are added in
+// their order. So the bits of an output are a function of its rows of W and x, the format and the
+// number of parts.
+#pragma once
+#include "base/launch.h"
+#include "hw/tma.h"
+#include "ops/product/sm90_finish.cuh"
+#include "ops/product/sm90_operand.cuh"
+#include "ops/product/sm90_tables.cuh"
+#include "pipe/roles.h"
+#include "pipe/schedule.h"
+
+namespace halftone::product {
+
+template <GpuCode kCode, Sm90Scales kScales, uint32_t kTileColumns>
+struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
+  using Params = Sm90Params;
+  using Stages = Sm90Stages<kCode, kScales, kTileColumns>;
+  using Tables = Sm90Tables<kCode, kScales, kTileColumns>;
+  using Operand = Sm90Operand<kCode, kScales, kTileColumns>;
+  using Finish = Sm90Finish<Stages>;
+  using Tile = typename Stages::Tile;
+  using Fragment = typename Operand::Fragment;
+  using Schedule = pipe::PersistentSchedule<pipe::ProductGrid>;
+  static constexpr uint32_t kColumns = kTileColumns, kXSteps = Stages::kXSteps;
+  static constexpr uint32_t kPair = kXSteps < 2 ? 1 : 2;
+  static constexpr bool kExpands = Stages::kExpands, kTables = Stages::kSlots > 0;
+  static constexpr bool kSums = Stages::kSums;
+
+  enum class Worker { load, multiply };
+  // Warps that decode scales need more registers than one thread that starts copies.
+  static constexpr pipe::Roles kRoles{
+      {{"load", 4, kTables ? 56 : 40}, {"multiply", 8, kTables ? 224 : 232}}};
+  static constexpr uint32_t kThreads = kRoles.threads(), kMinBlocks = 1;
+  static constexpr uint32_t kMultipliers = 8;  // warps
+  static constexpr uint32_t kSharedBytes = Stages::kSharedBytes;
+
+  HT_HOST_DEVICE static pipe::ProductGrid tiles(const Params& params) {
+    const GpuProduct& p = params.product;
+    const uint32_t rows = p.finish.gate ? Stages::kRows / 2 : Stages::kRows;
+    // As many rows of W as of x in work at a time.
+    return {(p.n + rows - 1) / rows, (p.m + kColumns - 1) / kColumns, 1, kColumns / 16};
+  }
+  static LaunchShape shape(const Params& p, uint32_t multiprocessors) {
+    const uint32_t wanted = tiles(p).count(), fit = multiprocessors / p.split;
+    // Blocks that share K have one tile: its sums take the place of the stages.
+    return {.grid = {(wanted < fit || p.split > 1 ? wanted : fit) * p.split, 1, 1},
+            .block = {kThreads, 1, 1},
+            .cluster = {p.split, 1, 1},
+            .shared_bytes = kSharedBytes};
+  }
+
+  // The stages of W along K that this block multiplies.
+  struct Range {
+    uint32_t begin, end;
+    HT_DEVICE explicit Range(const Params& p) {
+      const uint32_t steps = (p.product.k + Stages::kDepth - 1) / Stages::kDepth;
+      const uint32_t rank = p.split > 1 ? hw::cluster_rank() : 0;
+      begin = steps * rank / p.split, end = steps * (rank + 1) / p.split;
+    }
+  };
+  HT_DEVICE static Tile tile_of(const Params& params, const pipe::ProductTile& t) {
+    const GpuProduct& p = params.product;
+    const uint32_t rows = p.finish.gate ? Stages::kRows / 2 : Stages::kRows;
+    return {{p.source[0], p.source[1]}, t.m * rows, t.n * kColumns, p.finish.gate};
+  }
+
+  struct Rings {
+    typename Stages::Ring w;
+    typename Stages::XRing x;
+  };
+
+  HT_DEVICE static void run(const Params& p) {
+    const hw::SharedAddress base = hw::shared_memory_base();
+    const Rings rings{{base + Stages::kBarriers}, {base + Stages::kXBarriers}};
+    if (hw::thread_index().x == 0) {
+      rings.w.init(kTables ? 2 : 1, kMultipliers);  // of a table, the warp that made it
+      rings.x.init(1, kMultipliers);
+      rings.w.name("w full", "w empty");
+      hw::fence_mbarrier_init();
+    }
+    hw::barrier_sync();
+    const Schedule schedule(tiles(p), hw::block_index().x / p.split, hw::grid_size().x / p.split);
+    if (pipe::enter<kRoles, Worker::load>()) {
+      const uint32_t warp = hw::warp_index();
+      if (warp == 0 && hw::lane_index() == 0) load(p, rings, base, schedule);
+      if constexpr (kTables) {
+        if (warp > 0) make_tables(p, rings, base, schedule, warp - 1);
+      }
+      if (p.split == 1) return;
+      hw::warp_sync();
+      hw::cluster_arrive();
+      hw::cluster_wait();
+    } else if (pipe::enter<kRoles, Worker::multiply>()) {
+      multiply(p, rings, base, schedule);
+    }
+    if (p.split == 1) return;
+    // No block ends while another reads its sums.
+    hw::cluster_arrive();
+    hw::cluster_wait();
+  }
+
+  HT_DEVICE static void load(const Params& p, const Rings& rings, hw::SharedAddress base,
+                             Schedule schedule) {
+    const Range range(p);
+    auto fill = rings.w.producer();
+    auto fill_x = rings.x.producer();
+    for (pipe::ProductTile t; schedule.next(t);) {
+      const Tile tile = tile_of(p, t);
+      for (uint32_t step = range.begin; step < range.end; ++step) {
+        const pipe::Slot slot = fill.acquire();
+        const hw::SharedAddress to = base + slot.stage * Stages::kBytes;
+        const int32_t byte = static_cast<int32_t>(step * Stages::kLine);
+        const int32_t n = static_cast<int32_t>(tile.n0), m = static_cast<int32_t>(tile.m0);
+        if (tile.gate) {  // rows by eights, of both halves in turn
+          hw::tensor_load(to, &p.w, {byte, 0, 0, n / 8}, slot.full);
+        } else {
+          hw::tensor_load(to, &p.w, {byte, n}, slot.full);
+        }
+        for (uint32_t i = 0; i < kXSteps; ++i) {
+          const pipe::Slot x = fill_x.acquire();
+          const uint32_t k = step * Stages::kDepth + i * Stages::kXDepth;
+          hw::tensor_load(base + (Stages::kX + x.stage * Stages::kXBytes), &p.x,
+                          {static_cast<int32_t>(k), m}, x.full);
+        }
+      }
+    }
+  }
+
+  HT_DEVICE static void make_tables(const Params& p, const Rings& rings, hw::SharedAddress base,
+                                    Schedule schedule, uint32_t turn) {
+    const Range range(p);
+    auto fill = rings.w.producer();
+    uint32_t count = 0;
+    for (pipe::ProductTile t; schedule.next(t);) {
+      const Tile tile = tile_of(p, t);
+      typename Tables::Rows rows;
+      if constexpr (kSums) rows = Tables::rows_of(p.product, tile);
+      for (uint32_t step = range.begin; step < range.end; ++step, ++count) {
+        const bool mine = count % Tables::kWarps == turn;
+        typename Tables::Bytes bytes;
+        if constexpr (!kSums) {
+          if (mine) Tables::load(p.product, tile, step * Stages::kDepth, bytes);
+        }
+        // Also the stages of others: a phase that is not waited for cannot be told from the next.
+        const pipe::Slot slot = fill.wait();
+        if (!mine) continue;
+        const hw::SharedAddress table = base + (Stages::kTables + slot.stage * Stages::kTable);
+        if constexpr (kSums) {
+          Tables::store_sums(p.product, rows, step * Stages::kDepth, table);
+        } else {
+          Tables::store(bytes, table);
+        }
+        hw::warp_sync();
+        if (hw::lane_index() == 0) fill.commit(slot);
+      }
+    }
+  }
+
+  // What a warpgroup adds up: one chain of MMAs, or chains that join a sum.
+  struct Sums {
+    float chain[kColumns / 2];
+    float total[kSums ? kColumns / 2 : 1];
+  };
+
+  // Starts adding the elements of K of one step of x.
+  HT_DEVICE static void start(float (&sum)[kColumns / 2], hw::SharedAddress w, hw::SharedAddress x,
+                              Fragment& a, bool fresh, hw::Site site = hw::Site::current()) {
+    constexpr uint32_t kDepth = Stages::kXDepth, kBits = Stages::kLine * 8 / kDepth;
+    constexpr hw::Type kType = Stages::kFp8 ? hw::Type::e4m3 : Stages::Policy::kType;
+    constexpr tile::SharedTile x_tile{tile::Major::k, tile::Swizzle::b128, kBits, kColumns, kDepth};
+    constexpr tile::SharedTile w_tile{tile::Major::k, tile::Swizzle::b128, kBits, 64, kDepth};
+    static_assert(x_tile.valid() && w_tile.valid());
+    const auto x_start = tile::WgmmaDescriptor::of(x_tile, x.value);
+    const auto w_start = tile::WgmmaDescriptor::of(w_tile, w.value);
+    if constexpr (kExpands) {
+      HT_UNROLL
+      for (uint32_t j = 0; j < 4; ++j) hw::hold_registers(a.step[j], site);
+    }
+    hw::wgmma_fence(site);
+    HT_UNROLL
+    for (uint32_t j = 0; j < 4; ++j) {
+      const uint32_t k = j * kDepth / 4;
+      const auto b = x_start.advanced(x_tile.advance(0, k));
+      if constexpr (kExpands) {
+        hw::wgmma<kType>(sum, a.step[j], b, !fresh || j > 0, site);
+      } else {
+        hw::wgmma<kType>(sum, w_start.advanced(w_tile.advance(0, k)), b, !fresh || j > 0, site);
+      }
+    }
+    hw::wgmma_commit(site);
+  }
+
+  // The chain times the scales of its group joins the sum.
+  HT_DEVICE static void join(const GpuProduct& p, hw::SharedAddress table, const Operand& at,
+                             uint32_t x_step, Sums& s, hw::Site site = hw::Site::current()) {
+    float w[2];
+    HT_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      w[half] = hw::load_shared<float>(
+          table + ((at.row + 8 * half) * Stages::kTableRow + x_step * 4), site);
+    }
+    HT_UNROLL
+    for (uint32_t j = 0; j < kColumns / 8; ++j) {
+      hw::Vector<float, 2> x{{1, 1}};
+      if (p.x_scales != nullptr) {
+        x = hw::load_shared<hw::Vector<float, 2>>(
+            table + (Stages::kXScales + (x_step * kColumns + j * 8 + at.quad * 2) * 4), site);
+      }
+      HT_UNROLL
+      for (uint32_t e = 0; e < 4; ++e) {
+        s.total[j * 4 + e] = hw::fma(s.chain[j * 4 + e], w[e / 2] * x[e % 2], s.total[j * 4 + e]);
+      }
+    }
+  }
+
+  HT_DEVICE static void multiply(const Params& p, const Rings& rings, hw::SharedAddress base,
+                                 Schedule schedule) {
+    const Range range(p);
+    const uint32_t group = hw::warp_index() / 4 - 1;
+    const bool first_lane = hw::lane_index() == 0;
+    const Operand operand(group * 64 + hw::warp_index() % 4 * 16);
+    const Finish finish(p, base);
+    auto read = rings.w.consumer();
+    auto read_x = rings.x.consumer();
+    Sums sums;
+    Fragment a[2] = {};
+    for (pipe::ProductTile t; schedule.next(t);) {
+      bool fresh = true, running = false;
+      if constexpr (kSums) {
+        HT_UNROLL
+        for (uint32_t i = 0; i < kColumns / 2; ++i) sums.total[i] = 0;
+      }
+      // What one group of wgmma has read is given back when it has ended.
+      const auto release = [&] {
+        read_x.release(first_lane);
+        if constexpr (!kExpands) read.release(first_lane);
+      };
+      for (uint32_t step = range.begin; step < range.end; ++step) {
+        const uint32_t stage = read.wait();
+        const hw::SharedAddress w = base + stage * Stages::kBytes;
+        const hw::SharedAddress table = base + (Stages::kTables + stage * Stages::kTable);
+        // Two sets of registers: one is filled while the tensor cores read the other.
+        HT_ROLLED
+        for (uint32_t pair = 0; pair < kXSteps; pair += kPair) {
+          HT_UNROLL
+          for (uint32_t f = 0; f < kPair; ++f) {
+            const uint32_t i = pair + f;
+            if constexpr (kExpands) operand.expand(w, table, i, a[f]);
+            const hw::SharedAddress x = base + (Stages::kX + read_x.wait() * Stages::kXBytes);
+            start(sums.chain, w + group * 64 * Stages::kLine, x, a[f], fresh);
+            if (running) {
+              hw::wgmma_wait<1>();
+              release();
+            }
+            if constexpr (kExpands) {
+              HT_UNROLL
+              for (uint32_t j = 0; j < 4; ++j) hw::hold_registers(a[1 - f].step[j]);
+            }
+            fresh = false, running = true;
+            if constexpr (kSums) {
+              const uint32_t chunk = (step * kXSteps + i + 1) * (Stages::kXDepth / 32);
+              const bool last = step + 1 == range.end && i + 1 == kXSteps;
+              if (last || Stages::kFp8 || (p.product.period > 0 && chunk % p.product.period == 0)) {
+                hw::wgmma_wait<0>();
+                hw::hold_registers(sums.chain);
+                release();
+                join(p.product, table, operand, i, sums);
+                fresh = true, running = false;
+              }
+            }
+          }
+        }
+        if constexpr (kExpands) {
+          hw::fence_proxy_async_shared();  // codes were read by loads, copies take their place
+          hw::warp_sync();
+          read.release(first_lane);
+        }
+      }
+      if constexpr (!kSums) {
+        hw::wgmma_wait<0>();
+        hw::hold_registers(sums.chain);
+        if (running) release();
+      }
+      const Tile tile = tile_of(p, t);
+      const auto end = [&](const float(&values)[kColumns / 2]) {
+        if constexpr (Stages::kCanSplit) {
+          if (p.split > 1) return finish.split_tile(tile, values);
+        }
+        finish.tile(tile, values);
+      };
+      if constexpr (kSums) {
+        end(sums.total);
+      } else {
+        end(sums.chain);
+      }
+    }
+    finish.drain();
+  }
+};
+
+}  // namespace halftone::product

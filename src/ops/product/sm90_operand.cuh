@@ -1,0 +1,98 @@
+// The rows of a warp as the A operand of wgmma: descriptors of 16-bit elements in shared memory, or
+// registers with what their codes stand for. x lies in shared memory in the order of K, so a lane's
+// fragment has two pairs of neighbours of every 16 elements, eight elements apart.
+#pragma once
+#include "hw/thread.h"
+#include "hw/wgmma.h"
+#include "ops/product/sm90_stages.h"
+
+namespace halftone::product {
+
+template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns>
+struct Sm90Operand {
+  using Stages = Sm90Stages<kCode, kScales, kColumns>;
+  using Policy = typename Stages::Policy;
+  static constexpr uint32_t kHalf = 8 * Stages::kLine;  // from a row to the one eight below
+
+  uint32_t row, key, quad;  // of the lane: its first row in the tile, times 16 in eights; of four
+  HT_DEVICE Sm90Operand(uint32_t first_row) {
+    const uint32_t lane = hw::lane_index();
+    row = first_row + lane / 4, key = lane / 4 * 16, quad = lane % 4;
+  }
+
+  // Registers of the 64 elements of one step of x, for four instructions.
+  struct Fragment {
+    uint32_t step[4][4];
+  };
+
+  // Eight codes of 16 or 32 elements from `j` 16s into the step: of each 16 two pairs, which
+  // Policy::expand makes pairs[place(i, h)]: i of the 16s, h its half.
+  HT_HOST_DEVICE static uint32_t place(uint32_t i, uint32_t h) {
+    return Policy::kBits == 4 ? 2 * h + i : 2 * i + h;
+  }
+  HT_DEVICE void load_codes(hw::SharedAddress line, uint32_t x_step, uint32_t j,
+                            uint32_t (&codes)[Policy::kBits / 4],
+                            hw::Site site = hw::Site::current()) const {
+    const auto chunk = [&](uint32_t index, uint32_t offset) {
+      return hw::SharedAddress{(line.value + key + offset) ^ index * 16};
+    };
+    if constexpr (Policy::kBits == 8) {
+      HT_UNROLL
+      for (uint32_t i = 0; i < 2; ++i) {
+        const hw::SharedAddress at = chunk(x_step * 4 + j + i, quad / 2 * 4);
+        codes[i] = hw::prmt(hw::load_shared<uint32_t>(at, site),
+                            hw::load_shared<uint32_t>(at + 8, site), quad % 2 ? 0x7632 : 0x5410);
+      }
+    } else {
+      // Of each word, eight neighbours, this lane's byte.
+      const auto words = hw::load_shared<hw::Words4>(chunk(x_step * 2 + j / 2, 0), site);
+      const uint32_t pick = quad * 0x11 + 0x40;
+      codes[0] = Policy::from_neighbours(
+          hw::prmt(hw::prmt(words[0], words[1], pick), hw::prmt(words[2], words[3], pick), 0x5410));
+    }
+  }
+
+  HT_DEVICE void expand(hw::SharedAddress stage, hw::SharedAddress table, uint32_t x_step,
+                        Fragment& a, hw::Site site = hw::Site::current()) const {
+    HT_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      const hw::SharedAddress line = stage + (row * Stages::kLine + half * kHalf);
+      const hw::SharedAddress entry = table + (row + 8 * half) * Stages::kTableRow;
+      hw::Words4 scales{};
+      if constexpr (kScales == Sm90Scales::pairs) {
+        scales = hw::load_shared<hw::Words4>(entry + x_step * 16, site);
+      } else if constexpr (kScales == Sm90Scales::powers) {
+        const auto two = hw::load_shared<hw::Vector<uint32_t, 2>>(entry + x_step * 8, site);
+        scales[0] = scales[1] = two[0], scales[2] = scales[3] = two[1];
+      } else if constexpr (Stages::kZeros) {
+        scales[0] = hw::load_shared<uint32_t>(entry + (Stages::kSlots + x_step) * 4, site);
+      }
+      HT_UNROLL
+      for (uint32_t j = 0; j < 4; j += 2) {
+        uint32_t codes[Policy::kBits / 4], pairs[1][4];
+        load_codes(line, x_step, j, codes, site);
+        if constexpr (kScales == Sm90Scales::pairs) {
+          const uint32_t each[4] = {scales[j], scales[j + 1], scales[j], scales[j + 1]};
+          Policy::expand_each(codes, each, pairs);
+        } else if constexpr (kCode == GpuCode::e2m1) {
+          Policy::expand(codes, Policy::kUnscaled, pairs);
+        } else {
+          Policy::expand(codes, scales[0], pairs);
+        }
+        HT_UNROLL
+        for (uint32_t i = 0; i < 2; ++i) {
+          HT_UNROLL
+          for (uint32_t h = 0; h < 2; ++h) {
+            uint32_t pair = pairs[0][place(i, h)];
+            if constexpr (kScales == Sm90Scales::powers) {
+              pair = fma_bf16x2(pair, scales[j], kMinusZeros);
+            }
+            a.step[j + i][2 * h + half] = pair;
+          }
+        }
+      }
+    }
+  }
+};
+
+}  // namespace halftone::product

@@ -1,0 +1,93 @@
+// The shared memory of a product on Hopper: a ring of stages of W, one of x, a table beside every
+// stage of W for what multiplies its codes or their sums, and room for results on their way out.
+//
+// A stage of W is 128 rows of 128 bytes as stored, hence 64, 128 or 256 elements of K; one of x is
+// kColumns rows of 64 elements. Both lie as the 128-byte swizzle has them.
+#pragma once
+#include "hw/tensor_map.h"
+#include "ops/product/gpu_product.h"
+#include "pipe/ring.h"
+
+namespace halftone::product {
+
+// How the scales of groups enter, if there are any: `pairs`, E2M1 times E4M3, and `powers` of two
+// multiply the codes, which is exact in bf16; others multiply `sums` of 64 elements or more. `fp8`:
+// x is in E4M3 as W is, and every 128 elements are a sum of their own, with scales or without, as
+// the tensor cores add FP8 products up with few bits.
+enum class Sm90Scales : uint8_t { none, pairs, powers, sums, fp8 };
+
+struct Sm90Params {
+  GpuProduct product;
+  hw::TensorMap w, x, out;
+  uint32_t split = 1;       // blocks of a cluster that share K
+  bool copies_out = false;  // bf16 or f16 leave by tensor copies
+};
+
+template <GpuCode kCode, Sm90Scales kScales, uint32_t kTileColumns>
+struct Sm90Stages {
+  using Policy = CodePolicy<kCode>;
+  static constexpr bool kFp8 = kScales == Sm90Scales::fp8;
+  static constexpr bool kSums = kScales == Sm90Scales::sums || kFp8;
+  static constexpr bool kExpands = Policy::kBits < 16 && !kFp8;
+  static constexpr uint32_t kRows = 128, kColumns = kTileColumns;
+  static constexpr uint32_t kLine = 128;                         // bytes of a row of a stage
+  static constexpr uint32_t kDepth = kLine * 8 / Policy::kBits;  // elements of K of a stage of W
+  static constexpr uint32_t kXDepth = kFp8 ? kLine : kLine / 2;
+  static constexpr uint32_t kXSteps = kDepth / kXDepth;
+  static constexpr uint32_t kBytes = kRows * kLine, kXBytes = kColumns * kLine;
+
+  // A row of the table has a word for every 16, 32 or 64 elements; for sums of INT4 its zero points
+  // follow the scales. Rows of more than 16 bytes lie 16 further apart, so that eight of them, or
+  // four, are in different banks. After the rows the scales of x, [step of x][column].
+  static constexpr uint32_t kSlotDepth = kScales == Sm90Scales::pairs    ? 16
+                                         : kScales == Sm90Scales::powers ? 32
+                                                                         : kXDepth;
+  static constexpr uint32_t kSlots = kScales == Sm90Scales::none ? 0 : kDepth / kSlotDepth;
+  static constexpr bool kZeros = kCode == GpuCode::int4;
+  static constexpr uint32_t kWords = kZeros ? 2 * kSlots : kSlots;
+  static constexpr uint32_t kTableRow = (kWords > 4 ? kWords + 4 : kWords) * 4;
+  static constexpr uint32_t kXScales = kRows * kTableRow;
+  static constexpr uint32_t kTable = kXScales + (kSums ? kXSteps * kColumns * 4 : 0);
+
+  // A warpgroup's results: 32 columns of 64 f32 each, with room between columns so that a warp's
+  // fragments lie in all banks, or two pieces of 16-bit elements for the copy engine.
+  static constexpr uint32_t kPiece = 32, kPieceRow = (64 + 4) * 4, kPieceBytes = 4096;
+  static constexpr uint32_t kStaging = 9 * 1024;
+  static_assert(kPiece * kPieceRow <= kStaging && 2 * kPieceBytes <= kStaging);
+
+  // 64 KB of x in flight or more; W gets what is left, up to 128 KB.
+  static constexpr uint32_t kXStages = kColumns == 256 ? 4 : kColumns == 128 ? 6 : 8;
+  static constexpr uint32_t kLeft = 227 * 1024 - kXStages * kXBytes - 2 * kStaging - 512;
+  static constexpr uint32_t kFitting = kLeft / (kBytes + kTable);
+  static constexpr uint32_t kStages = kFitting < 8 ? kFitting : 8;
+  static_assert(kStages >= 3, "warps that fill tables take every third stage");
+
+  static constexpr uint32_t kX = kStages * kBytes;
+  static constexpr uint32_t kOut = kX + kXStages * kXBytes;
+  static constexpr uint32_t kTables = kOut + 2 * kStaging;
+  static constexpr uint32_t kBarriers = kTables + kStages * kTable;
+  using Ring = pipe::Ring<kStages, kBytes>;
+  using XRing = pipe::Ring<kXStages, kXBytes>;
+  static constexpr uint32_t kXBarriers = kBarriers + Ring::kSharedBytes;
+  static constexpr uint32_t kSharedBytes = kXBarriers + XRing::kSharedBytes;
+  static_assert(kSharedBytes <= 227 * 1024);
+
+  // Where K is split, the sums of a block take the place of its stages: [column][row].
+  static constexpr uint32_t kSumRow = (kRows + 4) * 4;
+  static constexpr bool kCanSplit = kColumns * kSumRow <= kOut;
+
+  // A tile: 128 rows of W, which are 128 outputs or 64 with the other halves of their gates.
+  struct Tile {
+    GpuSource source[2];
+    uint32_t n0, m0;  // first output and row of x
+    bool gate;
+
+    // As in every product: gates and their other halves alternate by eights.
+    HT_DEVICE uint32_t output(uint32_t r) const { return n0 + (gate ? r / 16 * 8 + r % 8 : r); }
+    HT_DEVICE const GpuSource& source_of(uint32_t r) const {
+      return source[gate && (r & 8) != 0 ? 1 : 0];
+    }
+  };
+};
+
+}  // namespace halftone::product

@@ -1,0 +1,98 @@
+// The product of many rows on Hopper, simulated.
+#include <array>
+#include <tuple>
+
+#include "halftone/activation.h"
+#include "matmul/gpu_cases.h"
+
+namespace halftone::test {
+namespace {
+
+using F = Format;
+using Options = SimulatorOptions;
+
+const WeightSpec kBf16{F::bf16}, kF16{F::f16};
+// A weight for every way in which codes and scales enter.
+const std::vector<WeightSpec> kSpecs = {
+    kBf16,
+    {F::fp8_e4m3, true, {F::f32, 1, 0}},
+    {F::fp8_e4m3, true, {F::f32, 128, 128}},
+    {F::mxfp8, true, {F::ue8m0, 1, 32}},
+    {F::int8, true, {F::f32, 1, 0}},
+    {F::int8, true, {F::f16, 1, 64}},
+    {F::mxfp4, true, {F::ue8m0, 1, 32}},
+    {F::nvfp4, true, {F::fp8_e4m3, 1, 16}, true},
+    {F::int4, true, {F::bf16, 1, 128, ScaleLayout::linear, true}},
+    {F::int4, true, {F::f16, 1, 64}}};
+
+TEST(MatmulSm90, EveryFormat) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  for (const WeightSpec& w : kSpecs) {
+    for (const auto& [m, n, k] : {std::array<int64_t, 3>{17, 40, 256}, {140, 130, 640}}) {
+      const GpuCase c{w, kBf16, m, n, k, m == 17 ? F::f32 : F::bf16};
+      ASSERT_NE(kernel_of(c, stream.device()).find("matmul_sm90"), std::string::npos);
+      expect_product(stream, c, 3);
+    }
+  }
+  expect_product(stream, {kF16, kF16, 33, 24, 328, F::f16}, 4);
+}
+
+// FP8 by FP8: scales of every kind, as given and rounded on the way.
+TEST(MatmulSm90, Fp8) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const WeightSpec groups{F::fp8_e4m3, true, {F::f32, 1, 128}},
+      row{F::fp8_e4m3, true, {F::f32, 1, 0}};
+  const WeightSpec blocks{F::fp8_e4m3, true, {F::f32, 128, 128}};
+  const WeightSpec tensor{F::fp8_e4m3, true, {F::f32, 0, 0}};
+  for (const auto& [w, x] : {std::pair{blocks, groups},
+                             {row, row},
+                             {tensor, tensor},
+                             {blocks, row},
+                             {WeightSpec{F::fp8_e4m3, true, {F::bf16, 128, 128}}, groups}}) {
+    for (const auto& [m, n, k] : {std::array<int64_t, 3>{19, 140, 400}, {140, 130, 1024}}) {
+      const GpuCase c{w, x, m, n, k, F::f32};
+      ASSERT_NE(kernel_of(c, stream.device()).find("in FP8"), std::string::npos);
+      expect_product(stream, c, 5);
+    }
+  }
+}
+
+// No race, no conflict of banks, whatever the order; and the same bits. With K in parts and
+// without, results by the copy engine and by threads.
+TEST(MatmulSm90, StrictUnderAdversarialSchedules) {
+#if defined(HALFTONE_SANITIZED)
+  constexpr uint64_t kSeeds = 2;
+#else
+  constexpr uint64_t kSeeds = 3;
+#endif
+  for (const WeightSpec& spec : kSpecs) {
+    for (const auto& [m, n, k, out] :
+         {std::tuple<int64_t, int64_t, int64_t, F>{20, 136, 1536, F::f32},
+          {150, 130, 512, F::bf16}}) {
+      const Tensor x = random_tensor({m, k}, F::bf16, 3);
+      const Tensor w = random_weight(spec, n, k, 4).tensor;
+      MatmulOptions options;
+      options.out = out;
+      std::vector<float> first;
+      for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+        Stream stream(Device::simulator(Arch::sm_90a));
+        configure(stream, {.severity = Options::Severity::strict,
+                           .numerics = Options::Numerics::fast,
+                           .schedule = Options::Schedule::adversarial,
+                           .seed = seed,
+                           .throws = false});
+        const std::vector<float> y = to_floats(matmul_on(stream, x, w, options));
+        const SimulatorReport report = simulator_report(stream);
+        ASSERT_TRUE(report.clean()) << label(spec) << " seed " << seed << "\n" << to_string(report);
+        EXPECT_EQ(report.counters.shared_wavefronts, report.counters.shared_ideal)
+            << label(spec) << " " << m << "\n"
+            << to_string(report);
+        if (first.empty()) first = y;
+        ASSERT_EQ(y, first) << "seed " << seed;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace halftone::test
