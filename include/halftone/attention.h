@@ -40,7 +40,7 @@ std::vector<AttentionMode> attention_modes();          // every mode this versio
 //    before, so that a row's largest is 256 of at most 448. The divisor is the sum of the P that
 //    are not rounded. Where V has a scale a row, P times that scale is rounded to bf16.
 //    The tensor cores of Hopper add products of fp8 with 13 fraction bits, cut off: scores are such
-//    sums over head_dim, P V over tiles of 128 or 256 keys, whose P are relative to the tile's
+//    sums over head_dim, P V over tiles of 96 to 256 keys, whose P are relative to the tile's
 //    largest; a scale a row of V is taken over a power of two that none of its tile exceeds, and P
 //    times it rounded to fp8.
 //  * P in NVFP4 has two levels. Within a tile of keys (here 256, 128 above dimensions of 256, 64

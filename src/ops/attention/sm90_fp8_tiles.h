@@ -6,7 +6,7 @@
 namespace halftone::attention_sm90 {
 
 inline constexpr Fp8Tile kFp8Tiles[] = {
-    {64, 64, 128, 3, 64, false},
+    {64, 64, 96, 4, 32, false},
     {128, 128, 256, 2, 128, false},
     {192, 128, 128, 2, 64, true},  // DeepSeek's 192 and 128
     {256, 256, 128, 2, 128, false},
