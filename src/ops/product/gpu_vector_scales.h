@@ -225,8 +225,9 @@ struct GpuVectorScales {
       const auto each = [&](uint32_t of_word, auto decode) {
         HT_UNROLL
         for (uint32_t i = 0; i < kScaleEntries; ++i) {
-          const uint32_t at = one ? 0 : i;
-          put(i, decode(scales.words[one ? 0 : i / of_word] >> at % of_word * (32 / of_word)));
+          // Both are taken from registers: an index that is chosen would put them into memory.
+          const uint32_t mine = scales.words[i / of_word] >> i % of_word * (32 / of_word);
+          put(i, decode(one ? scales.words[0] : mine));
         }
       };
       if (p.scaled && format == Format::f32) {
