@@ -4,7 +4,9 @@
 #include "formats/gpu_amax.cuh"
 #include "formats/gpu_blocks.cuh"
 #include "formats/gpu_dequantize.cuh"
+#include "formats/gpu_expand.cuh"
 #include "formats/gpu_groups.cuh"
+#include "formats/rows.h"
 #include "hw/image.h"
 
 namespace halftone {
@@ -19,6 +21,10 @@ template <pipe::Access kAccess>
 using GroupsSm80 = QuantizeGroupsGpu<kAccess, false>;
 template <pipe::Access kAccess>
 using GroupsSm89 = QuantizeGroupsGpu<kAccess, true>;
+template <pipe::Access kAccess>
+using ExpandSm80 = ExpandGpu<kAccess, false>;
+template <pipe::Access kAccess>
+using ExpandSm89 = ExpandGpu<kAccess, true>;
 
 bool converts(Stream& stream) { return stream.device().arch() >= Arch::sm_89; }
 
@@ -29,7 +35,8 @@ bool is_whole(const QuantizeArgs& args) {
 
 // Sixteens that share a scale, which neighbouring lanes take; 0: other blocks.
 uint32_t lanes_of_group(const QuantizeArgs& args) {
-  if (!is_whole(args) || args.block_rows != 1) return 0;
+  const bool few = args.matrices * args.rows * args.columns < int64_t{1} << 35;  // 2^31 sixteens
+  if (!is_whole(args) || args.block_rows != 1 || !few) return 0;
   for (uint32_t lanes = 1; lanes <= 32; lanes *= 2) {
     const int64_t group = int64_t{16} * lanes;
     if (args.recipe.group == group && args.columns % group == 0) return lanes;
@@ -113,7 +120,8 @@ void quantize_scaled(const QuantizeArgs& args, Stream& stream) {
   constexpr int64_t kBlock = int64_t{128} * 128;
   const bool of_matrices = args.block_rows == 0 && args.recipe.group == 0 && is_whole(args) &&
                            args.columns % 16 == 0 && !args.recipe.asymmetric &&
-                           args.recipe.scale_format == Format::f32 && args.matrices <= 65535;
+                           args.recipe.scale_format == Format::f32 && args.matrices <= 65535 &&
+                           args.matrices * args.rows * args.columns < int64_t{1} << 35;
   if (!of_matrices || args.rows * args.columns <= kBlock) return quantize_blocks(args, stream);
   auto* scales = reinterpret_cast<uint32_t*>(args.scales);
   find_largest(args, args.matrices, false, scales, stream);
@@ -134,8 +142,38 @@ void quantize_gpu(const QuantizeArgs& args, Stream& stream) {
   finish_scales(args, largest, 1, stream);
 }
 
+namespace {
+
+// Eights of codes that share a scale, and whole results.
+bool expands(const DequantizeArgs& args) {
+  const Rows& codes = args.codes;
+  const auto all = reinterpret_cast<uintptr_t>(codes.base) |
+                   static_cast<uintptr_t>(codes.outer_stride | codes.inner_stride);
+  const int64_t eights = args.matrices * args.rows * (args.columns / 8);
+  return !is_plain_float(args.format) && args.columns % 8 == 0 && args.block_columns % 8 == 0 &&
+         all % (pipe::has_nibbles(args.format) ? 4 : 8) == 0 &&
+         reinterpret_cast<uintptr_t>(args.out) % 16 == 0 && eights < int64_t{1} << 32;
+}
+
+void expand(const DequantizeArgs& args, Stream& stream) {
+  const int64_t eights = args.columns / 8, count = args.matrices * args.rows * eights;
+  constexpr int64_t kEach =
+      ExpandSm80<pipe::Access::bf16>::kThreads * ExpandSm80<pipe::Access::bf16>::kEights;
+  const ExpandParams p{args, static_cast<uint32_t>(count), static_cast<uint32_t>(eights),
+                       args.scales == nullptr || args.scale_format == Format::ue8m0};
+  launch(converts(stream)
+             ? pipe::image_for_whole<ExpandSm89>(args.out_format, "expand", Arch::sm_89)
+             : pipe::image_for_whole<ExpandSm80>(args.out_format, "expand"),
+         {.grid = {static_cast<uint32_t>((count + kEach - 1) / kEach), 1, 1},
+          .block = {ExpandSm80<pipe::Access::bf16>::kThreads, 1, 1}},
+         p, stream);
+}
+
+}  // namespace
+
 void dequantize_gpu(const DequantizeArgs& args, Stream& stream) {
   if (args.matrices * args.rows * args.columns == 0) return;
+  if (expands(args)) return expand(args, stream);
   const uint32_t threads = pipe::threads_of_row(args.columns);
   launch(hw::image_of<DequantizeGpu>("dequantize"),
          pipe::RowThreads::shape(args.matrices * args.rows, threads),

@@ -1,6 +1,7 @@
 #include "formats/gpu_amax.cuh"
 #include "formats/gpu_blocks.cuh"
 #include "formats/gpu_dequantize.cuh"
+#include "formats/gpu_expand.cuh"
 #include "formats/gpu_groups.cuh"
 #include "hw/image.h"
 
@@ -9,10 +10,13 @@ template <pipe::Access kAccess>
 using Blocks = QuantizeBlocksGpu<kAccess, false>;
 template <pipe::Access kAccess>
 using Groups = QuantizeGroupsGpu<kAccess, false>;
+template <pipe::Access kAccess>
+using Expand = ExpandGpu<kAccess, false>;
 }  // namespace halftone
 
 HT_GPU_ENTRIES_BY_ACCESS(halftone::Blocks)
 HT_GPU_ENTRIES_OF_WHOLE_ROWS(halftone::Groups)
+HT_GPU_ENTRIES_OF_WHOLE_ROWS(halftone::Expand)
 HT_GPU_ENTRIES_BY_ACCESS(halftone::AmaxGpu)
 HT_GPU_ENTRY(halftone::TensorScaleGpu)
 HT_GPU_ENTRY(halftone::DequantizeGpu)

@@ -1,4 +1,5 @@
 #include "formats/gpu_blocks.cuh"
+#include "formats/gpu_expand.cuh"
 #include "formats/gpu_groups.cuh"
 #include "hw/image.h"
 
@@ -7,7 +8,10 @@ template <pipe::Access kAccess>
 using Blocks = QuantizeBlocksGpu<kAccess, true>;
 template <pipe::Access kAccess>
 using Groups = QuantizeGroupsGpu<kAccess, true>;
+template <pipe::Access kAccess>
+using Expand = ExpandGpu<kAccess, true>;
 }  // namespace halftone
 
 HT_GPU_ENTRIES_BY_ACCESS(halftone::Blocks)
 HT_GPU_ENTRIES_OF_WHOLE_ROWS(halftone::Groups)
+HT_GPU_ENTRIES_OF_WHOLE_ROWS(halftone::Expand)
