@@ -51,12 +51,14 @@ void quantize_groups(const QuantizeArgs& args, uint32_t lanes, const uint32_t* l
       GroupsSm80<pipe::Access::bf16>::kThreads * GroupsSm80<pipe::Access::bf16>::kSixteens;
   const LaunchShape shape{.grid = {static_cast<uint32_t>((count + each - 1) / each), 1, 1},
                           .block = {GroupsSm80<pipe::Access::bf16>::kThreads, 1, 1}};
-  const QuantizeGroupsParams p{args,
-                               fault_reporter(stream.device()),
-                               static_cast<uint32_t>(count),
-                               static_cast<uint32_t>(sixteens),
-                               lanes,
-                               largest};
+  const QuantizeGroupsParams p{
+      args,
+      fault_reporter(stream.device()),
+      static_cast<uint32_t>(count),
+      static_cast<uint32_t>(sixteens),
+      lanes,
+      args.x.inner == 1 && args.x.outer_stride == args.columns * pipe::bytes_of(args.source),
+      largest};
   launch(converts(stream)
              ? pipe::image_for_whole<GroupsSm89>(args.source, "quantize_groups", Arch::sm_89)
              : pipe::image_for_whole<GroupsSm80>(args.source, "quantize_groups"),

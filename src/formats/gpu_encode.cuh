@@ -14,17 +14,23 @@ namespace halftone {
 
 HT_DEVICE uint32_t magnitude(float x) { return std::bit_cast<uint32_t>(x) & 0x7fffffff; }
 
-// encode_e2m1 without branches. Between two powers of two, the lower one p at least 1, codes are
-// p / 2 apart; adding 1.5 * 2^22 p leaves the multiple of p / 2 in the last bits, rounded to even
-// as the instruction does. x is a number.
-HT_DEVICE uint32_t encode_e2m1_fast(float x) {
-  const float a = hw::min(std::bit_cast<float>(magnitude(x)), kE2m1Max);
-  const float at_least_one = hw::max(a, 1.0f);
-  const uint32_t power = std::bit_cast<uint32_t>(at_least_one) & 0x7f800000;
-  const uint32_t sum =
-      std::bit_cast<uint32_t>(a + std::bit_cast<float>(power + (22u << 23) + 0x400000));
-  // Two codes for each doubling; 127 of them are the bias of the exponent: 254 = -2 mod 8.
-  return ((sum + (power >> 22) + 2) & 7) | (std::bit_cast<uint32_t>(x) >> 28 & 8);
+// Eight codes of encode_e2m1, without branches: the code of a >= 0 is the least of 2 a, a + 2,
+// a / 2 + 4 and 7, rounded, as it is one of these lines between each two powers of two and lies
+// below the others. 1.5 * 2^23 rounds in the same step, to even as the codes are, and leaves the
+// code in the last bits. x is a number.
+HT_DEVICE uint32_t encode_e2m1_eight(const float (&x)[8], float multiplier) {
+  constexpr float kShift = 12582912.0f;
+  constexpr uint32_t kBits = 0x4b400000;
+  uint32_t codes = 0, signs = 0;
+  HT_UNROLL
+  for (int i = 7; i >= 0; --i) {
+    const float scaled = x[i] * multiplier, a = fabsf(scaled);
+    float code = hw::min(hw::fma(a, 2.0f, kShift), a + (kShift + 2));
+    code = hw::min(hw::min(hw::fma(a, 0.5f, kShift + 4), kShift + 7), code);
+    codes = codes * 16 + std::bit_cast<uint32_t>(code);
+    signs = signs << 4 | std::bit_cast<uint32_t>(scaled) >> 31;
+  }
+  return codes - kBits * 0x11111111u + signs * 8;
 }
 
 // Eight codes, the first one lowest. kConvert: FP8 by the conversion instruction of sm_89 and
@@ -49,8 +55,7 @@ HT_DEVICE uint64_t encode_eight(const Recipe& r, const float (&x)[8], float mult
   switch (r.format) {
     case Format::mxfp4:
     case Format::nvfp4:
-      HT_UNROLL
-      for (uint32_t i = 0; i < 8; ++i) words[0] |= encode_e2m1_fast(x[i] * multiplier) << 4 * i;
+      words[0] = encode_e2m1_eight(x, multiplier);
       break;
     case Format::int8:
       HT_UNROLL

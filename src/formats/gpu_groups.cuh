@@ -14,6 +14,7 @@ struct QuantizeGroupsParams {
   uint32_t count;           // sixteens in all
   uint32_t sixteens;        // of a row
   uint32_t lanes;           // of a group: a power of two up to 32
+  bool dense;               // rows follow each other without gaps
   const uint32_t* largest;  // bits of each matrix's largest |x|, a NaN above everything; or null
 };
 
@@ -33,6 +34,13 @@ struct QuantizeGroupsGpu {
     for (uint32_t i = 0; i < kSixteens; ++i) {
       const uint32_t n = first + i * kThreads;
       if (n >= p.count) continue;
+      if (p.dense) {  // one row of them all
+        const int64_t column = int64_t{n} * 16, end = column + 16;
+        low[i].template load<hw::Cache::all>(args.source, args.x.base, {column, column + 4}, end);
+        high[i].template load<hw::Cache::all>(args.source, args.x.base, {column + 8, column + 12},
+                                              end);
+        continue;
+      }
       const uint32_t row = n / p.sixteens;
       const int64_t column = int64_t{n - row * p.sixteens} * 16;
       const char* x = args.x[row];

@@ -31,6 +31,13 @@ inline bool are_whole(const Rows& rows, int64_t columns) {
   return rows.base == nullptr || ((address | strides) % 16 == 0 && columns % 8 == 0);
 }
 
+// Whether element i of an eight is of the row: whole rows end with a quad.
+template <Access kAccess>
+HT_DEVICE bool is_inside(const Quads& at, uint32_t i, int64_t columns) {
+  if constexpr (kAccess != Access::any) return (i < 4 ? at.first : at.second) < columns;
+  return at.column(i) < columns;
+}
+
 template <Access kAccess>
 class Eight {
  public:

@@ -59,12 +59,19 @@ HT_DEVICE void activate(const ActivationFunction& f, float (&x)[kCount]) {
 template <bool kHalf, uint32_t kCount>
 HT_DEVICE void activate_gate(const GatedActivation& g, float (&gate)[kCount],
                              const float (&up)[kCount]) {
+  if (!(g.limit < __builtin_huge_valf()) && g.up_offset == 0) {  // the most frequent ones
+    activate<kHalf>(g.function, gate);
+    HT_UNROLL
+    for (uint32_t i = 0; i < kCount; ++i) gate[i] = gate[i] * up[i];
+    return;
+  }
   HT_UNROLL
-  for (uint32_t i = 0; i < kCount; ++i) gate[i] = at_most(g.limit, gate[i]);
+  for (uint32_t i = 0; i < kCount; ++i) gate[i] = hw::min_nan(g.limit, gate[i]);
   activate<kHalf>(g.function, gate);
   HT_UNROLL
   for (uint32_t i = 0; i < kCount; ++i) {
-    gate[i] = gate[i] * (at_least(-g.limit, at_most(g.limit, up[i])) + g.up_offset);
+    const float clamped = hw::max_nan(-g.limit, hw::min_nan(g.limit, up[i]));
+    gate[i] = gate[i] * (clamped + g.up_offset);
   }
 }
 

@@ -173,7 +173,9 @@ TEST_P(MapOnDevice, RandomProblems) {
       if (out == Format::f16 && std::abs(r) >= 65520) r = std::copysign(INFINITY, r);
     }
     std::vector<double> bound;
-    for (const float r : reference) {
+    for (float& r : reference) {
+      // Beyond f16 there is infinity.
+      if (out == Format::f16 && std::abs(r) >= 65520) r = std::copysign(INFINITY, r);
       bound.push_back(test::rounded_bound(out, r, relative_error(operation, out != Format::f32)));
     }
     EXPECT_TRUE(test::within(host(y), reference, bound)) << name(operation) << to_string(y);

@@ -22,7 +22,8 @@ struct MapGpuParams {
 template <pipe::Access kAccess>
 struct MapGpu {
   using Params = MapGpuParams;
-  static constexpr uint32_t kThreads = 256, kMinBlocks = 3;
+  static constexpr uint32_t kThreads = 256;
+  static constexpr uint32_t kMinBlocks = kAccess == pipe::Access::f32 ? 3 : 4;
   static constexpr uint32_t kEights = kAccess == pipe::Access::any ? 1 : 2;  // of a thread
 
   static LaunchShape shape(const Params& p) {

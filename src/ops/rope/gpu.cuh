@@ -3,11 +3,11 @@
 // position is out of range stays as it is, and the position is reported.
 #pragma once
 #include "base/launch.h"
-#include "hw/barrier.h"
 #include "hw/thread.h"
 #include "ops/rope/kernels.h"
 #include "pipe/elements.h"
 #include "pipe/fault.h"
+#include "pipe/rotate.h"
 
 namespace halftone {
 
@@ -17,38 +17,14 @@ struct RopeGpu {
     FaultReporter faults;
   };
   static constexpr uint32_t kThreads = 128, kMinBlocks = 1;
-  static constexpr uint32_t kPairs = 512;  // of a block: 4 KB of cosines and sines
-  static constexpr uint32_t kSharedBytes = kPairs * 2 * sizeof(float);
+  static constexpr uint32_t kPairs = pipe::RotationTable::kPairs;  // of a block
   static constexpr int64_t kLastPosition = int64_t{1} << 31;
 
   static LaunchShape shape(const RopeArgs& args, int64_t tokens) {
     const auto chunks = static_cast<uint32_t>((args.pairs + kPairs - 1) / kPairs);
     return {.grid = {static_cast<uint32_t>(tokens), chunks, 1},
             .block = {kThreads, 1, 1},
-            .shared_bytes = kSharedBytes};
-  }
-
-  // Cosine and sine of an angle |a| < 2^32, as simd/ computes them: within 2 ulp.
-  HT_DEVICE static void sine_cosine(double a, float& cosine, float& sine) {
-    // n = round(a 2/pi) by adding 1.5 * 2^52, which leaves n in the low bits.
-    constexpr double kShift = 6755399441055744.0;
-    const double shifted = a * 0.63661977236758134308 + kShift, n = shifted - kShift;
-    // pi/2 in parts, two of them of 22 bits: their products with n < 2^31 are exact without FMA.
-    double r = a - n * 0x1.921fbp+0;
-    r = r - n * 0x1.5110bp-22;
-    r = r - n * 0x1.18469898cc517p-44;
-    const auto x = static_cast<float>(r);
-    const auto quadrant = static_cast<uint32_t>(std::bit_cast<uint64_t>(shifted) & 3);
-    // On |x| <= pi/4: polynomials with relative error below 2^-25 (sine) and 2^-26 (cosine).
-    const float z = x * x;
-    float s = (z * -1.9515295891e-4f + 8.3321608736e-3f) * z - 1.6666654611e-1f;
-    s = s * z * x + x;
-    float c = (z * 2.443315711809948e-5f - 1.388731625493765e-3f) * z + 4.166664568298827e-2f;
-    c = c * z * z - z * 0.5f + 1.0f;
-    const bool odd = (quadrant & 1) != 0;
-    sine = std::bit_cast<float>(std::bit_cast<uint32_t>(odd ? c : s) ^ (quadrant & 2) << 30);
-    cosine =
-        std::bit_cast<float>(std::bit_cast<uint32_t>(odd ? s : c) ^ ((quadrant + 1) & 2) << 30);
+            .shared_bytes = pipe::RotationTable::kSharedBytes};
   }
 
   HT_DEVICE static void run(const Params& p) {
@@ -66,33 +42,15 @@ struct RopeGpu {
     }
     const int64_t left = args.pairs - first;
     const auto pairs = static_cast<uint32_t>(left < kPairs ? left : kPairs);
-    // Pair 8 u + k of unit u is at k * units + u: the threads of a warp, which have units side by
-    // side, read neighbours.
-    const uint32_t units = (pairs + 7) / 8;
-    const hw::SharedAddress cosines = hw::shared_memory_base();
-    const hw::SharedAddress sines = cosines + kPairs * 4;
-    for (uint32_t slot = thread; slot < units * 8; slot += kThreads) {
-      const uint32_t pair = slot % units * 8 + slot / units;
-      float cosine = 1, sine = 0;
-      if (pair < pairs) {
-        const double frequency = hw::load_global(args.frequencies + first + pair);
-        sine_cosine(static_cast<double>(position) * frequency, cosine, sine);
-        if (args.magnitude != 1) cosine = cosine * args.magnitude, sine = sine * args.magnitude;
-      }
-      hw::store_shared(cosines + slot * 4, cosine);
-      hw::store_shared(sines + slot * 4, sine);
-    }
+    const pipe::RotationTable table(hw::shared_memory_base(), pairs);
+    table.fill(args.frequencies + first, position, args.magnitude, thread, kThreads);
     hw::barrier_sync();
-    const auto heads = static_cast<uint32_t>(args.heads);
+    const uint32_t heads = static_cast<uint32_t>(args.heads), units = table.units();
     for (uint32_t i = thread; i < heads * units; i += kThreads) {
       const uint32_t unit = i % units;
       char* x = args.x + token * args.token_stride + i / units * args.head_stride;
       float c[8], s[8];
-      HT_UNROLL
-      for (uint32_t k = 0; k < 8; ++k) {
-        c[k] = hw::load_shared<float>(cosines + (k * units + unit) * 4);
-        s[k] = hw::load_shared<float>(sines + (k * units + unit) * 4);
-      }
+      table.load(unit, c, s);
       rotate(args, x, first + unit * 8, c, s);
     }
   }
@@ -108,19 +66,17 @@ struct RopeGpu {
     float a[8], b[8];
     pipe::load_eight(args.format, x, low, low_end, a);
     pipe::load_eight(args.format, x, high, high_end, b);
-    HT_UNROLL
-    for (uint32_t k = 0; k < 8; ++k) {
-      if (args.interleaved) {
+    if (args.interleaved) {
+      HT_UNROLL
+      for (uint32_t k = 0; k < 8; ++k) {
         float& even = k < 4 ? a[2 * k] : b[2 * k - 8];
         float& odd = k < 4 ? a[2 * k + 1] : b[2 * k - 7];
         const float turned = even * c[k] + odd * -s[k];
         odd = odd * c[k] + even * s[k];
         even = turned;
-      } else {
-        const float turned = a[k] * c[k] - b[k] * s[k];
-        b[k] = b[k] * c[k] + a[k] * s[k];
-        a[k] = turned;
       }
+    } else {
+      pipe::rotate_halves(a, b, c, s);
     }
     pipe::store_eight(args.format, x, low, low_end, a);
     pipe::store_eight(args.format, x, high, high_end, b);
