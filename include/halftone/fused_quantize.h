@@ -1,4 +1,5 @@
-// Norms and activations whose result is quantised in the same pass over memory.
+// Norms, activations, rotations and smoothing whose result is quantised in the same pass over
+// memory.
 //
 // The result is that of the operation in x's format followed by quantize(), bit for bit: what is
 // quantised is rounded to that format first, in a tile of the cache. Options: any whose scales lie
@@ -8,6 +9,7 @@
 #include "halftone/activation_function.h"
 #include "halftone/norm.h"
 #include "halftone/quantize.h"
+#include "halftone/rope.h"
 
 namespace halftone {
 
@@ -32,12 +34,29 @@ Tensor activation_quantize(const Tensor& x, const ActivationFunction&, const Qua
 Tensor gated_quantize(const Tensor& gate, const Tensor& up, const GatedActivation&,
                       const QuantizeOptions&, Stream& = Stream::default_stream());
 
+// x [tokens, heads, head_dim] as rope() would rotate it; x stays as it is.
+Tensor rope_quantize(const Tensor& x, const Tensor& positions, const RopeOptions&,
+                     const QuantizeOptions&, Stream& = Stream::default_stream());
+// Keys k [batch, keys, heads, head_dim] less their mean over the keys, which takes away what all
+// keys share and leaves few bits for the rest. Attention's weights stay the same, the mean's
+// products being equal along a row; a logarithm of the sum needs them added. The mean is rounded to
+// f32, the difference to k's format.
+Tensor smooth_quantize(const Tensor& k, const QuantizeOptions&, Stream& = Stream::default_stream());
+Tensor key_mean(const Tensor& k,
+                Stream& = Stream::default_stream());  // f32 [batch, heads, head_dim]
+
 // The same into memory from empty_quantized: no allocation but a tile a thread.
 // Any norm; tensors.out is not used, rows and formats follow from the tensors.
 void norm_quantize_into(NormProblem, const NormTensors&, const QuantizeOptions&, Tensor& out,
                         Stream& = Stream::default_stream());
 void activation_quantize_into(const Tensor& x, const ActivationFunction&, const QuantizeOptions&,
                               Tensor& out, Stream& = Stream::default_stream());
+// `plan`: of x's head_dim and format; its tokens and heads do not matter.
+void rope_quantize_into(const RopePlan& plan, const Tensor& x, const Tensor& positions,
+                        const QuantizeOptions&, Tensor& out, Stream& = Stream::default_stream());
+// mean: f32 [batch, heads, head_dim], row-major; key_mean(k), or another.
+void smooth_quantize_into(const Tensor& k, const Tensor& mean, const QuantizeOptions&, Tensor& out,
+                          Stream& = Stream::default_stream());
 void gated_quantize_into(const Tensor& gate, const Tensor& up, const GatedActivation&,
                          const QuantizeOptions&, Tensor& out, Stream& = Stream::default_stream());
 

@@ -26,6 +26,9 @@ struct QuantizeArgs {
 };
 // As the public one, on a device.
 Tensor empty_quantized(const Shape&, const QuantizeOptions&, const Device&);
+// What a kernel that quantises rows itself writes to: `out` from empty_quantized, checked, its
+// padding cleared. nvfp4 has a given tensor scale.
+QuantizeArgs quantize_target(const QuantizeOptions&, Tensor& out, Stream&);
 // A scale that overflows f16 is reported as a fault of the stream.
 void quantize_gpu(const QuantizeArgs&, Stream&);
 

@@ -302,8 +302,21 @@ void finish(bool fits, const Recipe& recipe, const QuantizeOptions& options, Ten
 
 namespace {
 
-void quantize_on_gpu(const Tensor& x, const QuantizeOptions& options, const Recipe& recipe,
-                     Tensor& out, Stream& stream) {
+// Where codes and scales go.
+void set_target(const QuantizeOptions& options, Tensor& out, QuantizeArgs* args) {
+  args->recipe = make_recipe(options);
+  args->columns = out.size(-1), args->rows = out.rank() > 1 ? out.size(-2) : 1;
+  args->matrices = out.numel() / std::max<int64_t>(args->rows * args->columns, 1);
+  args->block_rows = options.scaling.block_rows;
+  args->codes = out.data<uint8_t>();
+  args->scales = out.scales().data<uint8_t>();
+  args->scale_bytes = out.scales().bytes() / std::max<int64_t>(args->matrices, 1);
+  args->layout = options.scaling.layout;
+  if (options.scaling.asymmetric) args->zeros = out.zero_points().data<uint8_t>();
+  if (options.format == Format::nvfp4) args->tensor_scale = out.tensor_scale().data<float>();
+}
+
+void quantize_on_gpu(const Tensor& x, const QuantizeOptions& options, Tensor& out, Stream& stream) {
   require(!options.adaptive, "quantize: adaptive scales are chosen on the CPU alone; x is on ",
           x.device().name());
   require(x.contiguous() || (x.rank() <= 3 && x.stride(-1) == 1), "quantize: x of shape ",
@@ -311,10 +324,8 @@ void quantize_on_gpu(const Tensor& x, const QuantizeOptions& options, const Reci
           "; on a GPU it must be row-major, or of rank 2 or 3 with a last stride of 1");
   if (x.numel() == 0) return;
   QuantizeArgs args;
-  args.recipe = recipe;
+  set_target(options, out, &args);
   args.source = x.format();
-  args.columns = x.size(-1), args.rows = x.rank() > 1 ? x.size(-2) : 1;
-  args.matrices = x.numel() / (args.rows * args.columns);
   const int64_t bytes = plain_bytes(x.format());
   if (x.contiguous()) {
     args.x = {x.data<char>(), 1, args.columns * bytes, 0};
@@ -323,20 +334,18 @@ void quantize_on_gpu(const Tensor& x, const QuantizeOptions& options, const Reci
               x.rank() > 1 ? x.stride(-2) * bytes : 0};
     if (args.rows == 1) args.x.inner_stride = 0;
   }
-  args.block_rows = options.scaling.block_rows;
-  args.codes = out.data<uint8_t>();
-  args.scales = out.scales().data<uint8_t>();
-  args.scale_bytes = out.scales().bytes() / args.matrices;
-  args.layout = options.scaling.layout;
-  if (options.scaling.asymmetric) args.zeros = out.zero_points().data<uint8_t>();
-  if (options.format == Format::nvfp4) {
-    args.tensor_scale = out.tensor_scale().data<float>();
-    args.find_tensor_scale = !options.tensor_scale;
-  }
+  args.find_tensor_scale = options.format == Format::nvfp4 && !options.tensor_scale;
   quantize_gpu(args, stream);
 }
 
 }  // namespace
+
+QuantizeArgs quantize_target(const QuantizeOptions& options, Tensor& out, Stream& stream) {
+  prepare(out.shape(), options, out, stream);
+  QuantizeArgs args;
+  set_target(options, out, &args);
+  return args;
+}
 
 void quantize_into(const Tensor& x, const QuantizeOptions& options, Tensor& out, Stream& stream) {
   require(x.defined(), "quantize: x is undefined");
@@ -347,7 +356,7 @@ void quantize_into(const Tensor& x, const QuantizeOptions& options, Tensor& out,
   prepare(x.shape(), options, out, stream);
   const int64_t columns = x.size(-1), rows = x.rank() > 1 ? x.size(-2) : 1;
   Recipe recipe = make_recipe(options);
-  if (!x.device().is_cpu()) return quantize_on_gpu(x, options, recipe, out, stream);
+  if (!x.device().is_cpu()) return quantize_on_gpu(x, options, out, stream);
   bool fits = true;
   if (x.numel() > 0) {
     const Source source{x.stride(-1) == 1 || columns == 1 ? x : x.contiguous_copy(),
@@ -365,21 +374,25 @@ void quantize_into(const Tensor& x, const QuantizeOptions& options, Tensor& out,
   finish(fits, recipe, options, out);
 }
 
-void quantize_produced(Format format, const QuantizeOptions& options, Tensor& out, Stream& stream,
-                       FunctionRef<void(int64_t begin, int64_t end, const Tensor& tile)> produce) {
-  const Shape& shape = out.shape();
-  prepare(shape, options, out, stream);
+void check_one_pass(const QuantizeOptions& options) {
   require(options.scaling.block_rows == 1, "quantising in one pass needs scales within rows; ",
           to_string(options), " has blocks of several rows: run the operation, then quantize");
   require(options.format != Format::nvfp4 || options.tensor_scale,
           "quantising in one pass cannot look for nvfp4's tensor scale first; set "
           "QuantizeOptions::tensor_scale");
+}
+
+void quantize_produced(Format format, const QuantizeOptions& options, Tensor& out, Stream& stream,
+                       FunctionRef<void(int64_t begin, int64_t end, const Tensor& tile)> produce) {
+  const Shape& shape = out.shape();
+  prepare(shape, options, out, stream);
+  check_one_pass(options);
   Recipe recipe = make_recipe(options);
   if (!out.device().is_cpu()) {
     const int64_t rows = out.numel() / std::max<int64_t>(out.size(-1), 1);
     const Tensor whole = Tensor::empty({rows, out.size(-1)}, format, out.device());
     produce(0, rows, whole);
-    return quantize_on_gpu(whole.reshape(shape), options, recipe, out, stream);
+    return quantize_on_gpu(whole.reshape(shape), options, out, stream);
   }
   // What is produced has at least one operand of the format.
   recipe.streamed = out.numel() * plain_bytes(format) + out.bytes() >= kStreamFrom;

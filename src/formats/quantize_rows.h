@@ -47,6 +47,8 @@ struct RowsOut {
 // scale overflows f16.
 bool quantize_rows(const Recipe&, const RowsIn&, const RowsOut&);
 
+// Error where the options cannot be had in one pass: scales within rows, nvfp4 with a tensor scale.
+void check_one_pass(const QuantizeOptions&);
 // Quantises rows that `produce` makes, tile by tile, without their ever reaching memory: rows
 // begin .. end of all of out's, in `format`, into `tile` [end - begin, columns]. The bits are those
 // of quantize() of the whole. Scales within rows only, and nvfp4 with a given tensor scale.

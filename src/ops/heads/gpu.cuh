@@ -1,0 +1,190 @@
+// Heads of 64 to 512 elements of 16 bits: a block has a token, whose angles it computes once for
+// all heads, and a few lanes have a head. A lane holds the eights c and c + head_dim / 2, the pairs
+// of a rotation, and sums them in the order of the norm's own kernel.
+#pragma once
+#include <cmath>
+
+#include "formats/gpu_encode.cuh"
+#include "hw/thread.h"
+#include "hw/warp.h"
+#include "ops/heads/kernels.h"
+#include "pipe/rotate.h"
+
+namespace halftone {
+
+struct HeadsParams {
+  HeadsArgs args;
+  FaultReporter faults;
+  uint32_t lanes;  // of a head: head_dim / 16, a power of two
+  uint32_t heads;  // of all tensors
+};
+
+template <pipe::Access kAccess, bool kConvert>
+struct HeadsGpu {
+  using Params = HeadsParams;
+  using Eight = pipe::Eight<kAccess>;
+  static constexpr uint32_t kThreads = 256, kMinBlocks = 3;
+  static constexpr Format kFormat = pipe::format_of(kAccess, Format::bf16);
+  static constexpr int64_t kLastPosition = int64_t{1} << 31;
+
+  HT_DEVICE static void run(const Params& p) {
+    const HeadsArgs& args = p.args;
+    const uint32_t thread = hw::thread_index().x, part = hw::block_index().y;
+    const int64_t token = hw::block_index().x;
+    for (int t = 0; t < args.count && thread == 0 && part == 0 && token == 0; ++t) {
+      const QuantizeArgs& to = args.rows[t].codes;
+      if (to.tensor_scale != nullptr) hw::store_global(to.tensor_scale, to.recipe.tensor_scale);
+    }
+    bool turns = args.frequencies != nullptr;
+    const pipe::RotationTable table(hw::shared_memory_base(), p.lanes * 8);
+    if (turns) {
+      const int64_t position =
+          pipe::load_index(args.positions, args.wide_positions, token * args.position_stride);
+      turns = position >= 0 && position <= kLastPosition;
+      if (turns) {
+        table.fill(args.frequencies, position, args.magnitude, thread, kThreads);
+      } else if (thread == 0 && part == 0) {
+        pipe::report_fault(p.faults, Fault::rope_position, token, position, kLastPosition);
+      }
+      hw::barrier_sync();
+    }
+    const uint32_t items = p.heads * p.lanes, step = kThreads * hw::grid_size().y;
+    for (uint32_t first = part * kThreads; first < items; first += step) {
+      const uint32_t item = first + thread, lane = item % p.lanes;
+      uint32_t head = item / p.lanes;
+      int t = 0;
+      while (t + 1 < args.count && head >= args.rows[t].heads) {
+        head -= static_cast<uint32_t>(args.rows[t++].heads);
+      }
+      head_row(p, args.rows[t], token, head, lane, item < items, turns, table);
+    }
+  }
+
+  // All lanes of a warp take part in the shuffles, whatever their rows ask for.
+  HT_DEVICE static void head_row(const Params& p, const HeadRows& rows, int64_t token,
+                                 uint32_t head, uint32_t lane, bool live, bool turns,
+                                 const pipe::RotationTable& table) {
+    const HeadsArgs& args = p.args;
+    const int64_t row = token * rows.heads + head, dim = args.head_dim;
+    const uint32_t columns[2] = {8 * lane, 8 * (lane + p.lanes)};
+    const auto at = [&](uint32_t half) { return pipe::Quads{columns[half], columns[half] + 4}; };
+    Eight read[2];
+    if (live) {
+      HT_UNROLL
+      for (uint32_t i = 0; i < 2; ++i) read[i].load(kFormat, rows.x[row], at(i), dim);
+    }
+    float x[2][8];
+    HT_UNROLL
+    for (uint32_t i = 0; i < 2; ++i) read[i].widen(kFormat, x[i]);
+    const auto round = [&] {
+      HT_UNROLL
+      for (uint32_t i = 0; i < 2; ++i) {
+        read[i].narrow(kFormat, x[i]);
+        read[i].widen(kFormat, x[i]);
+      }
+    };
+
+    float squares = 0;
+    HT_UNROLL
+    for (uint32_t i = 0; i < 16; ++i) squares = hw::fma(x[i / 8][i % 8], x[i / 8][i % 8], squares);
+    for (uint32_t d = p.lanes / 2; d > 0; d /= 2) squares += hw::shuffle_xor(squares, d);
+    if (live && rows.weight != nullptr) {
+      const float scale = 1.0f / sqrtf(squares / static_cast<float>(dim) + args.eps);
+      HT_UNROLL
+      for (uint32_t i = 0; i < 2; ++i) {
+        float w[8];
+        pipe::load_eight(rows.weight_format, static_cast<const char*>(rows.weight), at(i), dim, w);
+        HT_UNROLL
+        for (uint32_t k = 0; k < 8; ++k) x[i][k] = x[i][k] * scale * (w[k] + rows.weight_offset);
+      }
+      round();
+    }
+    if (live && rows.mean != nullptr) {
+      const float* mean = rows.mean + (token / rows.mean_tokens * rows.heads + head) * dim;
+      HT_UNROLL
+      for (uint32_t i = 0; i < 2; ++i) {
+        float m[8];
+        pipe::load_eight(Format::f32, reinterpret_cast<const char*>(mean), at(i), dim, m);
+        HT_UNROLL
+        for (uint32_t k = 0; k < 8; ++k) x[i][k] = x[i][k] - m[k];
+      }
+      round();
+    }
+    if (live && rows.rotates && turns) {
+      float c[8], s[8];
+      table.load(lane, c, s);
+      pipe::rotate_halves(x[0], x[1], c, s);
+      round();
+    }
+
+    int64_t target = row;
+    if (rows.cached) {
+      const int64_t position = args.cache_positions != nullptr
+                                   ? hw::load_global(args.cache_positions + token)
+                                   : args.first + token % args.sequence_tokens;
+      const int64_t cell = args.shape.cell(token / args.sequence_tokens, position);
+      live = live && cell >= 0;
+      target = cell * rows.heads + head;
+    }
+    const bool plain = rows.codes.codes == nullptr;
+    store_codes(p, rows, token, head, target, lane, live && !plain, columns, x);
+    if (!live || !plain) return;
+    char* out = rows.cached ? rows.pages + target * dim * 2 : rows.out[row];
+    HT_UNROLL
+    for (uint32_t i = 0; i < 2; ++i) read[i].store(kFormat, out, at(i), dim);
+  }
+
+  HT_DEVICE static void store_codes(const Params& p, const HeadRows& rows, int64_t token,
+                                    uint32_t head, int64_t target, uint32_t lane, bool live,
+                                    const uint32_t (&columns)[2], const float (&x)[2][8]) {
+    const QuantizeArgs& to = rows.codes;
+    const auto dim = static_cast<uint32_t>(p.args.head_dim);
+    const uint32_t group = to.recipe.group > 0 ? static_cast<uint32_t>(to.recipe.group) : dim;
+    const bool joint = group == dim;
+    const uint32_t lanes = joint ? p.lanes : group / 8;
+    BlockRange range[2];
+    range[0].add(x[0], true), range[1].add(x[1], true);
+    if (joint) range[0] = range[1] = both(range[0], range[1]);
+    for (uint32_t d = p.lanes / 2; d > 0; d /= 2) {
+      HT_UNROLL
+      for (uint32_t i = 0; i < 2; ++i) {
+        const BlockRange other{hw::shuffle_xor(range[i].most, d), hw::shuffle_xor(range[i].low, d),
+                               hw::shuffle_xor(range[i].up, d)};
+        if (d < lanes) range[i] = both(range[i], other);
+      }
+    }
+    if (!live) return;
+    const uint32_t groups = dim / group;
+    HT_UNROLL
+    for (uint32_t i = 0; i < 2; ++i) {
+      const ZeroPoint chosen = range[i].scale(to.recipe);
+      const uint32_t g = columns[i] / group;
+      if (lane % lanes == 0 && (i == 0 || !joint)) {
+        const int64_t index = target * groups + g;
+        const bool linear = to.layout == ScaleLayout::linear;
+        store_block_scale(
+            to, p.faults, range[i], chosen, index,
+            linear ? index
+                   : token * to.scale_bytes + scale_offset(to.layout, rows.heads, groups, head, g));
+      }
+      const uint64_t codes =
+          range[i].finite()
+              ? encode_eight<kConvert>(to.recipe, x[i], chosen.scale.multiplier, chosen.zero)
+              : 0;
+      const int64_t first = target * dim + columns[i];
+      if (is_four_bits(to.recipe.format)) {
+        hw::store_global(reinterpret_cast<uint32_t*>(to.codes + first / 2),
+                         static_cast<uint32_t>(codes));
+      } else {
+        const hw::Vector<uint32_t, 2> words{
+            {static_cast<uint32_t>(codes), static_cast<uint32_t>(codes >> 32)}};
+        hw::store_global(reinterpret_cast<hw::Vector<uint32_t, 2>*>(to.codes + first), words);
+      }
+    }
+  }
+  HT_DEVICE static BlockRange both(const BlockRange& a, const BlockRange& b) {
+    return {hw::max_nan(a.most, b.most), hw::min(a.low, b.low), hw::max(a.up, b.up)};
+  }
+};
+
+}  // namespace halftone

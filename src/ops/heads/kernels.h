@@ -1,0 +1,52 @@
+// Rows of heads on their way to attention: RMS norm, smoothing, rotation, and codes or a cache's
+// pages, in one pass over memory. Shared by the fused operations and the cache.
+#pragma once
+#include <cstdint>
+
+#include "formats/gpu_kernels.h"
+#include "ops/kv_cache/kernels.h"
+
+namespace halftone {
+
+// A tensor [tokens, heads, head_dim]. Each step that is asked for rounds to the tensor's format, as
+// the separate operations do.
+struct HeadRows {
+  Rows x;  // counted over tokens and heads
+  int64_t heads = 0;
+  const void* weight = nullptr;  // [head_dim] of the norm; null: no norm
+  Format weight_format = Format::bf16;
+  float weight_offset = 0;
+  const float* mean = nullptr;  // [tokens / mean_tokens, heads, head_dim], subtracted; or null
+  int64_t mean_tokens = 1;
+  bool rotates = false;
+  // Where rows go: plain in the tensor's format, or, with `out` null, as codes (whose x is unused).
+  Rows out;
+  QuantizeArgs codes;
+  bool cached = false;  // to the cells of `shape`, codes or plain
+  char* pages = nullptr;
+};
+
+struct HeadsArgs {
+  HeadRows rows[3];
+  int count = 0;
+  int64_t tokens = 0, head_dim = 0;
+  Format format = Format::bf16;
+  float eps = 0;
+  // Of the rotation: pairs (i, i + head_dim / 2).
+  const double* frequencies = nullptr;
+  float magnitude = 1;
+  const void* positions = nullptr;
+  int64_t position_stride = 1;
+  bool wide_positions = false;
+  // Of the cache.
+  CacheShape shape;
+  int64_t sequence_tokens = 1;
+  const int32_t* cache_positions = nullptr;  // [tokens]; null: from `first` on
+  int64_t first = 0;
+};
+
+// Empty where heads_gpu takes the problem, else why not.
+const char* why_no_heads_gpu(const HeadsArgs&);
+void heads_gpu(const HeadsArgs&, Stream&);
+
+}  // namespace halftone
