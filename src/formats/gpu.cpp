@@ -161,7 +161,22 @@ void expand(const DequantizeArgs& args, Stream& stream) {
   const int64_t eights = args.columns / 8, count = args.matrices * args.rows * eights;
   constexpr int64_t kEach =
       ExpandSm80<pipe::Access::bf16>::kThreads * ExpandSm80<pipe::Access::bf16>::kEights;
-  const ExpandParams p{args, static_cast<uint32_t>(count), static_cast<uint32_t>(eights),
+  const int64_t group = args.block_columns > 0 ? args.block_columns : args.columns;
+  const int64_t groups = args.columns / group, matrix = args.rows * groups;
+  const bool even = args.layout == ScaleLayout::linear && args.block_rows == 1 &&
+                    args.columns % group == 0 && (args.rows == 1 || args.scale_row == groups) &&
+                    (groups == 1 || args.scale_column == 1) &&
+                    (args.matrices == 1 || args.scale_matrix == matrix) &&
+                    (args.zeros == nullptr ||
+                     (args.zero_row == args.scale_row && args.zero_column == args.scale_column &&
+                      args.zero_matrix == args.scale_matrix));
+  const bool dense =
+      args.codes.inner == 1 && args.codes.outer_stride == packed_bytes(args.format, args.columns);
+  const ExpandParams p{args,
+                       static_cast<uint32_t>(count),
+                       static_cast<uint32_t>(eights),
+                       even ? static_cast<uint32_t>(group / 8) : 0,
+                       dense,
                        args.scales == nullptr || args.scale_format == Format::ue8m0};
   launch(converts(stream)
              ? pipe::image_for_whole<ExpandSm89>(args.out_format, "expand", Arch::sm_89)

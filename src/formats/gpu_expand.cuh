@@ -27,9 +27,11 @@ HT_DEVICE float scale_of_code(Format f, uint32_t code) {
 
 struct ExpandParams {
   DequantizeArgs args;
-  uint32_t count;   // eights in all
-  uint32_t eights;  // of a row
-  bool exact;       // an element times its scale is: the scale is a power of two or there is none
+  uint32_t count;         // eights in all
+  uint32_t eights;        // of a row
+  uint32_t group_eights;  // of a group, where scales follow each other as groups do; else 0
+  bool dense;             // and codes without gaps
+  bool exact;  // an element times its scale is: the scale is a power of two or there is none
 };
 
 // kConvert: FP8 by the conversion instruction of sm_89 and later.
@@ -45,6 +47,10 @@ struct ExpandGpu {
   };
   HT_DEVICE static Place place_of(const Params& p, uint32_t n) {
     const DequantizeArgs& args = p.args;
+    if (p.group_eights != 0) {  // groups of rows, one after the other
+      const int64_t group = n / p.group_eights;
+      return {group, group};
+    }
     const uint32_t row = n / p.eights, rows = static_cast<uint32_t>(args.rows);
     const uint32_t matrix = args.matrices == 1 ? 0 : row / rows, r = row - matrix * rows;
     const uint32_t column = (n - row * p.eights) * 8;
@@ -88,26 +94,33 @@ struct ExpandGpu {
       }
     }
     // 2^23 plus a small integer ends in its bits.
-    constexpr uint32_t kLarge = 0x4b000000;
-    const auto integer = [](uint32_t n) { return std::bit_cast<float>(n | kLarge); };
-    HT_UNROLL
-    for (uint32_t i = 0; i < 8; ++i) {
-      const bool nibble = pipe::has_nibbles(f);
-      const uint32_t code = nibble ? codes[0] >> 4 * i & 15 : codes[i / 4] >> 8 * (i % 4) & 0xff;
-      if (f == Format::int8) {
-        x[i] = integer(code ^ 0x80) - (0x1p23f + 128);
-      } else if (f == Format::int4) {
-        x[i] = integer(code) - (0x1p23f + zero);
-      } else {
-        x[i] = pipe::decode_code(f, code);
-      }
+    const auto integer = [](uint32_t n) { return std::bit_cast<float>(n | 0x4b000000); };
+    const auto byte = [&](uint32_t i) { return codes[i / 4] >> 8 * (i % 4) & 0xff; };
+    const auto each = [&](const auto& number) {
+      HT_UNROLL
+      for (uint32_t i = 0; i < 8; ++i) x[i] = number(i);
+    };
+    switch (f) {
+      case Format::int8:
+        return each([&](uint32_t i) { return integer(byte(i) ^ 0x80) - (0x1p23f + 128); });
+      case Format::int4:
+        return each([&](uint32_t i) { return integer(codes[0] >> 4 * i & 15) - (0x1p23f + zero); });
+      case Format::mxfp4:
+      case Format::nvfp4:
+        return each(
+            [&](uint32_t i) { return pipe::decode_code(Format::nvfp4, codes[0] >> 4 * i); });
+      case Format::fp8_e5m2:
+        return each([&](uint32_t i) { return pipe::decode_code(Format::fp8_e5m2, byte(i)); });
+      default:
+        return each([&](uint32_t i) { return pipe::decode_code(Format::fp8_e4m3, byte(i)); });
     }
   }
 
   // a b as f32 for a second rounding to 16 bits: towards zero, and odd where that was not exact, so
   // that the two round as one.
-  HT_DEVICE static float product(float a, float b, bool exact) {
-    if (kAccess == pipe::Access::f32 || exact) return a * b;
+  template <bool kExact>
+  HT_DEVICE static float product(float a, float b) {
+    if constexpr (kAccess == pipe::Access::f32 || kExact) return a * b;
     const float p = hw::mul<hw::Rounding::rz>(a, b);
     const bool rounded = fabsf(hw::fma(a, b, -p)) > 0;
     return std::bit_cast<float>(std::bit_cast<uint32_t>(p) | (rounded ? 1u : 0u));
@@ -124,7 +137,7 @@ struct ExpandGpu {
       const uint32_t n = first + i * kThreads;
       codes[i] = {};
       if (n >= p.count) continue;
-      const uint32_t row = n / p.eights, eight = n - row * p.eights;
+      const uint32_t row = p.dense ? 0 : n / p.eights, eight = n - row * p.eights;
       const char* at = args.codes[row] + int64_t{eight} * (nibbles ? 4 : 8);
       if (nibbles) {
         codes[i][0] = hw::load_global(reinterpret_cast<const uint32_t*>(at));
@@ -150,11 +163,16 @@ struct ExpandGpu {
       decode(args.format, codes[i], static_cast<float>(zeros[i]), x);
       const float scale =
           args.scales == nullptr ? 1 : scale_of_code(args.scale_format, scale_codes[i]);
-      HT_UNROLL
-      for (uint32_t k = 0; k < 8; ++k) {
-        // With a tensor scale the element times its scale has few bits and is exact.
-        x[k] = args.tensor_scale != nullptr ? product(x[k] * scale, factor, false)
-                                            : product(x[k], scale, p.exact);
+      if (args.tensor_scale != nullptr) {
+        // The element times its scale has few bits and is exact.
+        HT_UNROLL
+        for (uint32_t k = 0; k < 8; ++k) x[k] = product<false>(x[k] * scale, factor);
+      } else if (p.exact) {
+        HT_UNROLL
+        for (uint32_t k = 0; k < 8; ++k) x[k] = product<true>(x[k], scale);
+      } else {
+        HT_UNROLL
+        for (uint32_t k = 0; k < 8; ++k) x[k] = product<false>(x[k], scale);
       }
       pipe::Eight<kAccess> result;
       result.narrow(args.out_format, x);

@@ -32,14 +32,6 @@ class RowThreads {
             .shared_bytes = kSharedBytes};
   }
 
-  // Blocks that go on to further rows, rows_of_grid() away, as many as `resident` threads make.
-  static LaunchShape resident_shape(int64_t rows, uint32_t threads, int64_t resident) {
-    LaunchShape all = shape(rows, threads);
-    const auto most = static_cast<uint32_t>(resident / all.block.x);
-    if (all.grid.x > most) all.grid.x = most;
-    return all;
-  }
-
   HT_DEVICE explicit RowThreads(uint32_t threads)
       : threads_(threads),
         thread_(hw::thread_index().x),
@@ -47,10 +39,10 @@ class RowThreads {
         scratch_(hw::shared_memory_base()) {}
   HT_DEVICE uint32_t threads() const { return threads_; }
   HT_DEVICE uint32_t rank() const { return rank_; }
-  HT_DEVICE uint32_t rows_of_block() const { return hw::block_size().x / threads_; }
-  HT_DEVICE int64_t first_row() const { return int64_t{hw::block_index().x} * rows_of_block(); }
-  HT_DEVICE int64_t row() const { return first_row() + thread_ / threads_; }
-  HT_DEVICE int64_t rows_of_grid() const { return int64_t{hw::grid_size().x} * rows_of_block(); }
+  HT_DEVICE int64_t row() const {
+    const uint32_t rows_a_block = hw::block_size().x / threads_;
+    return int64_t{hw::block_index().x} * rows_a_block + thread_ / threads_;
+  }
 
   // Over the threads of the row; all of the block call it, and all of the row get the result.
   HT_DEVICE float sum(float x, hw::Site site = hw::Site::current()) {

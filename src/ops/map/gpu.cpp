@@ -21,11 +21,10 @@ void map_gpu(const MapArgs& args, int64_t rows, Stream& stream) {
     whole = whole && is_whole(args, args.in[k], args.out.format);
   }
   const int64_t each = whole ? MapGpu<pipe::Access::bf16>::kEights * 8 : 8;  // elements a thread
-  MapGpuParams p{args, rows, 1, 1};
-  while (p.row_threads < MapGpu<pipe::Access::any>::kThreads && each * p.row_threads < columns) {
-    p.row_threads *= 2;
-  }
-  const int64_t piece = each * p.row_threads;
+  MapGpuParams p{args, rows, 0, 1};
+  constexpr uint32_t kThreads = MapGpu<pipe::Access::any>::kThreads;
+  while ((1u << p.row_shift) < kThreads && each << p.row_shift < columns) ++p.row_shift;
+  const int64_t piece = each << p.row_shift;
   p.pieces = static_cast<uint32_t>((columns + piece - 1) / piece);
   launch(pipe::image_for<MapGpu>(args.out.format, whole, "map"),
          MapGpu<pipe::Access::any>::shape(p), p, stream);

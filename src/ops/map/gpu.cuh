@@ -15,8 +15,8 @@ namespace halftone {
 struct MapGpuParams {
   MapArgs args;
   int64_t rows;
-  uint32_t row_threads;  // a power of two
-  uint32_t pieces;       // that a row is cut into, of a thread's elements for each row thread
+  uint32_t row_shift;  // a row has 2^row_shift threads
+  uint32_t pieces;     // that a row is cut into, of a thread's elements for each row thread
 };
 
 template <pipe::Access kAccess>
@@ -27,7 +27,7 @@ struct MapGpu {
   static constexpr uint32_t kEights = kAccess == pipe::Access::any ? 1 : 2;  // of a thread
 
   static LaunchShape shape(const Params& p) {
-    const int64_t rows_a_block = kThreads / p.row_threads;
+    const int64_t rows_a_block = kThreads >> p.row_shift;
     const int64_t groups = (p.rows + rows_a_block - 1) / rows_a_block;
     return {.grid = {static_cast<uint32_t>(groups * p.pieces), 1, 1}, .block = {kThreads, 1, 1}};
   }
@@ -62,12 +62,19 @@ struct MapGpu {
   HT_DEVICE static void run(const Params& p) {
     const MapArgs& args = p.args;
     const uint32_t thread = hw::thread_index().x, block = hw::block_index().x;
-    const uint32_t rows_a_block = kThreads / p.row_threads;
-    int64_t row = int64_t{block / p.pieces} * rows_a_block + thread / p.row_threads;
-    if (row >= p.rows) return;
+    const uint32_t rank = thread & ((1u << p.row_shift) - 1);
+    uint32_t piece = block;
+    int64_t row = 0;
+    if (p.rows > 1) {
+      piece = block % p.pieces;
+      row = (int64_t{block / p.pieces} * kThreads + thread) >> p.row_shift;
+      if (row >= p.rows) return;
+    } else if (thread >> p.row_shift != 0) {
+      return;
+    }
     const char* in[3] = {args.in[0].base, args.in[1].base, args.in[2].base};
     char* out = args.out.base;
-    for (int d = args.rank - 2; d >= 0; --d) {
+    for (int d = args.rank - 2; d >= 0 && p.rows > 1; --d) {
       const int64_t index = d == 0 ? row : row % args.extent[d];
       row = d == 0 ? 0 : row / args.extent[d];
       HT_UNROLL
@@ -76,8 +83,7 @@ struct MapGpu {
     }
     const int64_t columns = args.extent[args.rank - 1];
     const auto place = [&](Format f, uint32_t eight) {
-      return pipe::quads_of(f, thread % p.row_threads, p.row_threads,
-                            block % p.pieces * kEights + eight);
+      return pipe::quads_of(f, rank, 1u << p.row_shift, piece * kEights + eight);
     };
     if constexpr (kAccess == pipe::Access::any) {
       mixed(args, in, out, columns, place);

@@ -10,10 +10,11 @@ void norm_gpu(const NormArgs& args, int64_t rows, Stream& stream) {
     whole = whole && pipe::are_whole(*x, args.columns);
   }
   const uint32_t threads = pipe::threads_of_row(args.columns);
-  const KernelImage kernel = pipe::image_for<NormGpu>(args.format, whole, "norm");
-  const int64_t resident = properties(stream.device()).sm_count * int64_t{kernel.threads};
-  launch(kernel, pipe::RowThreads::resident_shape(rows, threads, resident),
-         NormGpuParams{args, rows, threads}, stream);
+  const bool same_weight = args.weight != nullptr && args.weight_format == args.format &&
+                           reinterpret_cast<uintptr_t>(args.weight) % 16 == 0;
+  launch(pipe::image_for<NormGpu>(args.format, whole, "norm"),
+         pipe::RowThreads::shape(rows, threads),
+         NormGpuParams{args, rows, threads, whole && same_weight}, stream);
 }
 
 }  // namespace halftone

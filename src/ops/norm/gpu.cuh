@@ -13,72 +13,42 @@ struct NormGpuParams {
   NormArgs args;
   int64_t rows;
   uint32_t row_threads;
+  bool same_weight;  // of the row's format, from a multiple of 16 bytes on
 };
 
 template <pipe::Access kAccess>
 struct NormGpu {
   using Params = NormGpuParams;
-  using Eight = pipe::Eight<kAccess>;
-  // Resident ones: 80 registers where elements have 16 bits, else 128.
+  // Where elements have 16 bits: 48 registers, and five blocks of 256 threads that reside.
   static constexpr bool kHalf = kAccess == pipe::Access::bf16 || kAccess == pipe::Access::f16;
-  static constexpr uint32_t kThreads = kHalf ? 768 : 512, kMinBlocks = 1;
+  static constexpr uint32_t kThreads = kHalf ? 640 : pipe::kMostRowThreads;
+  static constexpr uint32_t kMinBlocks = kHalf ? 2 : 1;
   static constexpr uint32_t kKept = 2;  // eights of a thread: rows of 8192 are read once
 
   HT_DEVICE static void run(const Params& p) {
     const NormArgs& args = p.args;
     pipe::RowThreads threads(p.row_threads);
-    const Format f = pipe::format_of(kAccess, args.format);
+    const int64_t row = threads.row();
+    const bool live = row < p.rows;
+    const int64_t columns = live ? args.columns : 0;
     const bool sums = args.residual.base != nullptr;
+    const char* x = live ? args.x[row] : nullptr;
+    char* sum_row = live && sums ? args.sum[row] : nullptr;
+    const char* residual = live && sums ? args.residual[row] : nullptr;
+    const Format f = pipe::format_of(kAccess, args.format);
+    using Eight = pipe::Eight<kAccess>;
     const auto place = [&](uint32_t step) {
       return pipe::quads_of(f, threads.rank(), threads.threads(), step);
     };
-    const auto load = [&](int64_t row, uint32_t step, Eight& v, Eight& other) {
-      if (row >= p.rows) return;
-      v.load(f, args.x[row], place(step), args.columns);
-      if (sums) other.load(f, args.residual[row], place(step), args.columns);
+
+    Eight kept[kKept], add[kKept];
+    const auto load = [&](uint32_t step, Eight& v, Eight& other) {
+      v.load(f, x, place(step), columns);
+      if (sums) other.load(f, residual, place(step), columns);
     };
-    // The weight serves all of the block's rows; rows come while the ones ahead are computed.
-    Eight next[kKept], next_residual[kKept];
-    HT_UNROLL
-    for (uint32_t step = 0; step < kKept; ++step) {
-      load(threads.row(), step, next[step], next_residual[step]);
-    }
-    float weight[kKept][8];
-    HT_UNROLL
-    for (uint32_t step = 0; step < kKept; ++step) load_weight(args, place(step), weight[step]);
-    const int64_t stride = threads.rows_of_grid();
-    for (int64_t first = threads.first_row(); first < p.rows; first += stride) {
-      const int64_t row = first + threads.row() - threads.first_row();
-      Eight kept[kKept], residual[kKept];
-      HT_UNROLL
-      for (uint32_t step = 0; step < kKept; ++step) {
-        kept[step] = next[step], residual[step] = next_residual[step];
-        load(row + stride, step, next[step], next_residual[step]);
-      }
-      norm(p, threads, row, kept, residual, weight, place, load);
-    }
-  }
-
-  HT_DEVICE static void load_weight(const NormArgs& args, const pipe::Quads& at, float (&w)[8]) {
-    if (args.weight == nullptr || at.first >= args.columns) return;
-    pipe::load_eight(args.weight_format, static_cast<const char*>(args.weight), at, args.columns,
-                     w);
-  }
-
-  // A row whose first eights, and those of its residual, are there.
-  template <class Place, class Load>
-  HT_DEVICE static void norm(const Params& p, pipe::RowThreads& threads, int64_t row,
-                             Eight (&kept)[kKept], const Eight (&residual)[kKept],
-                             const float (&weight)[kKept][8], const Place& place,
-                             const Load& load) {
-    const NormArgs& args = p.args;
-    const Format f = pipe::format_of(kAccess, args.format);
-    const bool live = row < p.rows, sums = args.residual.base != nullptr;
-    const int64_t columns = live ? args.columns : 0;
-    char* sum_row = live && sums ? args.sum[row] : nullptr;
     // With a residual the sum is normalised as it is stored, so that the fused operation equals
     // the separate ones.
-    const auto add = [&](uint32_t step, Eight& v, const Eight& other) {
+    const auto finish_load = [&](uint32_t step, Eight& v, const Eight& other) {
       if (!sums) return;
       float a[8], b[8];
       v.widen(f, a);
@@ -89,28 +59,42 @@ struct NormGpu {
       v.store(f, sum_row, place(step), columns);
     };
     HT_UNROLL
-    for (uint32_t step = 0; step < kKept; ++step) add(step, kept[step], residual[step]);
+    for (uint32_t step = 0; step < kKept; ++step) load(step, kept[step], add[step]);
+    // A weight of the row's format comes while the row does.
+    const auto* weight = static_cast<const char*>(args.weight);
+    Eight weights[kKept];
+    if (p.same_weight) {
+      HT_UNROLL
+      for (uint32_t step = 0; step < kKept; ++step) {
+        weights[step].template load<hw::Cache::all>(f, weight, place(step), columns);
+      }
+    }
+    const auto weight_of = [&](uint32_t step, const Eight& near, float(&w)[8]) {
+      if (p.same_weight && step < kKept) return near.widen(f, w);
+      pipe::load_eight(args.weight_format, weight, place(step), columns, w);
+    };
+    HT_UNROLL
+    for (uint32_t step = 0; step < kKept; ++step) finish_load(step, kept[step], add[step]);
 
     // Calls each(step, values, weights) for this thread's eights; what is not kept is read, for the
     // `first` time or once more.
     const auto for_eights = [&](bool first, const auto& each) {
-      float v[8], w[8] = {};
+      float v[8];
       HT_UNROLL
       for (uint32_t step = 0; step < kKept; ++step) {
         kept[step].widen(f, v);
-        if (place(step).first < columns) each(step, v, weight[step]);
+        if (place(step).first < columns) each(step, v, weights[step]);
       }
       for (uint32_t step = kKept; place(step).first < columns; ++step) {
         Eight more, other;
         if (first) {
-          load(row, step, more, other);
-          add(step, more, other);
+          load(step, more, other);
+          finish_load(step, more, other);
         } else {
-          more.load(f, sums ? sum_row : args.x[row], place(step), columns);
-          load_weight(args, place(step), w);
+          more.load(f, sums ? sum_row : x, place(step), columns);
         }
         more.widen(f, v);
-        each(step, v, w);
+        each(step, v, weights[0]);
       }
     };
 
@@ -118,12 +102,12 @@ struct NormGpu {
     float mean = 0, squares = 0;
     if (args.layer) {
       float total = 0;
-      for_eights(true, [&](uint32_t, const float(&v)[8], const float(&)[8]) {
+      for_eights(true, [&](uint32_t, const float(&v)[8], const Eight&) {
         HT_UNROLL
         for (uint32_t i = 0; i < 8; ++i) total += v[i];
       });
       mean = threads.sum(total) / count;
-      for_eights(false, [&](uint32_t step, const float(&v)[8], const float(&)[8]) {
+      for_eights(false, [&](uint32_t step, const float(&v)[8], const Eight&) {
         HT_UNROLL
         for (uint32_t i = 0; i < 8; ++i) {
           const float apart = pipe::is_inside<kAccess>(place(step), i, columns) ? v[i] - mean : 0;
@@ -131,7 +115,7 @@ struct NormGpu {
         }
       });
     } else {
-      for_eights(true, [&](uint32_t, const float(&v)[8], const float(&)[8]) {
+      for_eights(true, [&](uint32_t, const float(&v)[8], const Eight&) {
         HT_UNROLL
         for (uint32_t i = 0; i < 8; ++i) squares = hw::fma(v[i], v[i], squares);
       });
@@ -139,12 +123,14 @@ struct NormGpu {
     const float scale = 1.0f / sqrtf(threads.sum(squares) / count + args.eps);
 
     char* out = live ? args.out[row] : nullptr;
-    for_eights(false, [&](uint32_t step, const float(&v)[8], const float(&w)[8]) {
+    for_eights(false, [&](uint32_t step, const float(&v)[8], const Eight& near) {
       const pipe::Quads at = place(step);
       float y[8];
       HT_UNROLL
       for (uint32_t i = 0; i < 8; ++i) y[i] = (v[i] - mean) * scale;
-      if (args.weight != nullptr) {
+      if (weight != nullptr) {
+        float w[8];
+        weight_of(step, near, w);
         HT_UNROLL
         for (uint32_t i = 0; i < 8; ++i) y[i] = y[i] * (w[i] + args.weight_offset);
       }
