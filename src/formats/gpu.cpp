@@ -76,7 +76,9 @@ void quantize_blocks(const QuantizeArgs& args, Stream& stream) {
   uint32_t threads = 1;
   while (threads < pipe::kMostRowThreads && threads * kKept < eights) threads *= 2;
   const bool whole = is_whole(args);
-  const QuantizeBlocksParams p{args, fault_reporter(stream.device()), down, across, threads};
+  const int64_t stride = args.x.inner == 1 ? args.x.outer_stride : args.x.inner_stride;
+  const QuantizeBlocksParams p{args,   fault_reporter(stream.device()), down, across, stride,
+                               threads};
   launch(converts(stream)
              ? pipe::image_for<BlocksSm89>(args.source, whole, "quantize_blocks", Arch::sm_89)
              : pipe::image_for<BlocksSm80>(args.source, whole, "quantize_blocks"),

@@ -7,16 +7,11 @@
 
 namespace halftone {
 
-// Eight elements of a block of rows x columns, row by row.
-struct BlockPlace {
-  int64_t row;  // of the tensor
-  pipe::Quads at;
-};
-
 struct QuantizeBlocksParams {
   QuantizeArgs args;
   FaultReporter faults;
   int64_t down, across;  // blocks of a matrix
+  int64_t row_stride;    // bytes from row to row of a matrix of x
   uint32_t row_threads;
 };
 
@@ -68,40 +63,46 @@ struct QuantizeBlocksGpu {
     const auto number = [&](uint32_t step) {
       return int64_t{step} * threads.threads() + threads.rank();
     };
-    const auto place = [&](uint32_t step) {
+    // Row in the block and eight of the row, which has fewer than 2^32 of them; only blocks with
+    // more wait for a division of 64 bits.
+    struct Within {
+      uint32_t row, eight;
+    };
+    const auto within = [&](uint32_t step) {
       const int64_t n = number(step);
-      // Blocks of 2^32 eights and more are rows, or wait for the division of 64 bits.
-      const int64_t r = rows == 1      ? 0
-                        : n >> 32 != 0 ? n / eights
-                                       : static_cast<uint32_t>(n) / eights;
-      const int64_t first = left + (n - r * eights) * 8;
-      return BlockPlace{matrix * args.rows + top + r, {first, first + 4}};
+      if (rows == 1) return Within{0, static_cast<uint32_t>(n)};
+      const int64_t r = n >> 32 != 0 ? n / eights : static_cast<uint32_t>(n) / eights;
+      return Within{static_cast<uint32_t>(r), static_cast<uint32_t>(n - r * eights)};
     };
+    const int64_t first_row = matrix * args.rows + top;
+    const char* x = live ? args.x[first_row] : nullptr;
     using Eight = pipe::Eight<kAccess>;
-    const auto read = [&](uint32_t step, Eight& v) {
-      const BlockPlace at = place(step);
-      v.load(args.source, args.x[at.row], at.at, columns);
+    const auto read = [&](const Within& at, Eight& v) {
+      const int64_t first = left + int64_t{at.eight} * 8;
+      v.load(args.source, x + at.row * p.row_stride, {first, first + 4}, columns);
     };
+    Within places[kKept];
     Eight kept[kKept];
-    // Calls each(step, values) for this thread's eights.
+    HT_UNROLL
+    for (uint32_t step = 0; step < kKept; ++step) {
+      places[step] = within(step);
+      if (number(step) < count) read(places[step], kept[step]);
+    }
+    // Calls each(place, values) for this thread's eights.
     const auto for_eights = [&](const auto& each) {
       float v[8];
       HT_UNROLL
       for (uint32_t step = 0; step < kKept; ++step) {
         kept[step].widen(args.source, v);
-        if (number(step) < count) each(step, v);
+        if (number(step) < count) each(places[step], v);
       }
       for (uint32_t step = kKept; number(step) < count; ++step) {
         Eight more;
-        read(step, more);
+        read(within(step), more);
         more.widen(args.source, v);
-        each(step, v);
+        each(within(step), v);
       }
     };
-    HT_UNROLL
-    for (uint32_t step = 0; step < kKept; ++step) {
-      if (number(step) < count) read(step, kept[step]);
-    }
 
     Recipe recipe = args.recipe;
     if (args.amax != nullptr) {
@@ -110,7 +111,7 @@ struct QuantizeBlocksGpu {
       hw::store_global(args.tensor_scale, recipe.tensor_scale);
     }
     BlockRange range;
-    for_eights([&](uint32_t, const float(&v)[8]) { range.add(v, recipe.asymmetric); });
+    for_eights([&](const Within&, const float(&v)[8]) { range.add(v, recipe.asymmetric); });
     range.most = threads.reduce(range.most, [](float a, float b) { return hw::max_nan(a, b); });
     if (recipe.asymmetric) {
       range.low = threads.reduce(range.low, [](float a, float b) { return hw::min(a, b); });
@@ -126,12 +127,13 @@ struct QuantizeBlocksGpu {
                                      scale_offset(args.layout, args.rows, p.across, band, group));
     }
     const int64_t pitch = is_four_bits(recipe.format) ? args.columns / 2 : args.columns;
-    for_eights([&](uint32_t step, const float(&v)[8]) {
-      const BlockPlace at = place(step);
-      const uint64_t codes =
+    uint8_t* codes = args.codes + first_row * pitch;
+    for_eights([&](const Within& at, const float(&v)[8]) {
+      const uint64_t eight =
           range.finite() ? encode_eight<kConvert>(recipe, v, chosen.scale.multiplier, chosen.zero)
                          : 0;
-      store_codes(recipe.format, args.codes + at.row * pitch, at.at.first, columns, codes);
+      store_codes(recipe.format, codes + at.row * pitch, left + int64_t{at.eight} * 8, columns,
+                  eight);
     });
   }
 };
