@@ -5,6 +5,7 @@
 
 #include "halftone/attention.h"
 #include "halftone/error.h"
+#include "halftone/rope.h"
 #include "halftone/stream.h"
 #include "halftone/tensor.h"
 
@@ -21,6 +22,13 @@ struct KvCacheOptions {
 };
 
 Support can_run(const KvCacheOptions&, const Device&);
+
+// What queries and keys go through on their way to attention, in this order.
+struct HeadTransform {
+  Tensor q_weight, k_weight;  // [head_dim] of RMS norms over each head; undefined: none
+  float eps = 1e-6f, weight_offset = 0;
+  const RopePlan* rope = nullptr;  // of head_dim and format, whatever its tokens and heads; or none
+};
 
 // Storage doubles by whole pages up to max_length; growing moves it, so tensors of a layer are
 // asked for after the append. Not shared between threads.
@@ -40,6 +48,11 @@ class KvCache {
   // The same at `positions` (i32 [rows], on the cache's device), which are read when the work is
   // done: a captured graph appends elsewhere each time. Rows beyond what is reserved are left out.
   void append(int64_t layer, const Tensor& k, const Tensor& v, const Tensor& positions, Stream&);
+  // Queries and keys normalised and rotated, q [rows, heads, head_dim] in place, then k and v
+  // appended: the same bits as one after the other, in one pass over memory where a GPU has a
+  // kernel for the shape. k holds nothing of use afterwards.
+  void append(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v,
+              const HeadTransform&, const Tensor& positions, Stream&);
   void advance(int64_t tokens);  // of each sequence
   // Forgets everything from `length` on.
   void truncate(int64_t length);
@@ -50,6 +63,7 @@ class KvCache {
   Tensor page_table() const;
 
  private:
+  void check_positions(const Tensor& k, const Tensor& positions) const;
   void check_append(int64_t layer, const Tensor& k, const Tensor& v, const Stream&) const;
   void store(int64_t layer, const Tensor& k, const Tensor& v, const int32_t* positions, Stream&);
   KvCacheOptions options_;

@@ -3,6 +3,8 @@
 
 #include <vector>
 
+#include "halftone/norm.h"
+#include "halftone/quantize.h"
 #include "support/devices.h"
 
 namespace halftone {
@@ -115,6 +117,64 @@ TEST_P(KvCacheOnDevice, RandomProblems) {
     expect_same_caches(options, draw.plain_format(),
                        {draw.extent(150), draw.extent(8), draw.extent(100)}, seed);
   });
+}
+
+// Norm, rotation and append in one pass give the bits of one after the other.
+TEST_P(KvCacheOnDevice, TransformedHeadsEqualTheSeparateOperations) {
+  uint64_t seed = 0;
+  for (const auto& [format, source, head_dim, normed] :
+       {std::tuple{Format::bf16, Format::bf16, int64_t{128}, true},
+        {Format::fp8_e4m3, Format::bf16, 128, true},
+        {Format::nvfp4, Format::f16, 64, true},
+        {Format::fp8_e4m3, Format::bf16, 256, false},
+        {Format::bf16, Format::f32, 64, true},
+        {Format::bf16, Format::bf16, 96, true}}) {
+    SCOPED_TRACE(std::string(name(format)) + " from " + name(source) + " of " +
+                 std::to_string(head_dim));
+    KvCacheOptions options;
+    options.format = format, options.layers = 1, options.kv_heads = 3;
+    options.head_dim = head_dim, options.page_size = 4, options.max_length = 20;
+    KvCache fused(options, device), separate(options, device);
+    fused.reserve(12), separate.reserve(12);
+    const Tensor positions =
+        Tensor::from<int32_t>(std::vector<int32_t>{5, 0, 11, 400}, {4}, Format::i32).to(device);
+    const RopePlan rope = plan(RopeProblem{4, 1, head_dim, source, {}}, device);
+    HeadTransform to{{}, {}, 1e-5f, 0.5f, &rope};
+    if (normed) {
+      to.q_weight = test::random_tensor({head_dim}, source, ++seed).to(device);
+      to.k_weight = test::random_tensor({head_dim}, Format::f32, ++seed).to(device);
+    }
+    const Tensor rows = test::random_tensor({4, 11, head_dim}, source, ++seed);
+    const Tensor a = rows.to(device), b = rows.contiguous_copy().to(device);
+    const auto part = [](const Tensor& x, int i) {
+      const int64_t first[] = {0, 5, 8, 11};
+      return x.slice(1, first[i], first[i + 1]);
+    };
+    Stream s = stream();
+    fused.append(0, part(a, 0), part(a, 1), part(a, 2), to, positions, s);
+    for (int i = 0; i < 2; ++i) {
+      const Tensor x = part(b, i), &weight = i == 0 ? to.q_weight : to.k_weight;
+      if (normed) {
+        NormProblem problem{4 * x.size(1), head_dim, source, weight.format(), to.eps};
+        problem.weight_offset = to.weight_offset;
+        run(plan(problem, device), {x, weight, x, {}, {}, {}}, s);
+      }
+      run(plan(RopeProblem{4, x.size(1), head_dim, source, {}}, device), {x, positions}, s);
+    }
+    separate.append(0, part(b, 1), part(b, 2), positions, s);
+    s.synchronize();
+    const auto on_host = [](const Tensor& x) { return x.to(Device::cpu()); };
+    EXPECT_TRUE(same_bits(convert(part(on_host(a), 0), Format::f32),
+                          convert(part(on_host(b), 0), Format::f32)));
+    for (const auto kind : {&KvCache::keys, &KvCache::values}) {
+      const Tensor x = on_host((fused.*kind)(0)), y = on_host((separate.*kind)(0));
+      EXPECT_TRUE(same_bits(Tensor::view(x.data(), x.shape(), format),
+                            Tensor::view(y.data(), y.shape(), format)));
+      if (y.has_scales()) {
+        EXPECT_TRUE(same_bits(x.scales(), y.scales()));
+      }
+    }
+  }
 }
 
 HALFTONE_ON_DEVICES(KvCacheOnDevice);

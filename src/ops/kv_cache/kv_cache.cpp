@@ -8,6 +8,8 @@
 #include "base/memory_limit.h"
 #include "base/message.h"
 #include "formats/quantize_rows.h"
+#include "halftone/norm.h"
+#include "ops/heads/kernels.h"
 #include "ops/kv_cache/kernels.h"
 
 namespace halftone {
@@ -227,14 +229,82 @@ void KvCache::append(int64_t layer, const Tensor& k, const Tensor& v, Stream& st
   store(layer, k, v, nullptr, stream);
 }
 
-void KvCache::append(int64_t layer, const Tensor& k, const Tensor& v, const Tensor& positions,
-                     Stream& stream) {
-  check_append(layer, k, v, stream);
+void KvCache::check_positions(const Tensor& k, const Tensor& positions) const {
   require(positions.defined() && positions.format() == Format::i32 &&
               positions.device() == device_ && positions.shape() == Shape{k.size(0)} &&
               positions.contiguous(),
           "positions is ", positions.defined() ? to_string(positions) : "undefined",
           "; the cache takes i32 [", k.size(0), "] on ", device_.name(), ", without gaps");
+}
+
+void KvCache::append(int64_t layer, const Tensor& k, const Tensor& v, const Tensor& positions,
+                     Stream& stream) {
+  check_append(layer, k, v, stream);
+  check_positions(k, positions);
+  store(layer, k, v, positions.data<int32_t>(), stream);
+}
+
+void KvCache::append(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v,
+                     const HeadTransform& to, const Tensor& positions, Stream& stream) {
+  check_append(layer, k, v, stream);
+  check_positions(k, positions);
+  require(q.defined() && q.rank() == 3 && q.size(0) == k.size(0) && q.size(2) == k.size(2) &&
+              q.format() == k.format() && q.device() == device_,
+          "q is ", q.defined() ? to_string(q) : "undefined", "; beside k ", to_string(k),
+          " it must have as many rows and elements of a head, in its format and on its device");
+  const Tensor pages[2] = {keys_[static_cast<size_t>(layer)], values_[static_cast<size_t>(layer)]};
+  HeadsArgs args;
+  args.tokens = k.size(0), args.head_dim = options_.head_dim, args.format = k.format();
+  args.eps = to.eps, args.count = 3;
+  args.shape = {options_.kv_heads, options_.head_dim, options_.page_size, options_.sequences,
+                page_table_.size(1)};
+  args.sequence_tokens = std::max<int64_t>(args.tokens / options_.sequences, 1);
+  args.cache_positions = positions.data<int32_t>();
+  bool fits = !device_.is_cpu() && (is_quantised(options_.format) || k.format() == options_.format);
+  if (to.rope != nullptr) {
+    fits = fits && to.rope->problem.options.style == RopeStyle::half_split &&
+           2 * static_cast<int64_t>(to.rope->frequencies.size()) == options_.head_dim;
+    if (fits) args.frequencies = to.rope->on_device.data<double>();
+    args.magnitude = to.rope->magnitude, args.positions = positions.data();
+  }
+  const Tensor* const all[3] = {&q, &k, &v};
+  for (int i = 0; i < 3; ++i) {
+    HeadRows& rows = args.rows[i];
+    rows.x = rows_of(*all[i]), rows.heads = all[i]->size(1);
+    const Tensor& weight = i == 0 ? to.q_weight : to.k_weight;
+    if (i < 2 && weight.defined()) {
+      check_tensor("kv_cache", i == 0 ? "q_weight" : "k_weight", weight, {options_.head_dim},
+                   weight.format(), device_);
+      rows.weight = weight.data(), rows.weight_format = weight.format();
+      rows.weight_offset = to.weight_offset;
+    }
+    rows.rotates = i < 2 && to.rope != nullptr;
+    if (i == 0) {
+      rows.out = rows.x;
+      continue;
+    }
+    rows.cached = true;
+    if (!is_quantised(options_.format)) {
+      rows.pages = pages[i - 1].data<char>();
+      continue;
+    }
+    rows.codes.recipe = make_recipe(quantization_of(options_.format));
+    rows.codes.codes = pages[i - 1].data<uint8_t>();
+    rows.codes.scales = pages[i - 1].scales().data<uint8_t>();
+  }
+  if (fits && *why_no_heads_gpu(args) == 0) return heads_gpu(args, stream);
+  for (int i = 0; i < 2; ++i) {
+    const Tensor &x = *all[i], &weight = i == 0 ? to.q_weight : to.k_weight;
+    if (weight.defined()) {
+      NormProblem problem{x.size(0) * x.size(1), x.size(2), x.format(), weight.format(), to.eps};
+      problem.weight_offset = to.weight_offset;
+      run(plan(problem, device_), {x, weight, x, {}, {}, {}}, stream);
+    }
+    if (to.rope == nullptr) continue;
+    RopePlan rope = *to.rope;
+    rope.problem.tokens = x.size(0), rope.problem.heads = x.size(1);
+    run(rope, {x, positions}, stream);
+  }
   store(layer, k, v, positions.data<int32_t>(), stream);
 }
 
