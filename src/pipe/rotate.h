@@ -28,8 +28,7 @@ HT_DEVICE void sine_cosine(double a, float& cosine, float& sine) {
   c = c * z * z - z * 0.5f + 1.0f;
   const bool odd = (quadrant & 1) != 0;
   sine = std::bit_cast<float>(std::bit_cast<uint32_t>(odd ? c : s) ^ (quadrant & 2) << 30);
-  cosine =
-      std::bit_cast<float>(std::bit_cast<uint32_t>(odd ? s : c) ^ ((quadrant + 1) & 2) << 30);
+  cosine = std::bit_cast<float>(std::bit_cast<uint32_t>(odd ? s : c) ^ ((quadrant + 1) & 2) << 30);
 }
 
 // The angles of up to 512 pairs of a token, in shared memory; a block computes them once for all
