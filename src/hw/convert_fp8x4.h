@@ -19,6 +19,7 @@ HT_DEVICE uint32_t cvt_fp8x4(const float (&x)[4], Site site = Site::current()) {
       : "=r"(four)
       : "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]), "C"(TypeName<kType>::text));
 #elif !defined(__CUDACC__)
+  sim::require(Feature::fp8_convert, "cvt to FP8", site);
   four = cvt_fp8x2<kType>(x[0], x[1], site) | uint32_t{cvt_fp8x2<kType>(x[2], x[3], site)} << 16;
 #endif
   return four;
