@@ -89,6 +89,12 @@ struct Workspace {
   float* data = nullptr;
 };
 int64_t workspace_bytes(const Runs& runs) { return runs.rows * (runs.row_stride + 2) * 4; }
+KernelImage combine_image() {
+  return {"attention_sm80 combine", Arch::sm_80,    entry_of(Entry::combine, 0),
+          hw::sim_body<Combine>,    sizeof(Params), Combine::kThreads,
+          Combine::kMinBlocks};
+}
+
 void prepare_sm80(AttentionPlan& plan) {
   auto workspace = std::make_shared<Workspace>();
   plan.workspace_bytes = workspace_bytes(runs_of(plan.problem));
@@ -100,6 +106,7 @@ void prepare_sm80(AttentionPlan& plan) {
   }
   plan.workspace = workspace;
   load(instance_of(plan.problem).image, plan.device);
+  if (runs_of(plan.problem).count > 1) load(combine_image(), plan.device);
 }
 
 int64_t byte_stride(const Tensor& t, int dim) {
@@ -233,10 +240,7 @@ void run_sm80(const AttentionPlan& plan, const AttentionTensors& t, Stream& stre
   }
   launch(kernel.image, kernel.shape(params), params, stream);
   if (runs.count == 1) return;
-  const KernelImage combine{"attention_sm80 combine", Arch::sm_80,    entry_of(Entry::combine, 0),
-                            hw::sim_body<Combine>,    sizeof(Params), Combine::kThreads,
-                            Combine::kMinBlocks};
-  launch(combine, Combine::shape(params), params, stream);
+  launch(combine_image(), Combine::shape(params), params, stream);
 }
 
 std::string describe_sm80(const AttentionPlan& plan) {
