@@ -24,7 +24,7 @@ using nlohmann::json;
 
 struct Options {
   std::string what, suite, device = "cpu", json_path, html_path;
-  std::vector<std::string> from;
+  std::vector<std::string> from, rows;
   std::optional<int64_t> threads;
   GenerateBench generate;
   bool quick = false;
@@ -125,7 +125,7 @@ json measure_gpu(const Options& o, const Device& device) {
   const std::vector<GpuBenchFamily> chosen = gpu_families(o);
   Stream stream(device);
   const GpuRoofs roofs = measure_gpu_roofs(stream, o.quick);
-  const GpuBench bench{stream, o.quick, roofs, o.generate};
+  const GpuBench bench{stream, o.quick, roofs, o.generate, o.rows};
   const auto roof = [](double value, double unit, const char* name) {
     return json{{"value", value / unit}, {"unit", name}};
   };
@@ -145,7 +145,12 @@ json measure_gpu(const Options& o, const Device& device) {
                 {"bf16_product_8192", roof(roofs.product, 1e12, "TFLOP/s")}}},
               {"families", json::array()}};
   for (const GpuBenchFamily& family : chosen) {
-    report["families"].push_back(family_to_json(family.name, family.title, family.run(bench)));
+    const std::vector<BenchRow> rows = family.run(bench);
+    if (rows.empty()) continue;  // none of its rows was asked for
+    report["families"].push_back(family_to_json(family.name, family.title, rows));
+  }
+  if (report["families"].empty()) {
+    wrong_input(fmt::format("bench: no row's name contains \"{}\"", fmt::join(o.rows, "\" or \"")));
   }
   conditions["load_average_after"] = load_average();
   report["conditions"] = std::move(conditions);
@@ -155,6 +160,7 @@ json measure_gpu(const Options& o, const Device& device) {
 json measure(const Options& o) {
   if (const Device device = Device::parse(o.device); !device.is_cpu())
     return measure_gpu(o, device);
+  if (!o.rows.empty()) wrong_input("bench: --rows goes with a GPU");
   const std::vector<BenchFamily> chosen = families(o);
   Stream stream(Device::cpu(), static_cast<int>(o.threads.value_or(0)));
   json conditions{{"started", now()}, {"quick", o.quick}, {"load_average_before", load_average()}};
@@ -248,6 +254,8 @@ std::function<int()> declare(CLI::App& app) {
       ->type_name("FORMAT")
       ->capture_default_str();
   app.add_option("--batch", o->generate.batches, "generate: sequences in step")->type_name("N ...");
+  app.add_option("--rows", o->rows, "of a GPU: only rows whose names contain one of these")
+      ->type_name("TEXT ...");
   app.add_flag("--quick", o->quick, "fewer sizes and repeats");
   o->json = app.add_option("--json", o->json_path, "write JSON to FILE; alone: to stdout")
                 ->expected(0, 1)

@@ -32,6 +32,8 @@ struct GpuBench {
   bool quick = false;
   GpuRoofs roofs = {};
   GenerateBench generate = {};
+  std::vector<std::string> rows = {};  // only rows whose names contain one of these; empty: all
+  bool wants(const std::string& row) const;
   GpuTimingOptions timing() const;
   // Copies of `bytes` to use in turn, at least two, so that none is found in the second-level
   // cache.
@@ -79,8 +81,9 @@ struct PrefillShape {
   int64_t batch, length, heads, kv_heads, head_dim;
   bool causal;
 };
-// A row of it; in TFLOP/s of a burst, causal counted as half. Random data, two sets of it in turn.
 // `one_scale`: operands in fp8 have one scale a tensor, not a row.
+std::string prefill_name(const PrefillShape&, const AttentionMode&, bool one_scale);
+// A row of it; in TFLOP/s of a burst, causal counted as half. Random data, two sets of it in turn.
 BenchRow bench_prefill(const PrefillShape&, const AttentionMode&, Stream&, const GpuTimingOptions&,
                        bool one_scale = false);
 
@@ -89,6 +92,7 @@ struct DecodeShape {
   int64_t batch, keys;
   std::string cache;  // f16, bf16 or of quantization_names()
   bool batch_invariant = false;
+  std::string name() const;
 };
 BenchRow bench_decode(const DecodeShape&, const GpuBench&);
 

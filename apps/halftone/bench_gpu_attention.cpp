@@ -20,6 +20,14 @@ AttentionProblem prefill_problem(const PrefillShape& s, const AttentionMode& mod
 
 }  // namespace
 
+std::string prefill_name(const PrefillShape& s, const AttentionMode& mode, bool one_scale) {
+  const std::string heads =
+      s.heads == s.kv_heads ? concat(s.heads) : concat(s.heads, "/", s.kv_heads);
+  return concat("prefill ", s.batch, " x ", s.length, ", ", heads, " heads of ", s.head_dim,
+                s.causal ? ", causal " : ", full ", to_string(mode),
+                one_scale ? ", one scale" : "");
+}
+
 BenchRow bench_prefill(const PrefillShape& s, const AttentionMode& mode, Stream& stream,
                        const GpuTimingOptions& options, bool one_scale) {
   const Device& device = stream.device();
@@ -47,11 +55,7 @@ BenchRow bench_prefill(const PrefillShape& s, const AttentionMode& mode, Stream&
       stream, [&](int i) { run(made, sets[i % 2], stream); }, options);
 
   BenchRow row;
-  const std::string heads =
-      s.heads == s.kv_heads ? concat(s.heads) : concat(s.heads, "/", s.kv_heads);
-  row.name =
-      concat("prefill ", s.batch, " x ", s.length, ", ", heads, " heads of ", s.head_dim,
-             s.causal ? ", causal " : ", full ", to_string(mode), one_scale ? ", one scale" : "");
+  row.name = prefill_name(s, mode, one_scale);
   row.seconds = time.burst;
   const double pairs = static_cast<double>(s.length) * static_cast<double>(s.length);
   row.flops =
@@ -87,10 +91,12 @@ std::vector<BenchRow> bench_gpu_prefill(const GpuBench& b) {
       if (!plain && (b.quick || s.batch > 2 || s.heads != s.kv_heads)) continue;
       if (mode.qk == Format::f16 && (s.head_dim != 128 || s.batch != 1)) continue;
       if (!can_run(prefill_problem(s, mode), b.stream.device()).ok) continue;
-      rows.push_back(bench_prefill(s, mode, b.stream, b.timing()));
-      // Of operands with a scale for all, as other libraries have them.
-      if (mode.pv != Format::fp8_e4m3 || mode.qk != mode.pv) continue;
-      rows.push_back(bench_prefill(s, mode, b.stream, b.timing(), true));
+      for (const bool one_scale : {false, true}) {
+        // A scale for all, as other libraries have them, beside one a row.
+        if (one_scale && (mode.pv != Format::fp8_e4m3 || mode.qk != mode.pv)) continue;
+        if (!b.wants(prefill_name(s, mode, one_scale))) continue;
+        rows.push_back(bench_prefill(s, mode, b.stream, b.timing(), one_scale));
+      }
     }
   }
   return rows;

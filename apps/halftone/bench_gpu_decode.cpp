@@ -5,6 +5,11 @@
 
 namespace halftone {
 
+std::string DecodeShape::name() const {
+  return concat("decode ", batch, " x ", keys, ", 32/8 heads of 128, ", cache, " cache",
+                batch_invariant ? ", batch-invariant" : "");
+}
+
 BenchRow bench_decode(const DecodeShape& s, const GpuBench& b) {
   constexpr int64_t kHeads = 32, kKvHeads = 8, kHeadDim = 128;
   Stream& stream = b.stream;
@@ -33,8 +38,7 @@ BenchRow bench_decode(const DecodeShape& s, const GpuBench& b) {
       [&](int i, Stream& on) { run(made, sets[static_cast<size_t>(i)], on); }, b.timing());
 
   BenchRow row;
-  row.name = concat("decode ", s.batch, " x ", s.keys, ", 32/8 heads of 128, ", s.cache, " cache",
-                    s.batch_invariant ? ", batch-invariant" : "");
+  row.name = s.name();
   row.bytes = static_cast<double>(sets[0].k.bytes() + sets[0].v.bytes());  // with scales
   set_bandwidth(time, b.roofs.read, "read", &row);
   return row;
@@ -48,7 +52,8 @@ std::vector<BenchRow> bench_gpu_decode(const GpuBench& b) {
       if (b.quick && batch != 16) continue;
       for (const bool invariant : {false, true}) {
         if (invariant && cache != std::string("bf16")) continue;
-        rows.push_back(bench_decode({batch, keys, cache, invariant}, b));
+        const DecodeShape shape{batch, keys, cache, invariant};
+        if (b.wants(shape.name())) rows.push_back(bench_decode(shape, b));
       }
     }
   }

@@ -44,8 +44,16 @@ double weight_bytes(const LoadedModel& model, int64_t sequences) {
   return total;
 }
 
+std::string row_name(const RandomModel& shape, const std::string& weights, int64_t sequences) {
+  return concat("decode ", shape.name, " ", weights, ", batch ", sequences, ", ", kPrompt,
+                " tokens before");
+}
+
 std::vector<BenchRow> rows_of(const RandomModel& shape, const std::string& weights,
                               const GpuBench& b) {
+  std::vector<int64_t> batches = b.generate.batches;
+  std::erase_if(batches, [&](int64_t n) { return !b.wants(row_name(shape, weights, n)); });
+  if (batches.empty()) return {};
   const Device& device = b.stream.device();
   const Clock::time_point start = Clock::now();
   LoadOptions load;
@@ -56,7 +64,7 @@ std::vector<BenchRow> rows_of(const RandomModel& shape, const std::string& weigh
              app::bytes(static_cast<double>(model->weight_bytes())),
              app::duration(seconds_since(start)));
   std::vector<BenchRow> rows;
-  for (const int64_t sequences : b.generate.batches) {
+  for (const int64_t sequences : batches) {
     SessionOptions options;
     options.activations = parse_format(b.generate.activations), options.sequences = sequences;
     const int64_t warm_up = 8, passes = b.quick ? 32 : 128;
@@ -84,8 +92,7 @@ std::vector<BenchRow> rows_of(const RandomModel& shape, const std::string& weigh
     double sum = 0;
     for (const double t : times) sum += t;
     BenchRow row;
-    row.name = concat("decode ", shape.name, " ", weights, ", batch ", sequences, ", ", kPrompt,
-                      " tokens before");
+    row.name = row_name(shape, weights, sequences);
     row.seconds = timing_of(times);
     const auto tokens = static_cast<double>(sequences);
     const double cached = static_cast<double>(kPrompt + warm_up) + static_cast<double>(passes) / 2;

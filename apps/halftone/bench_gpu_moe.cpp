@@ -40,6 +40,11 @@ Routed routings(const Layer& l, int64_t tokens, const Device& device) {
   return r;
 }
 
+std::string row_name(const Layer& l, int64_t tokens, const char* format) {
+  return concat("moe ", l.model, ", ", tokens, tokens == 1 ? " token, " : " tokens, ", format,
+                " weights");
+}
+
 std::vector<BenchRow> layer(const Layer& l, const char* format, const std::vector<int64_t>& sweep,
                             const GpuBench& b) {
   const Device& device = b.stream.device();
@@ -68,8 +73,7 @@ std::vector<BenchRow> layer(const Layer& l, const char* format, const std::vecto
     const Tensor out = Tensor::empty(x.shape(), x.format(), device);
     const Routed routed = routings(l, tokens, device);
     BenchRow row;
-    row.name = concat("moe ", l.model, ", ", tokens, tokens == 1 ? " token, " : " tokens, ", format,
-                      " weights");
+    row.name = row_name(l, tokens, format);
     row.flops = 6.0 * static_cast<double>(tokens * l.top_k) *
                 static_cast<double>(l.hidden * l.intermediate);
     row.bytes = routed.experts * expert_bytes + static_cast<double>(x.bytes() + out.bytes());
@@ -93,7 +97,9 @@ std::vector<BenchRow> bench_gpu_moe(const GpuBench& b) {
   const std::vector<int64_t> few = {1, 8, 64, 512};
   const std::vector<int64_t> all = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
   std::vector<BenchRow> rows;
-  const auto add = [&](const Layer& l, const char* format, const std::vector<int64_t>& sweep) {
+  const auto add = [&](const Layer& l, const char* format, std::vector<int64_t> sweep) {
+    std::erase_if(sweep, [&](int64_t tokens) { return !b.wants(row_name(l, tokens, format)); });
+    if (sweep.empty()) return;
     for (BenchRow& row : layer(l, format, sweep, b)) rows.push_back(std::move(row));
   };
   for (const char* format : {"bf16", "fp8", "nvfp4", "mxfp4"})

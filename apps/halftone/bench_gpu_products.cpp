@@ -61,12 +61,14 @@ std::vector<BenchRow> bench_gpu_gemv(const GpuBench& b) {
     const Tensor normal = normal_on_device({size.n, size.k}, 1, b.stream);
     for (const std::string format : kFormats) {
       if (format == "f16" && size.n != 4096) continue;  // as many bytes as bf16
-      const std::vector<Tensor> weights = copies_of(normal, format.c_str(), b);
+      std::vector<Tensor> weights;
       for (const int64_t m : {1, 4, 8, 16}) {
         if (m > 1 && (b.quick || size.n != 14336)) continue;
         BenchRow row;
         row.name = concat("gemv ", size.n, " x ", size.k, ", ", format, " weights, ", m,
                           m == 1 ? " row" : " rows");
+        if (!b.wants(row.name)) continue;
+        if (weights.empty()) weights = copies_of(normal, format.c_str(), b);
         row.bytes = static_cast<double>(weights[0].bytes());
         const Product s{m, size.n, size.k, format.c_str(), ""};
         set_bandwidth(measure(s, weights, b, &row), b.roofs.read, "memory read", &row);
@@ -93,11 +95,12 @@ std::vector<BenchRow> bench_gpu_matmul(const GpuBench& b) {
   }
   std::vector<BenchRow> rows;
   for (const Product& s : all) {
-    const Tensor normal = normal_on_device({s.n, s.k}, 1, b.stream);
-    const std::vector<Tensor> weights = copies_of(normal, s.weights, b);
     BenchRow row;
     row.name = concat("matmul ", s.m, " x ", s.n, " x ", s.k, ", ", s.weights, " weights x ",
                       *s.rounding == '\0' ? "bf16" : s.rounding);
+    if (!b.wants(row.name)) continue;
+    const Tensor normal = normal_on_device({s.n, s.k}, 1, b.stream);
+    const std::vector<Tensor> weights = copies_of(normal, s.weights, b);
     row.bytes = static_cast<double>(weights[0].bytes()) +
                 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n + s.k);
     const GpuTiming time = measure(s, weights, b, &row);

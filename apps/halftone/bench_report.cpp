@@ -129,6 +129,20 @@ bool is_sound_row(const json& row) {
          (!row.contains("peer_name") || row.at("peer_name").is_string());
 }
 
+// A row measured again takes the place of the earlier one of its name; the others are added.
+void take_rows(const json& later, json* rows) {
+  for (const json& row : later) {
+    const auto same = std::find_if(rows->begin(), rows->end(), [&](const json& earlier) {
+      return earlier.at("name") == row.at("name");
+    });
+    if (same == rows->end()) {
+      rows->push_back(row);
+    } else {
+      *same = row;
+    }
+  }
+}
+
 }  // namespace
 
 json join_reports(const std::vector<std::string>& paths) {
@@ -160,19 +174,20 @@ json join_reports(const std::vector<std::string>& paths) {
             path, family.at("name").dump()));
       }
       json& all = joined["families"];
-      json copy = family;
-      judge_again(copy);
-      copy["conditions"] = report.at("conditions");
       const auto same = std::find_if(all.begin(), all.end(), [&](const json& other) {
         return other.at("name") == family.at("name");
       });
       if (same == all.end()) {
-        all.push_back(std::move(copy));
+        json first = family;
+        first["conditions"] = json::array({report.at("conditions")});
+        all.push_back(std::move(first));
       } else {
-        *same = std::move(copy);
+        take_rows(rows, &(*same)["rows"]);
+        (*same)["conditions"].push_back(report.at("conditions"));
       }
     }
   }
+  for (json& family : joined["families"]) judge_again(family);
   return joined;
 }
 

@@ -18,8 +18,9 @@ std::string family_to_text(const nlohmann::json& family, bool markdown = false);
 // One self-contained page of a whole report: {"benchmark", "machine", "conditions", "families"}.
 std::string report_to_html(const nlohmann::json& report);
 
-// Reads reports written with --json and joins their families under the first one's machine; a
-// family in several is taken from the last. Anything else in the files is a sentence that says so.
+// Reads reports written with --json and joins their families under the first one's machine; of rows
+// of one name the last counts. A family's "conditions" are those of every report it has rows of.
+// Anything else in the files is a sentence that says so.
 nlohmann::json join_reports(const std::vector<std::string>& paths);
 
 }  // namespace halftone::app

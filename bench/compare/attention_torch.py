@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Attention of PyTorch's vendor backends beside Halftone's on one GPU, in one run.
 
-Usage: attention_torch.py --halftone build/release/apps/halftone/halftone [--quick] [--out FILE]
+Usage: attention_torch.py --halftone build/release/apps/halftone/halftone [--quick] [--rows TEXT ...] [--out FILE]
 
 Runs `halftone bench attention --device cuda:0 --suite prefill --json`, then the same bf16 shapes through PyTorch's
 scaled_dot_product_attention with its cuDNN and its FlashAttention-2 backend, timed the same way (bursts of about 4 ms

@@ -12,6 +12,8 @@ def parse(doc, families=None):
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--halftone", required=True, help="the halftone command")
     parser.add_argument("--quick", action="store_true", help="fewer shapes, shorter rests")
+    parser.add_argument("--rows", nargs="+", default=[], metavar="TEXT",
+                        help="only rows whose names contain one of these")
     if families:
         parser.add_argument("--families", nargs="+", default=families)
     parser.add_argument("--out", help="where the joined report goes")
@@ -23,8 +25,8 @@ def halftone_report(arguments, families, *options):
     report = None
     for family in families:
         command = [arguments.halftone, "bench", family, "--device", "cuda:0", "--json", *options]
-        one = json.loads(subprocess.run(command + ["--quick"] * arguments.quick, check=True, capture_output=True,
-                                        text=True).stdout)
+        command += ["--quick"] * arguments.quick + ["--rows", *arguments.rows] * bool(arguments.rows)
+        one = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         if report is None:
             report = one
         else:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Norms and activations of PyTorch, eager and compiled, beside Halftone's on one GPU, in one run.
 
-Usage: operations_torch.py --halftone build/release/apps/halftone/halftone [--quick] [--out FILE]
+Usage: operations_torch.py --halftone build/release/apps/halftone/halftone [--quick] [--rows TEXT ...] [--out FILE]
 
 Runs `halftone bench norm|activation|ops --device cuda:0 --json`, then the same operations through PyTorch, timed the
 same way: calls captured in a CUDA graph, buffers in turn beyond the second-level cache, the median of five bursts.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """cuBLASLt's products, through PyTorch, beside Halftone's on one GPU, in one run.
 
-Usage: products_torch.py --halftone build/release/apps/halftone/halftone [--quick] [--families gemv matmul] [--out FILE]
+Usage: products_torch.py --halftone build/release/apps/halftone/halftone [--quick] [--families gemv matmul] [--rows TEXT ...] [--out FILE]
 
 Runs `halftone bench FAMILY --device cuda:0 --json`, then the same shapes in PyTorch, timed the same way (a graph of
 one call for each copy of the weights, bursts of about 4 ms after rest, the median of five; a sustained figure after
