@@ -34,7 +34,8 @@ struct MatmulProblem {
   bool interleaved = false;
   // Out is of this format and its tensor carries scales, which the product writes: within rows or
   // of rows; per tensor, or nvfp4's tensor scale, is tensor_scale if given and else follows from
-  // all results (a row then depends on the others).
+  // all results (a row then depends on the others). On a GPU the plan holds the results in f32,
+  // and a kernel after the product makes codes and scales of them: the bits of quantize().
   std::optional<QuantizeOptions> quantize_out;
 };
 

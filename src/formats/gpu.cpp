@@ -137,6 +137,11 @@ void quantize_scaled(const QuantizeArgs& args, Stream& stream) {
 
 void quantize_gpu(const QuantizeArgs& args, Stream& stream) {
   if (args.matrices * args.rows * args.columns == 0) return;
+  if (args.given > 0) {  // no row waits for another
+    QuantizeArgs rows = args;
+    rows.block_rows = 1;
+    return quantize_blocks(rows, stream);
+  }
   if (!args.find_tensor_scale) return quantize_scaled(args, stream);
   QuantizeArgs found = args;
   auto* largest = reinterpret_cast<uint32_t*>(args.tensor_scale);

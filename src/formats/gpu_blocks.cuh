@@ -111,15 +111,18 @@ struct QuantizeBlocksGpu {
       hw::store_global(args.tensor_scale, recipe.tensor_scale);
     }
     BlockRange range;
-    for_eights([&](const Within&, const float(&v)[8]) { range.add(v, recipe.asymmetric); });
-    range.most = threads.reduce(range.most, [](float a, float b) { return hw::max_nan(a, b); });
+    const bool given = args.given > 0;
+    if (!given) {
+      for_eights([&](const Within&, const float(&v)[8]) { range.add(v, recipe.asymmetric); });
+      range.most = threads.reduce(range.most, [](float a, float b) { return hw::max_nan(a, b); });
+    }
     if (recipe.asymmetric) {
       range.low = threads.reduce(range.low, [](float a, float b) { return hw::min(a, b); });
       range.up = threads.reduce(range.up, [](float a, float b) { return hw::max(a, b); });
     }
     if (!live) return;
-    const ZeroPoint chosen = range.scale(recipe);
-    if (threads.rank() == 0) {
+    const ZeroPoint chosen = given ? given_scale(args.given) : range.scale(recipe);
+    if (threads.rank() == 0 && (!given || index == 0)) {
       const bool linear = args.layout == ScaleLayout::linear;
       store_block_scale(args, p.faults, range, chosen, index,
                         linear ? index

@@ -111,6 +111,10 @@ struct BlockRange {
   }
 };
 
+HT_DEVICE ZeroPoint given_scale(float scale) {
+  return {{std::bit_cast<uint32_t>(scale), scale, 1.0f / scale}, kInt4Zero};
+}
+
 // A scale as stored beside block (band, group) of a matrix; `index` counts the blocks of all.
 HT_DEVICE void store_block_scale(const QuantizeArgs& args, const FaultReporter& faults,
                                  const BlockRange& range, const ZeroPoint& chosen, int64_t index,

@@ -18,6 +18,7 @@ struct QuantizeArgs {
   uint8_t *codes = nullptr, *scales = nullptr, *zeros = nullptr;
   ScaleLayout layout = ScaleLayout::linear;
   int64_t scale_bytes = 0;  // of a matrix's scales
+  float given = 0;          // above 0: the one scale of all codes, which is stored as it is
   // Of nvfp4: where the tensor scale goes, or null; and whether it is found from x, else it is in
   // the recipe. While it is being found, its place holds the bits of the largest |x|, `amax`.
   float* tensor_scale = nullptr;

@@ -112,14 +112,7 @@ TEST(Epilogue, QuantisedOutput) {
         const Tensor y = matmul(x, w, o);
         o.quantize_out = parse_quantization(text);
         const Tensor q = matmul(x, w, o), want = quantize(y, *o.quantize_out);
-        ASSERT_EQ(q.bytes(), want.bytes());
-        EXPECT_EQ(std::memcmp(q.data(), want.data(),
-                              static_cast<size_t>(packed_bytes(q.format(), m * n))),
-                  0);
-        EXPECT_EQ(std::memcmp(q.scales().data(), want.scales().data(),
-                              static_cast<size_t>(want.scales().bytes())),
-                  0);
-        EXPECT_EQ(q.tensor_scale_value(), want.tensor_scale_value());
+        expect_same_bits(q, want);
       }
     }
   });

@@ -124,9 +124,9 @@ TEST(MatmulGpu, RefusesWithTheReason) {
   EXPECT_EQ(reason([](MatmulProblem&) {}), "");
   EXPECT_EQ(reason([](MatmulProblem& p) {
               p.out = F::mxfp8;
-              p.quantize_out = parse_quantization("mxfp8");
+              p.quantize_out = parse_quantization("mxfp8_adaptive");
             }),
-            "quantize_out is mxfp8; matmul_gpu writes f32, f16 and bf16");
+            "quantize_out is mxfp8_adaptive; scales are adaptive on the CPU alone");
   EXPECT_EQ(reason([](MatmulProblem& p) { p.m = 3000000; }),
             "m is 3000000; matmul_gpu takes up to 2097152");
   EXPECT_EQ(reason([](MatmulProblem& p) { p.quantize_x = parse_quantization("nvfp4_adaptive"); }),

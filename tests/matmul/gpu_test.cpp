@@ -176,6 +176,42 @@ TEST(MatmulGpu, Gated) {
   }
 }
 
+// The quantised output is the f32 result quantised, bit for bit: of each kernel, with scales of
+// every extent, found and given.
+TEST(MatmulGpu, QuantisedOutput) {
+  const int64_t k = 128, n = 288;
+  const Tensor w = random_weight(kFp8, n, k, 5).tensor;
+  for (const Arch arch : {Arch::sm_80, Arch::sm_90a}) {
+    Stream stream(Device::simulator(arch));
+    for (const int64_t m : {1, 21}) {
+      const Tensor x = random_tensor({m, k}, F::bf16, 4, Data::outliers);
+      MatmulOptions o;
+      o.out = F::f32;
+      o.activation.kind = Activation::gelu_erf;
+      o.residual = random_tensor({m, n}, F::f32, 7);
+      const Tensor y = matmul_on(stream, x, w, o);
+      for (const char* text : {"fp8_tensor", "fp8_row", "fp8_1x128", "fp8_e5m2_row", "mxfp8",
+                               "mxfp4", "nvfp4", "int8", "int8_g128"}) {
+        SCOPED_TRACE(concat(text, " m ", m, " on ", stream.device().name()));
+        o.quantize_out = parse_quantization(text);
+        expect_same_bits(matmul_on(stream, x, w, o), quantize(y, *o.quantize_out));
+      }
+      o.quantize_out = parse_quantization("nvfp4");
+      o.quantize_out->tensor_scale = 0.25f;
+      expect_same_bits(matmul_on(stream, x, w, o), quantize(y, *o.quantize_out));
+      // Of one given scale: what lies above it saturates.
+      o.quantize_out = parse_quantization("fp8_tensor");
+      const Tensor found = quantize(y, *o.quantize_out);
+      o.quantize_out->tensor_scale = found.scales().data<float>()[0];
+      expect_same_bits(matmul_on(stream, x, w, o), found);
+      o.quantize_out->tensor_scale = 0x1p-40f;
+      const Tensor q = matmul_on(stream, x, w, o);
+      EXPECT_EQ(q.scales().data<float>()[0], 0x1p-40f);
+      for (int64_t i = 0; i < m * n; ++i) EXPECT_EQ(q.data<uint8_t>()[i] & 0x7f, 0x7e);
+    }
+  }
+}
+
 TEST(MatmulGpu, TiledScalesAndAnyAlignment) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t n = 139, k = 480;

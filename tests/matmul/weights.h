@@ -156,6 +156,17 @@ inline Weight random_weight(const WeightSpec& s, int64_t n, int64_t k, uint64_t 
   return w;
 }
 
+// Codes and scales of two quantised matrices.
+inline void expect_same_bits(const Tensor& a, const Tensor& b) {
+  ASSERT_EQ(a.shape(), b.shape());
+  ASSERT_EQ(a.scales().shape(), b.scales().shape());
+  const auto codes = static_cast<size_t>(packed_bytes(b.format(), b.numel()));
+  EXPECT_EQ(std::memcmp(a.data(), b.data(), codes), 0);
+  const auto scales = static_cast<size_t>(b.scales().bytes());
+  EXPECT_EQ(std::memcmp(a.scales().data(), b.scales().data(), scales), 0);
+  EXPECT_EQ(a.tensor_scale_value(), b.tensor_scale_value());
+}
+
 // FP64 product and, for the bound, the product of the magnitudes.
 struct Expected {
   std::vector<float> values;

@@ -4,6 +4,7 @@
 
 #include "base/kernel_table.h"
 #include "base/message.h"
+#include "formats/gpu_kernels.h"
 #include "halftone/activation.h"
 #include "ops/matmul/matmul_gpu.h"
 #include "ops/matmul/matmul_run.h"
@@ -268,7 +269,7 @@ Tensor matmul(const Tensor& x, const Tensor& weight, const MatmulOptions& option
             " must have two dimensions, [M, K], when the output is quantised");
     QuantizeOptions room = *problem.quantize_out;
     if (room.format != Format::nvfp4) room.tensor_scale.reset();
-    tensors.out = empty_quantized({problem.m, problem.n}, room);
+    tensors.out = empty_quantized({problem.m, problem.n}, room, x.device());
     run(made, tensors, stream);
     return tensors.out;
   }

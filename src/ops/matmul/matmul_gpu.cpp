@@ -1,6 +1,7 @@
 #include "ops/matmul/matmul_gpu.h"
 
 #include "base/message.h"
+#include "formats/gpu_kernels.h"
 #include "ops/matmul/matmul_run.h"
 #include "ops/product/gpu.h"
 #include "ops/product/sm90.h"
@@ -12,6 +13,7 @@ namespace {
 struct GpuWorkspace {
   product::GpuWeight weight;
   product::GpuX x;
+  Tensor results;  // f32, before they are quantised
 };
 
 GpuWorkspace make_workspace(const MatmulProblem& p) {
@@ -24,7 +26,8 @@ GpuWorkspace make_workspace(const MatmulProblem& p) {
 std::shared_ptr<void> workspace(const MatmulProblem& p, const Device& device, int64_t* bytes) {
   auto w = std::make_shared<GpuWorkspace>(make_workspace(p));
   w->x.allocate(p.m, device);
-  *bytes = w->x.bytes();
+  if (p.quantize_out) w->results = Tensor::empty({p.m, p.n}, Format::f32, device);
+  *bytes = w->x.bytes() + (p.quantize_out ? w->results.bytes() : 0);
   return w;
 }
 
@@ -32,11 +35,11 @@ bool many_rows(const MatmulProblem& p, const GpuWorkspace& w) {
   return !product::is_few(p.m * w.x.terms());
 }
 
-product::GpuFinish finish_of(const MatmulProblem& p, const MatmulTensors& t) {
+product::GpuFinish finish_of(const MatmulProblem& p, const MatmulTensors& t, const Tensor& out) {
   product::GpuFinish f;
-  f.out = t.out.data<char>();
-  f.out_format = p.out;
-  f.out_row = t.out.stride(0) * bits(p.out) / 8;
+  f.out = out.data<char>();
+  f.out_format = out.format();
+  f.out_row = out.stride(0) * bits(f.out_format) / 8;
   if (p.residual) {
     f.residual = t.residual.data<char>();
     f.residual_format = t.residual.format();
@@ -59,7 +62,7 @@ product::GpuFinish finish_of(const MatmulProblem& p, const MatmulTensors& t) {
 product::GpuProduct product_of(const MatmulProblem& p, const GpuWorkspace& w,
                                const MatmulTensors& t) {
   product::GpuProduct g;
-  g.finish = finish_of(p, t);
+  g.finish = finish_of(p, t, p.quantize_out ? w.results : t.out);
   set_weight(w.weight, product::gpu_layout(t.weight, "weight"), &g);
   g.source[0] = g.source[1] = product::gpu_source(t.weight);
   if (p.gated) {
@@ -70,11 +73,26 @@ product::GpuProduct product_of(const MatmulProblem& p, const GpuWorkspace& w,
   return g;
 }
 
+// Of f32 results, so that codes and scales are those of the product without rounding in between.
+void quantise_results(const MatmulProblem& p, const Tensor& results, Tensor out, Stream& stream) {
+  QuantizeOptions q = *p.quantize_out;
+  const bool given = per_tensor(q) && q.tensor_scale;
+  const float scale = given ? *q.tensor_scale : 0;
+  if (given) q.tensor_scale.reset();
+  QuantizeArgs args = quantize_target(q, out, stream);
+  args.x = {results.data<char>(), 1, p.n * 4, 0};
+  args.source = Format::f32;
+  args.given = scale;
+  args.find_tensor_scale = q.format == Format::nvfp4 && !q.tensor_scale;
+  quantize_gpu(args, stream);
+}
+
 void run_gpu(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {
   const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
   product::GpuProduct g = product_of(plan.problem, w, t);
   w.x.enter(t.x, plan.problem.m, &g, stream);
   launch_product(w.weight, g, many_rows(plan.problem, w), 0, stream);
+  if (plan.problem.quantize_out) quantise_results(plan.problem, w.results, t.out, stream);
 }
 
 std::string describe_gpu(const MatmulProblem& p, const Device&) {
@@ -93,6 +111,7 @@ void run_sm90(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {
   if (!fits_sm90(problem, w.weight, w.x, g, t.x)) return run_gpu(plan, t, stream);
   w.x.enter(t.x, plan.problem.m, &g, stream, takes_codes_sm90(problem, w.weight, w.x));
   launch_sm90(problem, w.weight, w.x, g, stream);
+  if (plan.problem.quantize_out) quantise_results(plan.problem, w.results, t.out, stream);
 }
 
 std::string describe_sm90(const MatmulProblem& p, const Device& device) {
@@ -109,9 +128,9 @@ std::string accepts_gpu(const MatmulProblem& p) {
   if (p.n > kExtent || p.k > kExtent) {
     return concat("N is ", p.n, " and K ", p.k, "; matmul_gpu takes up to ", kExtent);
   }
-  if (p.quantize_out) {
+  if (p.quantize_out && p.quantize_out->adaptive) {
     return concat("quantize_out is ", to_string(*p.quantize_out),
-                  "; matmul_gpu writes f32, f16 and bf16");
+                  "; scales are adaptive on the CPU alone");
   }
   return product::refuse_gpu_x(x_spec(p));
 }

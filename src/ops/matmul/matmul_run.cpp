@@ -18,11 +18,6 @@ using product::Job;
 using product::Kernels;
 using product::Weights;
 
-// One scale for the whole output.
-bool per_tensor(const QuantizeOptions& q) {
-  return q.scaling.block_rows == 0 && q.scaling.block_cols == 0;
-}
-
 Weights weights_of(const MatmulProblem& p, const MatmulTensors& t, const Workspace& w,
                    ThreadPool& pool) {
   if (!w.tiled.defined()) return product::view_of(t.weight, "weight");
@@ -114,6 +109,10 @@ product::XSpec x_spec(const MatmulProblem& p) {
 }
 
 int64_t weight_rows(const MatmulProblem& p) { return p.gated ? 2 * p.n : p.n; }
+
+bool per_tensor(const QuantizeOptions& q) {
+  return q.scaling.block_rows == 0 && q.scaling.block_cols == 0;
+}
 
 bool needs_all(const MatmulProblem& p) {
   if (!p.quantize_out || p.quantize_out->tensor_scale) return false;
