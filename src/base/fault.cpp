@@ -60,6 +60,12 @@ std::string sentence(const FaultRecord& r) {
     case Fault::moe_expert:
       return concat("moe: routing.experts has ", r.value, " in slot ", r.index, "; there are ",
                     r.limit, " experts");
+    case Fault::moe_token:
+      return concat("route: token_ids[", r.index, "] is ", r.value, "; expert_table has ", r.limit,
+                    " rows");
+    case Fault::moe_table:
+      return concat("route: row ", r.index, " of expert_table has ", r.value, "; there are ",
+                    r.limit, " experts");
     case Fault::none:
       break;
   }

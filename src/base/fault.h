@@ -19,6 +19,8 @@ enum class Fault : uint32_t {
   nms_box,          // boxes[index] is not finite or not ordered
   logits,           // of sequence value: the one at index is not finite, or none is
   moe_expert,       // slot index of the routing is value; there are limit experts
+  moe_token,        // token_ids[index] is value; expert_table has limit rows
+  moe_table,        // row index of expert_table has value; there are limit experts
 };
 struct FaultRecord {
   Fault fault = Fault::none;

@@ -185,4 +185,14 @@ inline ExpertTensors fused(const Experts& w, bool interleaved) {
   return t;
 }
 
+// A fused tensor with its last two dimensions exchanged.
+inline Tensor input_major(const Tensor& t) {
+  const Tensor plain = Tensor::view(t.data(), t.shape(), t.format());
+  const Tensor codes = plain.transpose(1, 2).contiguous_copy();
+  if (!t.has_scales()) return codes;
+  Scaling s = t.scaling();
+  std::swap(s.block_rows, s.block_cols);
+  return codes.quantized(s, t.scales().transpose(1, 2).contiguous_copy());
+}
+
 }  // namespace halftone::test

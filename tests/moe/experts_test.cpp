@@ -11,15 +11,6 @@ namespace {
 
 using namespace test;
 
-Tensor input_major(const Tensor& t) {
-  const Tensor plain = Tensor::view(t.data(), t.shape(), t.format());
-  const Tensor codes = plain.transpose(1, 2).contiguous_copy();
-  if (!t.has_scales()) return codes;
-  Scaling s = t.scaling();
-  std::swap(s.block_rows, s.block_cols);
-  return codes.quantized(s, t.scales().transpose(1, 2).contiguous_copy());
-}
-
 const WeightSpec kMxfp4{Format::mxfp4, true, {Format::ue8m0, 1, 32}};
 const WeightSpec kNvfp4{Format::nvfp4, true, {Format::fp8_e4m3, 1, 16}, true};
 

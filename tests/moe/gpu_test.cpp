@@ -41,6 +41,60 @@ TEST(MoeGpu, RoutersChooseAsTheReference) {
   }
 }
 
+// DeepSeek-V4's tables; what is in none is an error of the next wait and goes to no expert.
+TEST(MoeGpu, HashRouting) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  configure(stream,
+            {.severity = Options::Severity::strict, .schedule = Options::Schedule::adversarial});
+  const Device& device = stream.device();
+  const int64_t tokens = 9, experts = 8, words = 3;
+  const std::vector<int32_t> ids = {2, 0, 1, 1, 2, 0, 0, 2, 1};
+  const std::vector<int32_t> entries = {7, 1, 0, 0, 2, 6, 5, 3, 4};
+  const std::vector<int64_t> wide(entries.begin(), entries.end());
+  RoutingTensors t{random_tensor({tokens, experts}, F::bf16, 7), {}, {}, {}};
+  t.token_ids = Tensor::from<int32_t>(ids, {tokens}, F::i32);
+  RoutingOptions o;
+  o.top_k = 3, o.scoring = Scoring::sqrt_softplus, o.scale = 1.5f;
+  for (const F format : {F::i32, F::i64}) {
+    t.expert_table = format == F::i32 ? Tensor::from<int32_t>(entries, {words, 3}, F::i32)
+                                      : Tensor::copy_of(wide.data(), 72, {words, 3}, F::i64);
+    const Routing want = route_reference(t, o);
+    const RoutingTensors there{
+        t.logits.to(device), {}, t.token_ids.to(device), t.expert_table.to(device)};
+    const Routing got = on(Device::cpu(), route(there, o, stream));
+    for (int64_t i = 0; i < tokens * o.top_k; ++i) {
+      EXPECT_EQ(got.experts.data<int32_t>()[i], want.experts.data<int32_t>()[i]);
+      EXPECT_NEAR(got.weights.data<float>()[i], want.weights.data<float>()[i], 2e-6f);
+    }
+  }
+  RoutingTensors wrong{t.logits.to(device), {}, t.token_ids.to(device), t.expert_table.to(device)};
+  wrong.expert_table.data<int64_t>()[4] = 8;
+  Routing r = route(wrong, o, stream);
+  expect_error([&] { stream.synchronize(); }, {"row 1 of expert_table has 8", "8 experts"});
+  EXPECT_EQ(on(Device::cpu(), r).experts.data<int32_t>()[2 * 3 + 1], -1);
+  EXPECT_EQ(on(Device::cpu(), r).weights.data<float>()[2 * 3 + 1], 0);
+  wrong.expert_table = t.expert_table.to(device);
+  wrong.token_ids.data<int32_t>()[3] = -2;
+  r = route(wrong, o, stream);
+  expect_error([&] { stream.synchronize(); }, {"token_ids[3] is -2", "3 rows"});
+}
+
+// More experts than the scores of four warps leave room for.
+TEST(MoeGpu, RoutersOfManyExperts) {
+  Stream stream(Device::simulator(Arch::sm_80));
+  RoutingTensors t{random_tensor({3, 2500}, F::f32, 9), {}, {}, {}};
+  RoutingOptions o;
+  o.top_k = 4, o.groups = 50, o.groups_kept = 20;
+  const Routing want = route_reference(t, o);
+  t.logits = t.logits.to(stream.device());
+  const Routing got = on(Device::cpu(), route(t, o, stream));
+  for (int64_t i = 0; i < 12; ++i) {
+    EXPECT_EQ(got.experts.data<int32_t>()[i], want.experts.data<int32_t>()[i]);
+  }
+  t.logits = random_tensor({1, 4001}, F::f32, 9).to(stream.device());
+  expect_error([&] { route(t, {}, stream); }, {"4001 experts", "up to 4000"});
+}
+
 // NaN, infinities and ties.
 TEST(MoeGpu, RoutersOfStrangeLogits) {
   Stream stream(Device::simulator(Arch::sm_80));
@@ -116,6 +170,26 @@ TEST(MoeGpu, SharedExpertAndScoreOnTheInput) {
     const Expected e = expected_moe(x, r, w, inter, extras, gpu_roundings);
     EXPECT_TRUE(within(to_floats(moe_on(stream, x, r, p, t)), e.values, e.magnitudes));
   }
+}
+
+// Input-major experts are turned where they lie: the same bits.
+TEST(MoeGpu, InputMajor) {
+  Stream stream(Device::simulator(Arch::sm_80));
+  const WeightSpec int8{F::int8, true, {F::f16, 1, 32}};
+  for (const WeightSpec& spec : {kBf16, int8}) {
+    const Experts w = random_experts(spec, 3, 64, 64);
+    const MoeProblem p = problem_of(spec, 3, 64, 64);
+    const Tensor x = small_input(6, 64, F::bf16);
+    const Routing r = random_routing(6, 3, 2, 3);
+    ExpertTensors t = fused(w, false);
+    const std::vector<float> want = to_floats(moe_on(stream, x, r, p, t));
+    t.gate_up = input_major(t.gate_up), t.all_down = input_major(t.all_down);
+    t.input_major = true;
+    EXPECT_EQ(to_floats(moe_on(stream, x, r, p, t)), want);
+  }
+  ExpertTensors t = on(stream.device(), fused(random_experts(kMxfp4, 2, 64, 64), false));
+  t.input_major = true;
+  expect_error([&] { bind_experts(problem_of(kMxfp4, 2, 64, 64), t); }, {"8 bits or more"});
 }
 
 // W4A4: the bits of the same experts are those of x rounded before.

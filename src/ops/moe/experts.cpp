@@ -1,10 +1,9 @@
 // Experts from the forms in which checkpoints store them.
 #include "ops/moe/experts.h"
 
-#include <cstring>
-
 #include "base/message.h"
 #include "halftone/quantize.h"
+#include "halftone/transpose.h"
 #include "ops/moe/gpu.h"
 #include "ops/product/weights.h"
 
@@ -26,38 +25,6 @@ void check_matrix(const Tensor& w, const std::string& what, const Shape& shape, 
   require(fits, what, " is ", w.defined() ? to_string(w) : "undefined", "; the plan needs ",
           described(format, scaled, scaling), " ", to_string(shape));
   require(w.device().is_cpu(), what, " is on ", w.device().name(), "; the plan runs on cpu");
-}
-
-// [.., rows, columns] -> [.., columns, rows], elements of `size` bytes.
-Tensor transposed_codes(const Tensor& t) {
-  const int64_t size = bits(t.format()) / 8, rows = t.size(1), columns = t.size(2);
-  const Tensor out = Tensor::empty({t.size(0), columns, rows}, t.format());
-  for (int64_t e = 0; e < t.size(0); ++e) {
-    constexpr int64_t kTile = 64;
-    for (int64_t r0 = 0; r0 < rows; r0 += kTile) {
-      for (int64_t c = 0; c < columns; ++c) {
-        for (int64_t r = r0; r < std::min(r0 + kTile, rows); ++r) {
-          const int64_t from = e * t.stride(0) + r * t.stride(1) + c * t.stride(2);
-          std::memcpy(out.data<char>() + ((e * columns + c) * rows + r) * size,
-                      t.data<char>() + from * size, static_cast<size_t>(size));
-        }
-      }
-    }
-  }
-  return out;
-}
-
-// The same tensor with K innermost, scales and all.
-Tensor row_major(const Tensor& t, const char* what) {
-  require(bits(t.format()) >= 8, what, " is ", name(t.format()),
-          "; input-major tensors need 8 bits or more an element");
-  const Tensor codes = transposed_codes(t);
-  if (!t.has_scales()) return codes;
-  Scaling scaling = t.scaling();
-  require(scaling.layout == ScaleLayout::linear, what, " has ", to_string(scaling),
-          " scales; input-major tensors need linear ones");
-  std::swap(scaling.block_rows, scaling.block_cols);
-  return codes.quantized(scaling, transposed_codes(t.scales()), t.tensor_scale());
 }
 
 // The plan's scaling, or the same with tiled scales that are made linear here.
@@ -96,8 +63,8 @@ void bind_fused(const MoeProblem& p, const ExpertTensors& t, BoundExperts* b) {
   require(down.defined() && down.rank() == 3, "all_down ", to_string(down.shape()),
           " must have three dimensions");
   if (t.input_major) {
-    gate_up = row_major(gate_up, "gate_up");
-    down = row_major(down, "all_down");
+    gate_up = k_innermost(gate_up, "gate_up");
+    down = k_innermost(down, "all_down");
   }
   check_matrix(gate_up, "gate_up", {p.experts, 2 * p.intermediate, p.hidden}, p.weight, p.scaled,
                p.scaling);
@@ -134,6 +101,24 @@ void bind_separate(const MoeProblem& p, const ExpertTensors& t, BoundExperts* b)
 }
 
 }  // namespace
+
+Tensor k_innermost(const Tensor& t, const char* what) {
+  require(t.defined() && t.rank() == 3, what, " ", to_string(t.shape()),
+          " must have three dimensions");
+  require(bits(t.format()) >= 8, what, " is ", name(t.format()),
+          "; input-major tensors need 8 bits or more an element");
+  Stream stream(t.device());
+  Tensor turned = transpose(t, stream);
+  if (t.has_scales()) {
+    Scaling scaling = t.scaling();
+    require(scaling.layout == ScaleLayout::linear, what, " has ", to_string(scaling),
+            " scales; input-major tensors need linear ones");
+    std::swap(scaling.block_rows, scaling.block_cols);
+    turned = turned.quantized(scaling, transpose(t.scales(), stream), t.tensor_scale());
+  }
+  stream.synchronize();
+  return turned;
+}
 
 std::string refuse_experts(const MoeProblem& p) {
   const auto refuse = [&](const char* what, Format format, bool scaled, const Scaling& scaling,
@@ -177,6 +162,9 @@ MoeWeights bind_experts(const MoeProblem& p, ExpertTensors t) {
           "; all must be at least 1");
   const std::string reason = experts::refuse_experts(p);
   if (!reason.empty()) throw Error(ErrorCode::unsupported, reason);
+  require(p.shared_intermediate > 0 ||
+              (!t.shared_gate.defined() && !t.shared_up.defined() && !t.shared_down.defined()),
+          "shared experts are given; the problem has shared_intermediate 0");
   const Tensor& any = t.gate_up.defined() ? t.gate_up : t.gate.empty() ? Tensor() : t.gate[0];
   const bool on_gpu = any.defined() && !any.device().is_cpu();
   auto b = on_gpu ? experts::bind_gpu(p, t, any.device()) : std::make_shared<BoundExperts>();
@@ -201,9 +189,6 @@ MoeWeights bind_experts(const MoeProblem& p, ExpertTensors t) {
     bind(t.shared_gate, "shared_gate", p.shared_intermediate, p.hidden);
     bind(t.shared_up, "shared_up", p.shared_intermediate, p.hidden);
     bind(t.shared_down, "shared_down", p.hidden, p.shared_intermediate);
-  } else {
-    require(!t.shared_gate.defined() && !t.shared_up.defined() && !t.shared_down.defined(),
-            "shared experts are given; the problem has shared_intermediate 0");
   }
   if (t.gate_up_bias.defined()) {
     const Tensor both =

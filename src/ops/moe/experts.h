@@ -28,6 +28,8 @@ namespace experts {
 
 // Empty, or why no expert fits the problem's formats and extents.
 std::string refuse_experts(const MoeProblem&);
+// An input-major tensor of all experts with its last two dimensions exchanged, scales and all.
+Tensor k_innermost(const Tensor&, const char* what);
 // Throws unless `experts` has one tensor an expert.
 void check_count(const MoeProblem&, const std::vector<Tensor>* experts, const char* what);
 // One separate matrix, checked.

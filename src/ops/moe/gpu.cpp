@@ -239,9 +239,9 @@ bool same_strides(const product::GpuLayout& a, const product::GpuLayout& b) {
 
 }  // namespace
 
-std::shared_ptr<BoundExperts> bind_gpu(const MoeProblem& p, const ExpertTensors& t,
+std::shared_ptr<BoundExperts> bind_gpu(const MoeProblem& p, const ExpertTensors& given,
                                        const Device& device) {
-  require(!t.input_major, "input_major is set; GPU kernels take experts with K innermost");
+  ExpertTensors t = given;
   auto bound = std::make_shared<BoundExperts>();
   auto gpu = std::make_shared<GpuExperts>();
   std::vector<GpuSource> sources;
@@ -250,6 +250,10 @@ std::shared_ptr<BoundExperts> bind_gpu(const MoeProblem& p, const ExpertTensors&
     bound->kept.push_back(w);
   };
   if (t.gate_up.defined()) {
+    if (t.input_major) {
+      t.gate_up = k_innermost(t.gate_up, "gate_up");
+      t.all_down = k_innermost(t.all_down, "all_down");
+    }
     check(t.gate_up, "gate_up", {p.experts, 2 * p.intermediate, p.hidden});
     check(t.all_down, "all_down", {p.experts, p.hidden, p.intermediate});
     gpu->up = product::gpu_layout(t.gate_up, "gate_up");
@@ -262,7 +266,8 @@ std::shared_ptr<BoundExperts> bind_gpu(const MoeProblem& p, const ExpertTensors&
       sources.push_back(product::gpu_source(t.all_down, e));
     }
   } else {
-    require(!t.interleaved, "interleaved is set; it describes the fused tensors only");
+    require(!t.input_major && !t.interleaved,
+            "input_major and interleaved are set; they describe the fused tensors only");
     check_count(p, &t.gate, "gate");
     check_count(p, &t.up, "up");
     check_count(p, &t.down, "down");
@@ -332,6 +337,15 @@ void route_gpu(const RoutingTensors& t, const RoutingOptions& o, const Routing& 
   p.tokens = static_cast<uint32_t>(t.logits.size(0));
   p.experts = static_cast<uint32_t>(t.logits.size(1));
   p.options = o;
+  if (t.expert_table.defined()) {
+    p.ids = t.token_ids.data<int32_t>();
+    p.id_step = t.token_ids.stride(0);
+    p.table = t.expert_table.data();
+    p.table_row = t.expert_table.stride(0), p.table_column = t.expert_table.stride(1);
+    p.table_rows = t.expert_table.size(0);
+    p.wide = t.expert_table.format() == Format::i64;
+    p.faults = fault_reporter(stream.device());
+  }
   if (p.tokens == 0) return;
   launch(hw::image_of<GpuRoute>("moe_route"), GpuRoute::shape(p), p, stream);
 }

@@ -6,6 +6,7 @@
 #include "hw/thread.h"
 #include "hw/warp.h"
 #include "pipe/elements.h"
+#include "pipe/fault.h"
 #include "pipe/math.h"
 
 namespace halftone {
@@ -20,11 +21,20 @@ struct GpuRouteParams {
   uint32_t tokens = 0, experts = 0;
   Format format = Format::f32;
   RoutingOptions options;
+  // Hash routing: row ids[token] of the table is the choice. What is in neither is reported, and
+  // chosen as -1 with the weight 0, which the experts leave out.
+  const int32_t* ids = nullptr;  // [tokens]
+  int64_t id_step = 0;
+  const void* table = nullptr;  // i32, or i64 if `wide`, [table_rows, top_k]; null: the best
+  int64_t table_rows = 0, table_row = 0, table_column = 0;
+  bool wide = false;
+  FaultReporter faults;
 };
 
 struct GpuRoute {
   using Params = GpuRouteParams;
-  static constexpr uint32_t kWarps = 4, kThreads = kWarps * 32, kMinBlocks = 1;
+  static constexpr uint32_t kWarps = 4, kThreads = kWarps * 32, kMinBlocks = 1;  // at most
+  static constexpr uint32_t kFloats = 48 * 1024 / 4;  // what every GPU gives a block
   static constexpr float kInfinity = __builtin_huge_valf(), kMost = kFloatMax;
 
   // Of a warp: scores, keys of the choice, the same once more for the choice of groups, and the
@@ -33,11 +43,12 @@ struct GpuRoute {
     return 3 * experts + 2 * groups;
   }
   static LaunchShape shape(const Params& p) {
-    const auto groups = static_cast<uint32_t>(p.options.groups);
-    return {.grid = {(p.tokens + kWarps - 1) / kWarps, 1, 1},
-            .block = {kThreads, 1, 1},
+    const uint32_t each = floats(p.experts, static_cast<uint32_t>(p.options.groups));
+    const uint32_t warps = kWarps * each <= kFloats ? kWarps : 1;
+    return {.grid = {(p.tokens + warps - 1) / warps, 1, 1},
+            .block = {warps * 32, 1, 1},
             .cluster = {},
-            .shared_bytes = kWarps * floats(p.experts, groups) * 4};
+            .shared_bytes = warps * each * 4};
   }
 
   struct Row {
@@ -156,14 +167,9 @@ struct GpuRoute {
     hw::warp_sync();
   }
 
-  HT_DEVICE static void run(const Params& p) {
-    const uint32_t token = hw::block_index().x * kWarps + hw::warp_index();
-    if (token >= p.tokens) return;
-    const auto top_k = static_cast<uint32_t>(p.options.top_k);
-    const auto groups = static_cast<uint32_t>(p.options.groups);
-    const Row scores{hw::shared_memory_base() + hw::warp_index() * floats(p.experts, groups) * 4};
+  // The best by score and bias; the sum of their scores.
+  HT_DEVICE static float choose(const Params& p, const Row& scores, int32_t* chosen) {
     const Row keys{scores.base + p.experts * 4}, rest{keys.base + p.experts * 4};
-    score(p, token, scores);
     each(0, p.experts, [&](uint32_t e) {
       float key = scores.get(e);
       if (p.bias != nullptr) {
@@ -175,18 +181,58 @@ struct GpuRoute {
     });
     hw::warp_sync();
     limit_groups(p, keys, rest, {rest.base + p.experts * 4});
-    int32_t* chosen = p.chosen + int64_t{token} * top_k;
-    float* weights = p.weights + int64_t{token} * top_k;
     float sum = 0;
-    for (uint32_t i = 0; i < top_k; ++i) {
+    for (int i = 0; i < p.options.top_k; ++i) {
       float key;
       const uint32_t best = take_best(keys, 0, p.experts, key);
       sum += scores.get(best);
       if (hw::lane_index() == 0) hw::store_global(chosen + i, static_cast<int32_t>(best));
     }
+    return sum;
+  }
+
+  HT_DEVICE static float score_of(const Params& p, const Row& scores, int32_t expert) {
+    const auto e = static_cast<uint32_t>(expert);
+    return e < p.experts ? scores.get(e) : 0.0f;
+  }
+  // Those of the token's row of the table.
+  HT_DEVICE static float look_up(const Params& p, uint32_t token, const Row& scores,
+                                 int32_t* chosen) {
+    hw::warp_sync();  // scores are read by other lanes than wrote them
+    const auto top_k = static_cast<uint32_t>(p.options.top_k);
+    const bool first = hw::lane_index() == 0;
+    const int32_t id = hw::load_global(p.ids + token * p.id_step);
+    const bool known = id >= 0 && id < p.table_rows;
+    if (!known && first) pipe::report_fault(p.faults, Fault::moe_token, token, id, p.table_rows);
+    float sum = 0;
+    for (uint32_t i = 0; i < top_k; ++i) {
+      const int64_t at = id * p.table_row + i * p.table_column;
+      const int64_t entry = known ? pipe::load_index(p.table, p.wide, at) : -1;
+      const bool exists = entry >= 0 && entry < p.experts;
+      if (known && !exists && first) {
+        pipe::report_fault(p.faults, Fault::moe_table, id, entry, p.experts);
+      }
+      const int32_t expert = exists ? static_cast<int32_t>(entry) : -1;
+      sum += score_of(p, scores, expert);
+      if (first) hw::store_global(chosen + i, expert);
+    }
+    return sum;
+  }
+
+  HT_DEVICE static void run(const Params& p) {
+    const uint32_t token = hw::block_index().x * (hw::block_size().x / 32) + hw::warp_index();
+    if (token >= p.tokens) return;
+    const auto top_k = static_cast<uint32_t>(p.options.top_k);
+    const auto groups = static_cast<uint32_t>(p.options.groups);
+    const Row scores{hw::shared_memory_base() + hw::warp_index() * floats(p.experts, groups) * 4};
+    score(p, token, scores);
+    int32_t* chosen = p.chosen + int64_t{token} * top_k;
+    float* weights = p.weights + int64_t{token} * top_k;
+    const float sum =
+        p.table != nullptr ? look_up(p, token, scores, chosen) : choose(p, scores, chosen);
     hw::warp_sync();
     each(0, top_k, [&](uint32_t i) {
-      float weight = scores.get(static_cast<uint32_t>(hw::load_global(chosen + i)));
+      float weight = score_of(p, scores, hw::load_global(chosen + i));
       if (p.options.renormalize && sum > 0) weight /= sum;
       hw::store_global(weights + i, weight * p.options.scale);
     });
