@@ -44,26 +44,44 @@ CharsMap::CharsMap(std::string_view blob, const std::string& where) {
   }
 }
 
-size_t CharsMap::longest(std::string_view text, std::string_view& becomes) const {
-  size_t longest = 0;
-  if (units_.empty()) return 0;
+template <class Visit>
+void CharsMap::sequences(std::string_view text, const Visit& visit) const {
+  if (units_.empty()) return;
   size_t at = Unit{units_[0]}.offset();
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     at ^= byte;
-    if (at >= units_.size()) break;
+    if (at >= units_.size()) return;
     const Unit unit{units_[at]};
-    if (unit.label() != byte) break;
+    if (unit.label() != byte) return;
     at ^= unit.offset();
-    if (at >= units_.size()) break;
+    if (at >= units_.size()) return;
     if (!unit.has_leaf()) continue;
     const uint32_t begin = Unit{units_[at]}.value();
     if (begin >= texts_.size()) continue;  // a damaged map knows less
-    longest = i + 1;
     // To the zero byte; the last text has one too.
-    becomes = std::string_view(texts_.data() + begin);
+    if (!visit(i + 1, std::string_view(texts_.data() + begin))) return;
   }
+}
+
+size_t CharsMap::longest(std::string_view text, std::string_view& becomes) const {
+  size_t longest = 0;
+  sequences(text, [&](size_t length, std::string_view value) {
+    longest = length;
+    becomes = value;
+    return true;
+  });
   return longest;
+}
+
+bool CharsMap::shortest(std::string_view text, std::string_view& becomes) const {
+  bool found = false;
+  sequences(text, [&](size_t, std::string_view value) {
+    found = true;
+    becomes = value;
+    return false;
+  });
+  return found;
 }
 
 }  // namespace halftone

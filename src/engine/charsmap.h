@@ -18,8 +18,14 @@ class CharsMap {
   // The longest sequence at the beginning of `text` that the map knows: its length (0: none) and
   // what it becomes.
   size_t longest(std::string_view text, std::string_view& becomes) const;
+  // The shortest such sequence instead; whether there is one.
+  bool shortest(std::string_view text, std::string_view& becomes) const;
 
  private:
+  // Calls visit(length, becomes) for each, the shortest first, until it returns false.
+  template <class Visit>
+  void sequences(std::string_view text, const Visit& visit) const;
+
   std::vector<uint32_t> units_;
   std::string texts_;
 };

@@ -9,6 +9,7 @@
 #include "engine/added_tokens.h"
 #include "engine/bpe.h"
 #include "engine/unicode.h"
+#include "engine/unigram.h"
 
 namespace halftone {
 
@@ -16,50 +17,6 @@ namespace {
 
 constexpr std::string_view kSpaceSign = "\u2581";
 constexpr std::string_view kReplacement = "\ufffd";
-
-// Finds the pieces that a text begins with: a trie, (node << 8 | byte) -> node.
-class PieceTrie {
- public:
-  void add(std::string_view text, int32_t id) {
-    uint32_t node = 0;
-    for (const char c : text) {
-      const auto [place, added] = edges_.emplace(key(node, c), static_cast<uint32_t>(ids_.size()));
-      if (added) ids_.push_back(-1);
-      node = place->second;
-    }
-    ids_[node] = id;
-  }
-  // Calls visit(length, id) for each, the shortest first.
-  template <class Visit>
-  void prefixes(std::string_view text, const Visit& visit) const {
-    uint32_t node = 0;
-    for (size_t i = 0; i < text.size(); ++i) {
-      const auto edge = edges_.find(key(node, text[i]));
-      if (edge == edges_.end()) return;
-      node = edge->second;
-      if (ids_[node] >= 0) visit(i + 1, ids_[node]);
-    }
-  }
-  size_t longest(std::string_view text) const {
-    size_t length = 0;
-    prefixes(text, [&](size_t n, int32_t) { length = n; });
-    return length;
-  }
-
- private:
-  static uint64_t key(uint32_t node, char c) {
-    return uint64_t{node} << 8 | static_cast<unsigned char>(c);
-  }
-  std::unordered_map<uint64_t, uint32_t> edges_;
-  std::vector<int32_t> ids_ = {-1};
-};
-
-// Length of the character that begins the text, by its first byte alone.
-size_t character_length(std::string_view text) {
-  const auto lead = static_cast<unsigned char>(text[0]);
-  const size_t length = lead < 0xc0 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-  return std::min(length, text.size());
-}
 
 class SentencePieceTokenizer : public Tokenizer {
  public:
@@ -73,19 +30,15 @@ class SentencePieceTokenizer : public Tokenizer {
  private:
   using Type = SentencePieceModel::Type;
   using Ids = std::vector<int32_t>;
-  struct Part {  // of the normalised text
-    size_t begin, length;
-    int32_t id;
-  };
 
   // What the beginning of `text` is normalised to, and how much of it that takes.
   size_t normalize_front(std::string_view text, std::string_view& becomes) const;
   std::string normalized(std::string_view text) const;
-  std::vector<Part> unigram(std::string_view text) const;
-  std::vector<Part> bpe(std::string_view text) const;
-  void split_unused(std::string_view text, const Part& part,
+  std::vector<Segment> unigram(std::string_view text) const;
+  std::vector<Segment> bpe(std::string_view text) const;
+  void split_unused(std::string_view text, const Segment& part,
                     const std::unordered_map<std::string_view, size_t>& cuts,
-                    std::vector<Part>& out) const;
+                    std::vector<Segment>& out) const;
   void encode_stretch(std::string_view text, Ids& out) const;
   int32_t find(std::string_view text) const {
     const auto place = pieces_.find(text);
@@ -202,51 +155,20 @@ std::string SentencePieceTokenizer::normalized(std::string_view text) const {
   return result;
 }
 
-// The likeliest segmentation: the best score of each prefix, from the left (Viterbi).
-std::vector<SentencePieceTokenizer::Part> SentencePieceTokenizer::unigram(
-    std::string_view text) const {
-  struct Best {
-    float score = 0;
-    size_t begin = SIZE_MAX;
-    int32_t id = -1;
+std::vector<Segment> SentencePieceTokenizer::unigram(std::string_view text) const {
+  const auto score = [&](int32_t id, size_t length) -> std::optional<double> {
+    const SentencePieceModel::Piece& piece = model_.pieces[static_cast<size_t>(id)];
+    if (piece.type == Type::unused) return std::nullopt;
+    if (piece.type != Type::user_defined) return piece.score;
+    // Always wins: the longer, the more.
+    return static_cast<double>(static_cast<float>(length) * highest_score_) - 0.1;
   };
-  std::vector<Best> best(text.size() + 1);  // by the end of the prefix
-  // An unknown character costs more than any piece.
-  const float unknown_score = lowest_score_ - 10.0f;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t character = character_length(text.substr(begin));
-    const float score_here = best[begin].score;
-    const auto consider = [&](size_t length, int32_t id, double score) {
-      Best& target = best[begin + length];
-      const double candidate = score + score_here;
-      if (target.begin != SIZE_MAX && !(candidate > target.score)) return;
-      target = {static_cast<float>(candidate), begin, id};
-    };
-    bool single = false;
-    trie_.prefixes(text.substr(begin), [&](size_t length, int32_t id) {
-      const SentencePieceModel::Piece& piece = model_.pieces[static_cast<size_t>(id)];
-      if (piece.type == Type::unused) return;
-      if (piece.type == Type::user_defined) {  // always wins: the longer, the more
-        consider(length, id,
-                 static_cast<double>(static_cast<float>(length) * highest_score_) - 0.1);
-      } else {
-        consider(length, id, piece.score);
-      }
-      single = single || length == character;
-    });
-    if (!single) consider(character, model_.unknown, unknown_score);
-    begin += character;
-  }
-  std::vector<Part> parts;
-  for (size_t end = text.size(); end > 0; end = best[end].begin) {
-    parts.push_back({best[end].begin, end - best[end].begin, best[end].id});
-  }
-  std::reverse(parts.begin(), parts.end());
-  return parts;
+  return likeliest_segments<float>(text, trie_, score, model_.unknown,
+                                   lowest_score_ - kUnknownPenalty);
 }
 
 // Joins the neighbours whose union is the piece of highest score, the leftmost of equals.
-std::vector<SentencePieceTokenizer::Part> SentencePieceTokenizer::bpe(std::string_view text) const {
+std::vector<Segment> SentencePieceTokenizer::bpe(std::string_view text) const {
   constexpr size_t kNone = SIZE_MAX;
   struct Symbol {
     size_t begin, length, previous, next;
@@ -297,25 +219,25 @@ std::vector<SentencePieceTokenizer::Part> SentencePieceTokenizer::bpe(std::strin
     consider(left.previous, c.left);
     consider(c.left, left.next);
   }
-  std::vector<Part> parts;
+  std::vector<Segment> parts;
   for (size_t i = 0; i != kNone; i = symbols[i].next) {
     const std::string_view piece = text.substr(symbols[i].begin, symbols[i].length);
     split_unused(text, {symbols[i].begin, symbols[i].length, find(piece)}, cuts, parts);
   }
-  for (Part& part : parts) {
+  for (Segment& part : parts) {
     if (part.id < 0) part.id = model_.unknown;
   }
   return parts;
 }
 
 // Unused pieces help to join others but are no tokens: they fall apart again.
-void SentencePieceTokenizer::split_unused(std::string_view text, const Part& part,
+void SentencePieceTokenizer::split_unused(std::string_view text, const Segment& part,
                                           const std::unordered_map<std::string_view, size_t>& cuts,
-                                          std::vector<Part>& out) const {
+                                          std::vector<Segment>& out) const {
   // A stack, not recursion: damaged files could nest as deep as a text is long.
-  std::vector<Part> stack = {part};
+  std::vector<Segment> stack = {part};
   while (!stack.empty()) {
-    const Part p = stack.back();
+    const Segment p = stack.back();
     stack.pop_back();
     const std::string_view piece = text.substr(p.begin, p.length);
     const bool unused = p.id >= 0 && model_.pieces[static_cast<size_t>(p.id)].type == Type::unused;
@@ -332,10 +254,10 @@ void SentencePieceTokenizer::split_unused(std::string_view text, const Part& par
 
 void SentencePieceTokenizer::encode_stretch(std::string_view stretch, Ids& out) const {
   const std::string text = normalized(stretch);
-  const std::vector<Part> parts =
+  const std::vector<Segment> parts =
       model_.kind == SentencePieceModel::Kind::unigram ? unigram(text) : bpe(text);
   bool unknown_before = false;
-  for (const Part& part : parts) {
+  for (const Segment& part : parts) {
     const bool unknown = part.id == model_.unknown;
     if (unknown && model_.byte_fallback) {
       for (const char c : std::string_view(text).substr(part.begin, part.length)) {

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "engine/bpe_tokenizer.h"
+#include "engine/base64.h"
 #include "engine/json.h"
+#include "engine/pipeline_tokenizer.h"
 #include "engine/splitter.h"
 
 namespace halftone {
@@ -106,39 +107,16 @@ TiktokenVocabulary cl100k(int64_t ranks) {
   return {kCl100kRegex, specials.take(), -1};
 }
 
-int base64_digit(char c) {
-  if (c >= 'A' && c <= 'Z') return c - 'A';
-  if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-  if (c >= '0' && c <= '9') return c - '0' + 52;
-  return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
-// False when the text is not base64 with its padding.
-bool decode_base64(std::string_view text, std::string& bytes) {
-  bytes.clear();
-  if (text == "=") return true;  // Whisper's way to write the empty token, which nothing becomes
-  if (text.empty() || text.size() % 4 != 0) return false;
-  size_t digits = text.size();
-  while (digits > text.size() - 2 && text[digits - 1] == '=') --digits;
-  uint32_t bits = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const int digit = i < digits ? base64_digit(text[i]) : 0;
-    if (digit < 0) return false;
-    bits = bits << 6 | static_cast<uint32_t>(digit);
-    if (i % 4 != 3) continue;
-    for (int shift = 16; shift >= 0; shift -= 8) bytes += static_cast<char>(bits >> shift & 0xff);
-    bits = 0;
-  }
-  bytes.resize(bytes.size() - (text.size() - digits));
-  return true;
-}
-
 constexpr int64_t kMostRanks = int64_t{1} << 20;
 
 // "BASE64 RANK"; false when the line is something else.
 bool read_line(std::string_view line, std::string& bytes, int64_t& rank) {
   const size_t space = line.find(' ');
-  if (space == std::string_view::npos || !decode_base64(line.substr(0, space), bytes)) return false;
+  if (space == std::string_view::npos) return false;
+  const std::string_view token = line.substr(0, space);
+  bytes.clear();
+  // "=" is Whisper's way to write the empty token, which nothing becomes.
+  if (token != "=" && !decode_base64(token, bytes)) return false;
   const std::string_view digits = line.substr(space + 1);
   if (digits.empty() || digits.size() > 9) return false;
   rank = 0;
@@ -206,11 +184,11 @@ std::unique_ptr<Tokenizer> load_tiktoken(std::string_view bytes, const std::stri
                                          int64_t model_vocabulary) {
   const TiktokenVocabulary vocabulary =
       tiktoken_vocabulary(count_lines(bytes), model_vocabulary, file);
-  return std::make_unique<BpeTokenizer>(bytes, vocabulary, file);
+  return std::make_unique<PipelineTokenizer>(bytes, vocabulary, file);
 }
 
-BpeTokenizer::BpeTokenizer(std::string_view ranks, const TiktokenVocabulary& vocabulary,
-                           const std::string& file)
+PipelineTokenizer::PipelineTokenizer(std::string_view ranks, const TiktokenVocabulary& vocabulary,
+                                     const std::string& file)
     : file_(file), byte_level_(true) {
   std::fill(std::begin(byte_token_), std::end(byte_token_), -1);
   ignore_merges_ = true;  // a word that is a token is that token
@@ -231,11 +209,11 @@ BpeTokenizer::BpeTokenizer(std::string_view ranks, const TiktokenVocabulary& voc
     pieces_[index] = {content, true, true, true};
     raw_tokens_.add({id, content, true});
   }
-  steps_.push_back({make_pattern(vocabulary.regex, file)});
+  steps_.push_back({.split = {make_pattern(vocabulary.regex, file)}});
   if (vocabulary.bos >= 0) before_ = {vocabulary.bos};
 }
 
-void BpeTokenizer::read_ranks(std::string_view lines) {
+void PipelineTokenizer::read_ranks(std::string_view lines) {
   std::string bytes;
   int64_t rank = 0;
   for (int64_t number = 1; !lines.empty(); ++number) {
@@ -260,7 +238,7 @@ void BpeTokenizer::read_ranks(std::string_view lines) {
 }
 
 // Any two tokens that spell a token together may join, at the rank of what they become.
-void BpeTokenizer::merge_all_splits() {
+void PipelineTokenizer::merge_all_splits() {
   constexpr size_t kLongestSplit = 256;  // bounds the work; known tokens stay below 130
   // Views into the pieces: no copy of each part.
   std::unordered_map<std::string_view, int32_t> tokens;

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "engine/bpe_tokenizer.h"
 #include "engine/json.h"
 #include "engine/llama2c.h"
 #include "engine/llama2c_tokenizer.h"
 #include "engine/mapped_file.h"
+#include "engine/pipeline_tokenizer.h"
 #include "engine/sentencepiece.h"
 #include "engine/tiktoken.h"
 
@@ -20,7 +20,7 @@ namespace {
 std::unique_ptr<Tokenizer> load_json(const std::string& path) {
   const JsonLimits limits{size_t{256} << 20, 32, size_t{1} << 23};
   const Json json = Json::read(path, limits);
-  return std::make_unique<BpeTokenizer>(JsonField(&json, path));
+  return std::make_unique<PipelineTokenizer>(JsonField(&json, path));
 }
 
 // tokenizer_config.json beside a SentencePiece model, where there is one.

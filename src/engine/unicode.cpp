@@ -138,14 +138,54 @@ bool is_word(int32_t codepoint) {
   switch (utf8proc_category(codepoint)) {
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
     case UTF8PROC_CATEGORY_PC:
       return true;
     default:
-      return char_class(codepoint) == CharClass::letter;
+      return is_mark(codepoint) || char_class(codepoint) == CharClass::letter;
   }
+}
+
+bool is_mark(int32_t codepoint) {
+  if (codepoint < 0) return false;
+  const utf8proc_category_t category = utf8proc_category(codepoint);
+  return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
+         category == UTF8PROC_CATEGORY_ME;
+}
+
+std::string lowercase(std::string_view text) {
+  constexpr int32_t kDottedI = 0x130;  // the only letter that becomes two
+  std::string result;
+  result.reserve(text.size());
+  for (size_t i = 0; i < text.size();) {
+    const Utf8Step step = decode_utf8(text, i);
+    if (step.codepoint < 0) {
+      result.append(text, i, static_cast<size_t>(step.length));
+    } else if (step.codepoint == kDottedI) {
+      result += "i\u0307";
+    } else {
+      append_utf8(result, utf8proc_tolower(step.codepoint));
+    }
+    i += static_cast<size_t>(step.length);
+  }
+  return result;
+}
+
+void each_grapheme(std::string_view text, const std::function<void(std::string_view)>& visit) {
+  size_t begin = 0;
+  int32_t previous = kInvalid, state = 0;
+  for (size_t i = 0; i < text.size();) {
+    const Utf8Step step = decode_utf8(text, i);
+    const bool cut = previous < 0 || step.codepoint < 0 ||
+                     utf8proc_grapheme_break_stateful(previous, step.codepoint, &state);
+    if (cut && i > begin) {
+      visit(text.substr(begin, i - begin));
+      begin = i;
+    }
+    if (step.codepoint < 0) state = 0;
+    previous = step.codepoint;
+    i += static_cast<size_t>(step.length);
+  }
+  if (begin < text.size()) visit(text.substr(begin));
 }
 
 namespace {

@@ -1,6 +1,7 @@
 // UTF-8, the character classes of tokenizer patterns, and normal forms.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -31,6 +32,14 @@ enum class CharClass : uint8_t {
 CharClass char_class(int32_t codepoint);
 // \w: letters, marks, decimal and letter-like numbers, connector punctuation, joiners.
 bool is_word(int32_t codepoint);
+
+bool is_mark(int32_t codepoint);  // \p{M}
+
+// Character by character, without rules of context. Invalid bytes are kept as they are.
+std::string lowercase(std::string_view text);
+// Calls visit(bytes) for each extended grapheme cluster: what a reader takes for one character.
+// Each invalid part is a cluster of its own.
+void each_grapheme(std::string_view text, const std::function<void(std::string_view)>& visit);
 
 enum class NormalForm : uint8_t { nfc, nfd, nfkc, nfkd };
 // Invalid bytes are kept as they are.

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/bpe_tokenizer.h"
 #include "engine/checkpoint.h"
 #include "engine/jinja/template.h"
+#include "engine/pipeline_tokenizer.h"
 #include "engine_files/tiny_checkpoint.h"
 #include "engine_files/tiny_sentencepiece.h"
 #include "engine_files/tiny_tokenizer.h"
@@ -135,6 +135,10 @@ inline std::vector<FileReader> file_readers() {
        [](const TempDirectory& d, const std::string& bytes) {
          use_tokenizer(d.write("tokenizer.json", bytes));
        }},
+      {"unigram_json", unigram_json(),
+       [](const TempDirectory& d, const std::string& bytes) {
+         use_tokenizer(d.write("tokenizer.json", bytes));
+       }},
       {"llama2c_tokenizer", llama2c_tokenizer_bytes(),
        [](const TempDirectory& d, const std::string& bytes) {
          use_tokenizer(d.write("tokenizer.bin", bytes));
@@ -155,7 +159,7 @@ inline std::vector<FileReader> file_readers() {
        [](const TempDirectory&, const std::string& bytes) { use_template(bytes); }},
       {"tiktoken", tiktoken_bytes(),
        [](const TempDirectory&, const std::string& bytes) {
-         use(BpeTokenizer(bytes, {R"(\p{L}+|\s+|[^\s]+)", {{300, "</s>"}}, 300}, "fuzz"));
+         use(PipelineTokenizer(bytes, {R"(\p{L}+|\s+|[^\s]+)", {{300, "</s>"}}, 300}, "fuzz"));
        }},
   };
 }

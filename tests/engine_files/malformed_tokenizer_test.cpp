@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "engine/bpe_tokenizer.h"
+#include "engine/pipeline_tokenizer.h"
 #include "engine_files/malformed_case.h"
 #include "engine_files/temp_directory.h"
 #include "engine_files/tiny_sentencepiece.h"
@@ -55,7 +55,9 @@ TEST(Malformed, TokenizerJson) {
   const Case cases[] = {
       {"no JSON", "{", {"not valid JSON"}},
       {"no model", "{}", {"model", "missing"}},
-      {"another model", R"({"model": {"type": "Unigram"}})", {"model.type", "Unigram", "BPE"}},
+      {"another model",
+       R"({"model": {"type": "WordPiece"}})",
+       {"model.type", "WordPiece", "BPE", "Unigram"}},
       {"empty vocabulary", R"({"model": {"vocab": {}, "merges": []}})", {"model.vocab"}},
       {"token number", R"({"model": {"vocab": {"a": -1}, "merges": []}})", {"model.vocab.a is -1"}},
       {"huge token number", R"({"model": {"vocab": {"a": 999999999}, "merges": []}})", {"vocab.a"}},
@@ -72,8 +74,8 @@ TEST(Malformed, TokenizerJson) {
       {"merge is a number", R"({"model": {"vocab": {"a": 1}, "merges": [3]}})", {"merges[0] is 3"}},
       {"no merges", R"({"model": {"vocab": {"a": 1}}})", {"model.merges", "missing"}},
       {"normalizer",
-       with([&](T& t) { t.normalizer = type("Lowercase"); }),
-       {"normalizer.type", "Lowercase", "NFC"}},
+       with([&](T& t) { t.normalizer = type("BertNormalizer"); }),
+       {"normalizer.type", "BertNormalizer", "NFC"}},
       {"pre-tokenizer",
        with([&](T& t) { t.pre_tokenizer = type("Metaspace"); }),
        {"pre_tokenizer.type", "Metaspace", "ByteLevel"}},
@@ -102,10 +104,10 @@ TEST(Malformed, TokenizerJson) {
       {"dropout", with([](T& t) { t.model_extra = R"(, "dropout": 0.1)"; }), {"model.dropout"}},
       {"byte fallback",
        with([](T& t) { t.model_extra = R"(, "byte_fallback": true)"; }),
-       {"pre_tokenizer.type", "ByteLevel", "byte_fallback"}},
+       {"pre_tokenizer.type", "ByteLevel", "of text"}},
       {"pre-tokenizer beside byte fallback",
-       test::byte_fallback_json("null", type("Digits")),
-       {"pre_tokenizer.type", "Digits", "Metaspace"}},
+       test::byte_fallback_json("null", type("BertPreTokenizer")),
+       {"pre_tokenizer.type", "BertPreTokenizer", "Metaspace"}},
       {"a long replacement",
        test::byte_fallback_json(R"({"type": "Prepend", "prepend": "12345678901234567"})"),
        {"normalizer.prepend", "17 bytes"}},
@@ -119,6 +121,51 @@ TEST(Malformed, TokenizerJson) {
       {"prefix",
        with([](T& t) { t.model_extra = R"(, "continuing_subword_prefix": "##")"; }),
        {"continuing_subword_prefix", "##"}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    const TempDirectory directory;
+    const std::string path = directory.write("tokenizer.json", c.bytes);
+    Words words = c.words;
+    words.emplace_back("tokenizer.json: ");
+    test::expect_error([&] { Tokenizer::load(path); }, words);
+  }
+}
+
+TEST(Malformed, UnigramJson) {
+  const auto with = [](const std::string& from, const std::string& to) {
+    std::string text = test::unigram_json();
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return text.replace(at, from.size(), to);
+  };
+  const Case cases[] = {
+      {"no vocabulary", R"({"model": {"type": "Unigram"}})", {"model.vocab is missing"}},
+      {"empty vocabulary",
+       R"({"model": {"type": "Unigram", "vocab": []}})",
+       {"model.vocab has 0 pieces"}},
+      {"a piece alone", with(R"(["a", -2.5])", R"(["a"])"), {"model.vocab[3]", "score"}},
+      {"score is text", with(R"(["a", -2.5])", R"(["a", "x"])"), {"model.vocab[3]", "score"}},
+      {"a piece twice", with(R"(["a", -2.5])", R"(["<s>", -2.5])"), {"model.vocab[3]", "no other"}},
+      {"a long piece",
+       with(R"(["a", -2.5])", "[\"" + std::string(1025, 'a') + "\", -2.5]"),
+       {"model.vocab[3]", "1024"}},
+      {"unknown token", with(R"("unk_id": 0)", R"("unk_id": 99)"), {"model.unk_id is 99"}},
+      {"map is no base64",
+       with(R"("precompiled_charsmap": ")", R"("precompiled_charsmap": "*)"),
+       {"normalizers[0].precompiled_charsmap", "base64"}},
+      {"map is cut",
+       with(R"("precompiled_charsmap": ")", R"("precompiled_charsmap": "/////w==", "x": ")"),
+       {"normalizers[0].precompiled_charsmap", "trie"}},
+      {"bytes behind text",
+       with(R"({"type": "Metaspace")", R"({"type": "ByteLevel")"),
+       {"pre_tokenizer.type", "ByteLevel", "Metaspace"}},
+      {"decoder",
+       with(R"("decoder": {"type": "Metaspace")", R"("decoder": {"type": "WordPiece")"),
+       {"decoder.type", "WordPiece", "Metaspace"}},
+      {"decoder's strip",
+       with(R"("decoder": {"type": "Metaspace")", R"("decoder": {"type": "Strip", "content": "x")"),
+       {"decoder", "one space"}},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.name);
@@ -213,7 +260,7 @@ TEST(Malformed, Tiktoken) {
     words.emplace_back("x.tiktoken: ");
     test::expect_error(
         [&] {
-          BpeTokenizer(first + c.bytes, {R"(\S+)", {}, -1}, "x.tiktoken");
+          PipelineTokenizer(first + c.bytes, {R"(\S+)", {}, -1}, "x.tiktoken");
         },
         words);
   }
@@ -223,7 +270,7 @@ TEST(Malformed, Tiktoken) {
   }
   test::expect_error(
       [&] {
-        BpeTokenizer(bytes, {R"(\S+)", {{5, "<|end|>"}}, -1}, "x.tiktoken");
+        PipelineTokenizer(bytes, {R"(\S+)", {{5, "<|end|>"}}, -1}, "x.tiktoken");
       },
       {"the rank 5", "<|end|>"});
 }

@@ -1,7 +1,7 @@
 // SentencePiece models and tiktoken files made by hand: what the goldens do not reach.
 #include <gtest/gtest.h>
 
-#include "engine/bpe_tokenizer.h"
+#include "engine/pipeline_tokenizer.h"
 #include "engine/tiktoken.h"
 #include "engine_files/temp_directory.h"
 #include "engine_files/tiny_sentencepiece.h"
@@ -140,7 +140,7 @@ TEST(Tiktoken, JoinsByTheRankOfTheUnion) {
     file += test::base64(token) + " " + std::to_string(rank++) + "\r\n";
   }
   const TiktokenVocabulary vocabulary{R"(\p{L}+|\s+)", {{300, "<|end|>"}}, 300};
-  const BpeTokenizer bpe(file, vocabulary, "f");
+  const PipelineTokenizer bpe(file, vocabulary, "f");
   const Tokenizer& tokenizer = bpe;
   EXPECT_EQ(tokenizer.encode("abcd xyz", false), (Ids{256, 'c', 'd', ' ', 259}));
   EXPECT_EQ(tokenizer.encode("bcd<|end|>"), (Ids{300, 258, 300}));

@@ -70,16 +70,8 @@ inline std::string base64(const std::string& bytes) {
   return text;
 }
 
-// A model of every kind of piece, with a map of "A" to "a".
-inline std::string sentencepiece_bytes(int kind) {
-  using Type = TinySentencePiece::Type;
-  TinySentencePiece model;
-  model.kind = kind;
-  model.pieces = {
-      {"<unk>", 0, Type::unknown}, {"<s>", 0, Type::control},    {"</s>", 0, Type::control},
-      {"l", -2, Type::normal},     {"o", -2, Type::normal},      {"lo", -1, Type::unused},
-      {"llo", -1, Type::normal},   {"\u2581", -3, Type::normal}, {"wor", 0, Type::user_defined}};
-  model.add_byte_pieces();
+// A map of "A" to "a".
+inline std::string tiny_charsmap() {
   // Unit 0 leads to 'A' (65) by its offset 1, which leads to its leaf at offset 1 ^ 65 ^ 64.
   std::string units(4 * 66, '\0');
   const auto set = [&](size_t i, uint32_t value) { std::memcpy(units.data() + 4 * i, &value, 4); };
@@ -91,7 +83,20 @@ inline std::string sentencepiece_bytes(int kind) {
   std::memcpy(blob.data(), &size, 4);
   blob += units;
   blob += std::string("a\0", 2);
-  model.normalizer = bytes_field(2, blob);
+  return blob;
+}
+
+// A model of every kind of piece, with a map of "A" to "a".
+inline std::string sentencepiece_bytes(int kind) {
+  using Type = TinySentencePiece::Type;
+  TinySentencePiece model;
+  model.kind = kind;
+  model.pieces = {
+      {"<unk>", 0, Type::unknown}, {"<s>", 0, Type::control},    {"</s>", 0, Type::control},
+      {"l", -2, Type::normal},     {"o", -2, Type::normal},      {"lo", -1, Type::unused},
+      {"llo", -1, Type::normal},   {"\u2581", -3, Type::normal}, {"wor", 0, Type::user_defined}};
+  model.add_byte_pieces();
+  model.normalizer = bytes_field(2, tiny_charsmap());
   return model.bytes();
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/unicode.h"
+#include "engine_files/tiny_sentencepiece.h"
 
 namespace halftone::test {
 
@@ -106,6 +107,25 @@ inline std::string byte_fallback_json(
              "model": {"type": "BPE", "byte_fallback": true, "fuse_unk": true,
                        "unk_token": "<unk>")" +
          model_extra + R"(, "vocab": {)" + vocabulary + R"(}, "merges": ["a b", "▁ ab"]}})";
+}
+
+// A tokenizer.json with Unigram pieces, as T5 has it; the map makes "A" an "a".
+inline std::string unigram_json() {
+  return R"({"added_tokens": [)" + added_token(0, "<unk>", true) + ", " +
+         added_token(1, "<s>", true) + R"(],
+      "normalizer": {"type": "Sequence", "normalizers": [
+         {"type": "Precompiled", "precompiled_charsmap": ")" +
+         base64(tiny_charsmap()) + R"("},
+         {"type": "Nmt"}, {"type": "Lowercase"}, {"type": "StripAccents"},
+         {"type": "Strip", "strip_left": false, "strip_right": true},
+         {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"}]},
+      "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
+      "post_processor": {"type": "TemplateProcessing", "single": [
+         {"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "<s>"}}],
+         "special_tokens": {"<s>": {"ids": [1]}}},
+      "decoder": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
+      "model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0], ["<s>", 0], ["▁", -2],
+         ["a", -2.5], ["h", -3.0], ["e", -3.5], ["l", -3], ["lo", -3], ["▁hel", -6], ["▁w", -4]]}})";
 }
 
 // A Split by a regular expression with ByteLevel behind it, as Llama 3 and Qwen write it.

@@ -53,6 +53,51 @@ TEST(TokenizerGoldens, EveryString) {
   }
 }
 
+TEST(TokenizerGoldens, UnigramJson) {
+  const std::string root = std::string(HALFTONE_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
+  for (const char* form : {"translation", "words", "bytes"}) {
+    const std::string directory = root + "unigram_json_" + form;
+    const auto tokenizer = Tokenizer::load(directory);
+    const std::string path = directory + "/goldens.json";
+    const Json json = Json::read(path);
+    const std::vector<JsonField> rows = JsonField(&json, path).items();
+    EXPECT_GE(rows.size(), 150u);
+    for (const JsonField& row : rows) {
+      const std::string& text = row["text"].text();
+      SCOPED_TRACE(std::string(form) + " [" + text + "]");
+      const std::vector<int32_t> ids = tokens(row["ids"]);
+      EXPECT_EQ(tokenizer->encode(text, true), tokens(row["ids_with_special"]));
+      EXPECT_EQ(tokenizer->decode(ids, false), row["decoded"].text());
+      Utf8Stream stream;
+      std::string streamed;
+      constexpr int32_t kSpecial = 1;  // what comes behind it begins a text
+      bool first = true;
+      for (const int32_t id : ids) {
+        streamed += stream.push(tokenizer->piece(id, first ? kSpecial : -1));
+        first = first && tokenizer->piece(id).empty();  // special
+      }
+      EXPECT_EQ(streamed + stream.flush(), tokenizer->decode(ids, true));
+    }
+  }
+}
+
+// The .model and the tokenizer.json made of it part where they must: the model's unused piece is a
+// token of the file (5 strings), special tokens are found in a text (3), a space sign in a text is
+// one (1), and the library reads the map by clusters of marks (4).
+TEST(TokenizerGoldens, UnigramOfBothFiles) {
+  const std::string root = std::string(HALFTONE_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
+  const auto model = Tokenizer::load(root + "unigram_nfkc");
+  const auto converted = Tokenizer::load(root + "unigram_json_translation");
+  const std::string path = root + "unigram_json_translation/goldens.json";
+  const Json json = Json::read(path);
+  int different = 0;
+  for (const JsonField& row : JsonField(&json, path).items()) {
+    const std::string& text = row["text"].text();
+    different += model->encode(text, false) != converted->encode(text, false);
+  }
+  EXPECT_EQ(different, 13);
+}
+
 // The sentencepiece library never finds control pieces in a text and adds none around it.
 TEST(TokenizerGoldens, SentencePiece) {
   const std::string root = std::string(HALFTONE_SOURCE_DIR) + "/tests/fixtures/tokenizers/";

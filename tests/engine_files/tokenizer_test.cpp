@@ -269,5 +269,17 @@ TEST(Llama2cTokenizer, IsFoundBesideItsCheckpoint) {
   EXPECT_EQ(Tokenizer::load(model)->size(), 512);
 }
 
+TEST(JsonTokenizer, UnigramPieces) {
+  const auto tokenizer = load_json(test::unigram_json());
+  // "▁hel" (-6) beats "▁" "h" "e" "l" (-11.5); the map and the case make "HELLO" the same.
+  EXPECT_EQ(tokenizer->encode("hello", true), (Ids{8, 7, 1}));
+  EXPECT_EQ(tokenizer->encode("HELLO ", false), (Ids{8, 7}));
+  // A run of unknown characters is one token; "▁▁" of two spaces is cut before each sign.
+  EXPECT_EQ(tokenizer->encode("xyz  w\u0301A", false), (Ids{2, 0, 9, 3}));
+  EXPECT_EQ(tokenizer->decode(Ids{2, 8, 7, 9}), " hello w");
+  EXPECT_EQ(tokenizer->decode(Ids{8, 7, 1}), "hello");
+  EXPECT_EQ(tokenizer->encode("", true), (Ids{1}));
+}
+
 }  // namespace
 }  // namespace halftone

@@ -1,6 +1,8 @@
-#include "engine/bpe_tokenizer.h"
+#include "engine/pipeline_tokenizer.h"
 
 #include <algorithm>
+#include <deque>
+#include <optional>
 
 namespace halftone {
 
@@ -9,47 +11,13 @@ constexpr size_t kLongestCachedWord = 64;
 constexpr size_t kCachedWords = size_t{1} << 16;
 }  // namespace
 
-struct BpeTokenizer::Words {
+struct PipelineTokenizer::Words {
   std::unordered_map<std::string, std::pair<size_t, size_t>> ranges;  // of `tokens`
   std::vector<int32_t> tokens;
   std::vector<int32_t> symbols;  // scratch
 };
 
-void replace_all(std::string& text, const std::string& from, const std::string& to) {
-  size_t found = text.find(from);
-  if (found == std::string::npos) return;
-  std::string result;
-  size_t at = 0;
-  for (; found != std::string::npos; found = text.find(from, at)) {
-    result.append(text, at, found - at).append(to);
-    at = found + from.size();
-  }
-  text = result.append(text, at);
-}
-
-std::string BpeTokenizer::normalized(std::string_view text) const {
-  std::string result(text);
-  for (const NormalizeStep& step : normalizers_) {
-    switch (step.kind) {
-      case NormalizeStep::Kind::form:
-        result = normalize(result, step.form);
-        break;
-      case NormalizeStep::Kind::prepend:
-        if (!result.empty()) result.insert(0, step.to);
-        break;
-      case NormalizeStep::Kind::replace:
-        replace_all(result, step.from, step.to);
-    }
-    // A text grows a few times at most; steps that make it explode come from no real tokenizer.
-    if (result.size() > 100 * text.size() + 100) {
-      fail(ErrorCode::malformed_file, file_, ": the normalizer makes ", result.size(), " bytes of ",
-           text.size());
-    }
-  }
-  return result;
-}
-
-std::vector<int32_t> BpeTokenizer::encode(std::string_view text, bool special) const {
+std::vector<int32_t> PipelineTokenizer::encode(std::string_view text, bool special) const {
   std::vector<int32_t> out;
   if (special) out = before_;
   Words words;
@@ -60,8 +28,8 @@ std::vector<int32_t> BpeTokenizer::encode(std::string_view text, bool special) c
       out.push_back(part.id);
       continue;
     }
-    const bool as_is = normalizers_.empty();
-    const std::string changed = as_is ? std::string() : normalized(part.text);
+    const bool as_is = normalizer_.empty();
+    const std::string changed = as_is ? std::string() : normalizer_(part.text);
     inner.clear();
     normalized_tokens_.split(as_is ? part.text : std::string_view(changed), special, inner);
     for (const AddedTokenMatcher::Part& stretch : inner) {
@@ -77,27 +45,35 @@ std::vector<int32_t> BpeTokenizer::encode(std::string_view text, bool special) c
   return out;
 }
 
-void BpeTokenizer::encode_stretch(std::string_view text, bool first, Words& words,
-                                  std::vector<int32_t>& out) const {
+void PipelineTokenizer::encode_stretch(std::string_view text, bool first, Words& words,
+                                       std::vector<int32_t>& out) const {
   std::string prefixed;
-  if (!space_sign_.empty()) {
-    prefixed = text;
-    replace_all(prefixed, " ", space_sign_);
-    const bool prefix = prefix_ == Prefix::always || (prefix_ == Prefix::first && first);
-    if (prefix && !prefixed.starts_with(space_sign_)) prefixed.insert(0, space_sign_);
-    text = prefixed;
-  }
   if (add_prefix_space_ && text.front() != ' ') {
     prefixed = concat(' ', text);
     text = prefixed;
   }
   std::vector<std::string_view> pieces = {text};
-  for (const SplitStep& step : steps_) pieces = split(pieces, step);
+  std::deque<std::string> signed_pieces;  // what Metaspace made; `pieces` points there
+  for (const PreTokenizeStep& step : steps_) {
+    if (!step.space_sign.empty()) {
+      using Prefix = PreTokenizeStep::Prefix;
+      for (std::string_view& piece : pieces) {
+        const bool begins = first && piece.data() == text.data();
+        const bool prefix =
+            step.prefix == Prefix::always || (step.prefix == Prefix::first && begins);
+        std::string& made = signed_pieces.emplace_back(piece);
+        replace_all(made, " ", step.space_sign);
+        if (prefix && !made.starts_with(step.space_sign)) made.insert(0, step.space_sign);
+        piece = made;
+      }
+    }
+    if (step.split.pattern != nullptr) pieces = split(pieces, step.split);
+  }
   for (const std::string_view word : pieces) encode_word(word, words, out);
 }
 
-void BpeTokenizer::encode_word(std::string_view word, Words& words,
-                               std::vector<int32_t>& out) const {
+void PipelineTokenizer::encode_word(std::string_view word, Words& words,
+                                    std::vector<int32_t>& out) const {
   const bool cached = word.size() <= kLongestCachedWord;
   std::string key;
   if (cached || ignore_merges_) key = word;
@@ -115,6 +91,8 @@ void BpeTokenizer::encode_word(std::string_view word, Words& words,
   const auto whole = ignore_merges_ ? whole_words_.find(key) : whole_words_.end();
   if (whole != whole_words_.end()) {
     symbols.push_back(whole->second);
+  } else if (unigram_ != nullptr) {
+    encode_unigram(word, symbols);
   } else {
     for (size_t i = 0; i < word.size();) {
       const auto length =
@@ -132,7 +110,33 @@ void BpeTokenizer::encode_word(std::string_view word, Words& words,
   }
 }
 
-void BpeTokenizer::push_character(std::string_view character, std::vector<int32_t>& symbols) const {
+void PipelineTokenizer::encode_unigram(std::string_view word, std::vector<int32_t>& symbols) const {
+  const auto score = [&](int32_t token, size_t) -> std::optional<double> {
+    return unigram_->scores[static_cast<size_t>(token)];
+  };
+  const std::vector<Segment> segments =
+      likeliest_segments<double>(word, unigram_->pieces, score, unknown_, unigram_->unknown_score);
+  for (size_t i = 0; i < segments.size();) {
+    const Segment& segment = segments[i++];
+    if (segment.id != unknown_) {
+      symbols.push_back(segment.id);
+      continue;
+    }
+    // A run of unknown characters is one token, or its bytes.
+    size_t end = segment.begin + segment.length;
+    for (; i < segments.size() && segments[i].id == unknown_; ++i) end += segments[i].length;
+    const std::string_view run = word.substr(segment.begin, end - segment.begin);
+    const int32_t known = unigram_->pieces.find(run);
+    if (known >= 0) {
+      symbols.push_back(known);
+    } else {
+      push_character(run, symbols);
+    }
+  }
+}
+
+void PipelineTokenizer::push_character(std::string_view character,
+                                       std::vector<int32_t>& symbols) const {
   if (byte_fallback_) {
     const auto known = characters_.find(std::string(character));
     if (known != characters_.end()) {
@@ -156,27 +160,35 @@ void BpeTokenizer::push_character(std::string_view character, std::vector<int32_
   if (!fused) symbols.push_back(unknown_);
 }
 
-const BpeTokenizer::Piece& BpeTokenizer::at(int32_t token) const {
+const PipelineTokenizer::Piece& PipelineTokenizer::at(int32_t token) const {
   if (token < 0 || token >= size()) {
     fail(ErrorCode::invalid_argument, "token ", token, " is outside the vocabulary of ", size());
   }
   return pieces_[static_cast<size_t>(token)];
 }
 
-std::string BpeTokenizer::piece(int32_t token, int32_t previous) const {
+std::string PipelineTokenizer::piece(int32_t token, int32_t previous) const {
   const Piece& piece = at(token);
   if (piece.special) return "";
-  const bool strip = strip_start_ && previous >= 0 && at(previous).special;
-  return strip && piece.bytes.starts_with(' ') ? piece.bytes.substr(1) : piece.bytes;
+  const bool first = previous >= 0 && at(previous).special;
+  return piece.bytes.substr(first ? stripped(piece.bytes) : 0);
 }
 
-std::string BpeTokenizer::decode(std::span<const int32_t> tokens, bool skip_special) const {
+size_t PipelineTokenizer::stripped(std::string_view first) const {
+  if (strip_start_ == Strip::none) return 0;
+  const size_t spaces = std::min(first.find_first_not_of(' '), first.size());
+  return strip_start_ == Strip::one ? std::min<size_t>(spaces, 1) : spaces;
+}
+
+std::string PipelineTokenizer::decode(std::span<const int32_t> tokens, bool skip_special) const {
   std::string bytes;
+  bool first = true;
   for (const int32_t token : tokens) {
     const Piece& piece = at(token);
-    if (!piece.special || !skip_special) bytes += piece.bytes;
+    if (piece.special && skip_special) continue;
+    bytes.append(piece.bytes, first ? stripped(piece.bytes) : 0);
+    first = false;
   }
-  if (strip_start_ && bytes.starts_with(' ')) bytes.erase(0, 1);
   return valid_utf8(bytes);
 }
 

@@ -1,7 +1,8 @@
 // Reading the components of tokenizer.json.
-#include "engine/bpe_tokenizer.h"
+#include "engine/pipeline_tokenizer.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 namespace halftone {
@@ -12,6 +13,7 @@ namespace {
 constexpr int64_t kMaxToken = (int64_t{1} << 21) - 1;
 // No piece in use is near this; a decoder of many Replace steps must not fill the memory.
 constexpr size_t kLongestPiece = size_t{1} << 16;
+constexpr size_t kLongestUnigramPiece = 1024;  // as in SentencePiece's files; bounds the search
 
 // The printable alphabet that stands for bytes in byte-level vocabularies: printable Latin-1
 // characters are themselves, the 68 others are U+0100 and on, in order.
@@ -53,32 +55,7 @@ class ByteAlphabet {
 // The "type" of a component.
 std::string type_of(const JsonField& field) { return field["type"].text(); }
 
-[[noreturn]] void unknown_type(const JsonField& field, const char* what, const char* known) {
-  field["type"].unsupported(" is ", quote(type_of(field)), "; of ", what, " ", known,
-                            " are implemented");
-}
-
-// What a Replace puts in; bounded, since steps that each make the text longer multiply.
-std::string replacement(const JsonField& field) {
-  constexpr size_t kLongest = 16;
-  if (field.text().size() > kLongest) {
-    field.malformed(" has ", field.text().size(), " bytes; at most ", kLongest, " are allowed");
-  }
-  return field.text();
-}
-
-std::string replaced(const JsonField& field) {
-  if (field.text().empty()) field.expected("a string that is not empty");
-  return field.text();
-}
-
-std::optional<NormalForm> normal_form(const std::string& type) {
-  if (type == "NFC") return NormalForm::nfc;
-  if (type == "NFD") return NormalForm::nfd;
-  if (type == "NFKC") return NormalForm::nfkc;
-  if (type == "NFKD") return NormalForm::nfkd;
-  return std::nullopt;
-}
+constexpr const char* kSpaceSign = "\u2581";
 
 void require_empty(const JsonField& field) {
   if (field.present() && !field.text_or("").empty()) {
@@ -88,14 +65,14 @@ void require_empty(const JsonField& field) {
 
 }  // namespace
 
-BpeTokenizer::BpeTokenizer(const JsonField& root) : file_(root.file()) {
+PipelineTokenizer::PipelineTokenizer(const JsonField& root) : file_(root.file()) {
   std::fill(std::begin(byte_token_), std::end(byte_token_), -1);
   root.members();
   read_model(root["model"]);
-  read_normalizer(root["normalizer"]);
+  normalizer_.read(root["normalizer"]);
   read_added_tokens(root["added_tokens"]);
   if (root["pre_tokenizer"].present()) read_pre_tokenizer(root["pre_tokenizer"]);
-  if (!byte_level_ && !byte_fallback_) {
+  if (!byte_level_ && !text_pieces_) {
     root["pre_tokenizer"].unsupported(
         " has no ByteLevel step; BPE is implemented over bytes, and over "
         "characters with byte_fallback");
@@ -105,15 +82,14 @@ BpeTokenizer::BpeTokenizer(const JsonField& root) : file_(root.file()) {
   vocabulary_ = {};  // was needed for reading only
 }
 
-void BpeTokenizer::read_model(const JsonField& model) {
+void PipelineTokenizer::read_model(const JsonField& model) {
   if (!model.is_object()) model.expected("an object");
   const std::string type = model["type"].text_or("BPE");
+  if (type == "Unigram") return read_unigram(model);
   if (type != "BPE") {
-    model["type"].unsupported(" is ", quote(type),
-                              "; \"BPE\" is implemented, and Unigram from the ",
-                              "SentencePiece .model that such a file is made of");
+    model["type"].unsupported(" is ", quote(type), "; \"BPE\" and \"Unigram\" are implemented");
   }
-  byte_fallback_ = model["byte_fallback"].boolean_or(false);
+  text_pieces_ = byte_fallback_ = model["byte_fallback"].boolean_or(false);
   fuse_unknown_ = model["fuse_unk"].boolean_or(false);
   if (fuse_unknown_ && !byte_fallback_) {
     model["fuse_unk"].unsupported(" is true; byte-level BPE does not use it");
@@ -125,7 +101,17 @@ void BpeTokenizer::read_model(const JsonField& model) {
   require_empty(model["end_of_word_suffix"]);
   ignore_merges_ = model["ignore_merges"].boolean_or(false);
 
-  const JsonField vocabulary = model["vocab"];
+  read_vocabulary(model["vocab"]);
+  const JsonField unknown = model["unk_token"];
+  if (const std::string name = unknown.text_or(""); !name.empty()) {
+    const auto place = vocabulary_.find(name);
+    if (place == vocabulary_.end()) unknown.expected("a token of model.vocab");
+    unknown_ = place->second;
+  }
+  read_merges(model["merges"]);
+}
+
+void PipelineTokenizer::read_vocabulary(const JsonField& vocabulary) {
   const Json::Object& entries = vocabulary.members();
   if (entries.empty()) vocabulary.expected("an object of at least one token");
   vocabulary_.reserve(entries.size());
@@ -143,23 +129,56 @@ void BpeTokenizer::read_model(const JsonField& model) {
     vocabulary_.emplace(entry.key, static_cast<int32_t>(token));
     read_piece(entry.key, static_cast<int32_t>(token));
   }
-  const JsonField unknown = model["unk_token"];
-  if (const std::string name = unknown.text_or(""); !name.empty()) {
-    const auto place = vocabulary_.find(name);
-    if (place == vocabulary_.end()) unknown.expected("a token of model.vocab");
-    unknown_ = place->second;
-  }
-  read_merges(model["merges"]);
 }
 
-void BpeTokenizer::read_piece(const std::string& entry, int32_t token) {
+// A vocabulary of [piece, score] in the order of their numbers.
+void PipelineTokenizer::read_unigram(const JsonField& model) {
+  text_pieces_ = true;
+  byte_fallback_ = model["byte_fallback"].boolean_or(false);
+  unigram_ = std::make_unique<Unigram>();
+  const JsonField vocabulary = model["vocab"];
+  const Json::Array& items = vocabulary.elements();
+  const auto count = static_cast<int64_t>(items.size());
+  if (count == 0 || count > kMaxToken) {
+    vocabulary.malformed(" has ", count, " pieces; it must have 1 to ", kMaxToken);
+  }
+  pieces_.resize(items.size());
+  double lowest = std::numeric_limits<double>::infinity();
+  for (size_t token = 0; token < items.size(); ++token) {
+    const auto complain = [&](const char* rule) {  // a field with its path only to complain
+      JsonField(&items[token], file_, concat(vocabulary.path(), "[", token, "]")).expected(rule);
+    };
+    const auto* pair = items[token].get<Json::Array>();
+    const bool two = pair != nullptr && pair->size() == 2;
+    const auto* piece = two ? (*pair)[0].get<std::string>() : nullptr;
+    const auto* real = two ? (*pair)[1].get<double>() : nullptr;
+    const auto* whole = two ? (*pair)[1].get<int64_t>() : nullptr;
+    if (piece == nullptr || (real == nullptr && whole == nullptr))
+      complain("a piece and its score");
+    if (piece->size() > kLongestUnigramPiece) complain("a piece of at most 1024 bytes");
+    const double score = real != nullptr ? *real : static_cast<double>(*whole);
+    unigram_->scores.push_back(score);
+    lowest = std::min(lowest, score);
+    const auto id = static_cast<int32_t>(token);
+    if (!vocabulary_.emplace(*piece, id).second) complain("a piece that no other token has");
+    pieces_[token].used = true;
+    read_piece(*piece, id);
+    if (!piece->empty()) unigram_->pieces.add(*piece, id);
+  }
+  unigram_->unknown_score = lowest - kUnknownPenalty;
+  const JsonField unknown = model["unk_id"];
+  unknown_ = static_cast<int32_t>(unknown.integer_or(-1, 0, count - 1));
+}
+
+void PipelineTokenizer::read_piece(const std::string& entry, int32_t token) {
   std::string& bytes = pieces_[static_cast<size_t>(token)].bytes;
-  if (byte_fallback_) {
+  if (text_pieces_) {
     bytes = entry;
-    if (const int byte = byte_of_piece(entry); byte >= 0) {
+    if (const int byte = byte_of_piece(entry); byte >= 0 && byte_fallback_) {
       byte_token_[byte] = token;
       bytes.assign(1, static_cast<char>(byte));
-    } else if (!entry.empty() && decode_utf8(entry, 0).length == static_cast<int>(entry.size())) {
+    } else if (unigram_ == nullptr && !entry.empty() &&
+               decode_utf8(entry, 0).length == static_cast<int>(entry.size())) {
       characters_.emplace(entry, token);
     }
     if (ignore_merges_) whole_words_.emplace(entry, token);
@@ -174,7 +193,7 @@ void BpeTokenizer::read_piece(const std::string& entry, int32_t token) {
   if (ignore_merges_) whole_words_.emplace(bytes, token);
 }
 
-void BpeTokenizer::read_merges(const JsonField& merges) {
+void PipelineTokenizer::read_merges(const JsonField& merges) {
   const Json::Array& items = merges.elements();
   merges_ = MergeTable(items.size());
   std::string left, right;
@@ -212,7 +231,7 @@ void BpeTokenizer::read_merges(const JsonField& merges) {
   }
 }
 
-void BpeTokenizer::read_added_tokens(const JsonField& list) {
+void PipelineTokenizer::read_added_tokens(const JsonField& list) {
   for (const JsonField& item : list.items()) {
     AddedToken token;
     token.content = item["content"].text();
@@ -237,71 +256,64 @@ void BpeTokenizer::read_added_tokens(const JsonField& list) {
     }
     piece = {token.content, token.special, true, true};
     vocabulary_.emplace(token.content, token.id);
-    if (token.normalized) token.content = normalized(token.content);
+    if (token.normalized) token.content = normalizer_(token.content);
     (token.normalized ? normalized_tokens_ : raw_tokens_).add(token);
   }
 }
 
-void BpeTokenizer::read_normalizer(const JsonField& field) {
-  if (!field.present()) return;
-  const std::string type = type_of(field);
-  if (type == "Sequence") {
-    for (const JsonField& item : field["normalizers"].items()) read_normalizer(item);
-  } else if (type == "Prepend") {
-    normalizers_.push_back({NormalizeStep::Kind::prepend, {}, "", replacement(field["prepend"])});
-  } else if (type == "Replace") {
-    normalizers_.push_back({NormalizeStep::Kind::replace,
-                            {},
-                            replaced(field["pattern"]["String"]),
-                            replacement(field["content"])});
-  } else if (const auto form = normal_form(type)) {
-    normalizers_.push_back({NormalizeStep::Kind::form, *form, "", ""});
-  } else {
-    unknown_type(field, "normalizers", "NFC, NFD, NFKC, NFKD, Prepend, Replace and Sequence");
-  }
-}
-
-void BpeTokenizer::read_pre_tokenizer(const JsonField& field) {
+void PipelineTokenizer::read_pre_tokenizer(const JsonField& field) {
   if (byte_level_) {
     field.unsupported(" has a step behind ByteLevel; ByteLevel must be the last");
   }
   const std::string type = type_of(field);
   if (type == "Sequence") {
     for (const JsonField& item : field["pretokenizers"].items()) read_pre_tokenizer(item);
-  } else if (type == "Metaspace" && byte_fallback_) {
+  } else if (type == "Metaspace" && text_pieces_) {
     read_metaspace(field);
-  } else if (byte_fallback_) {
-    field["type"].unsupported(" is ", quote(type),
-                              "; with byte_fallback, Metaspace is implemented");
-  } else if (type == "ByteLevel") {
+  } else if (type == "ByteLevel" && !text_pieces_) {
     read_byte_level(field);
   } else if (type == "Split") {
     read_split(field);
   } else if (type == "Digits") {
     const bool each = field["individual_digits"].boolean_or(false);
     const char* regex = each ? R"(\p{N})" : R"(\p{N}+)";
-    steps_.push_back({make_pcre_pattern(regex, file_ + ": the digits of pre_tokenizer")});
+    const std::string where = file_ + ": the digits of pre_tokenizer";
+    steps_.push_back({.split = {make_pcre_pattern(regex, where)}});
+  } else if (type == "WhitespaceSplit") {
+    const std::string where = file_ + ": the white space of pre_tokenizer";
+    steps_.push_back({.split = {make_pcre_pattern(R"(\s+)", where), SplitStep::Behavior::removed}});
   } else {
-    unknown_type(field, "pre-tokenizers", "ByteLevel, Split, Digits and Sequence");
+    unknown_component(field, "pre-tokenizers",
+                      text_pieces_
+                          ? "of text Metaspace, Split, Digits, WhitespaceSplit and Sequence"
+                          : "of bytes ByteLevel, Split, Digits, WhitespaceSplit and "
+                            "Sequence");
   }
 }
 
-void BpeTokenizer::read_metaspace(const JsonField& field) {
+void PipelineTokenizer::read_metaspace(const JsonField& field) {
+  using Prefix = PreTokenizeStep::Prefix;
+  PreTokenizeStep step;
   const JsonField sign = field["replacement"];
-  space_sign_ = sign.present() ? replacement(sign) : "\u2581";
-  if (space_sign_.empty() || space_sign_ == " ") sign.expected("a sign for the space");
-  const std::string scheme = field["prepend_scheme"].text_or("always");
+  step.space_sign = sign.present() ? replacement_text(sign) : kSpaceSign;
+  if (step.space_sign.empty() || step.space_sign == " ") sign.expected("a sign for the space");
+  // Files of old have add_prefix_space alone.
+  const bool prefix = field["add_prefix_space"].boolean_or(true);
+  const std::string scheme = field["prepend_scheme"].text_or(prefix ? "always" : "never");
   if (scheme != "always" && scheme != "first" && scheme != "never") {
     field["prepend_scheme"].expected("\"always\", \"first\" or \"never\"");
   }
-  prefix_ = scheme == "always" ? Prefix::always : scheme == "first" ? Prefix::first : Prefix::never;
+  step.prefix = scheme == "always"  ? Prefix::always
+                : scheme == "first" ? Prefix::first
+                                    : Prefix::never;
   if (field["split"].boolean_or(true)) {
     // A cut before every space sign.
-    steps_.push_back({make_literal_pattern(space_sign_), SplitStep::Behavior::merged_with_next});
+    step.split = {make_literal_pattern(step.space_sign), SplitStep::Behavior::merged_with_next};
   }
+  steps_.push_back(std::move(step));
 }
 
-void BpeTokenizer::read_byte_level(const JsonField& field) {
+void PipelineTokenizer::read_byte_level(const JsonField& field) {
   byte_level_ = true;
   add_prefix_space_ = field["add_prefix_space"].boolean_or(true);
   if (add_prefix_space_ && !steps_.empty()) {
@@ -309,11 +321,11 @@ void BpeTokenizer::read_byte_level(const JsonField& field) {
         " is true behind another step; it is implemented where ByteLevel stands alone");
   }
   if (field["use_regex"].boolean_or(true)) {
-    steps_.push_back({make_pattern(kGpt2Regex, file_ + ": the pattern of ByteLevel")});
+    steps_.push_back({.split = {make_pattern(kGpt2Regex, file_ + ": the pattern of ByteLevel")}});
   }
 }
 
-void BpeTokenizer::read_split(const JsonField& field) {
+void PipelineTokenizer::read_split(const JsonField& field) {
   SplitStep step;
   const JsonField pattern = field["pattern"];
   if (pattern["Regex"].present()) {
@@ -341,10 +353,10 @@ void BpeTokenizer::read_split(const JsonField& field) {
                          "MergedWithNext are implemented");
   }
   step.invert = field["invert"].boolean_or(false);
-  steps_.push_back(std::move(step));
+  steps_.push_back({.split = std::move(step)});
 }
 
-void BpeTokenizer::read_post_processor(const JsonField& field) {
+void PipelineTokenizer::read_post_processor(const JsonField& field) {
   const std::string type = type_of(field);
   if (type == "Sequence") {
     for (const JsonField& item : field["processors"].items()) read_post_processor(item);
@@ -352,7 +364,7 @@ void BpeTokenizer::read_post_processor(const JsonField& field) {
   }
   if (type == "ByteLevel") return;  // changes offsets only
   if (type != "TemplateProcessing") {
-    unknown_type(field, "post-processors", "ByteLevel, TemplateProcessing and Sequence");
+    unknown_component(field, "post-processors", "ByteLevel, TemplateProcessing and Sequence");
   }
   std::vector<int32_t> before, behind;
   bool seen = false;
@@ -376,7 +388,7 @@ void BpeTokenizer::read_post_processor(const JsonField& field) {
   behind_.insert(behind_.end(), behind.begin(), behind.end());
 }
 
-void BpeTokenizer::read_decoder(const JsonField& field) {
+void PipelineTokenizer::read_decoder(const JsonField& field) {
   const std::string type = type_of(field);
   const auto replace = [&](const std::string& from, const std::string& to) {
     for (Piece& piece : pieces_) {
@@ -389,22 +401,24 @@ void BpeTokenizer::read_decoder(const JsonField& field) {
   };
   if (type == "Sequence") {
     for (const JsonField& item : field["decoders"].items()) read_decoder(item);
-  } else if (type == "Replace" && byte_fallback_) {
-    replace(replaced(field["pattern"]["String"]), replacement(field["content"]));
-  } else if (type == "Metaspace" && byte_fallback_) {
+  } else if (type == "Replace" && text_pieces_) {
+    replace(replaced_text(field["pattern"]["String"]), replacement_text(field["content"]));
+  } else if (type == "Metaspace" && text_pieces_) {
     const JsonField sign = field["replacement"];
-    replace(sign.present() ? replaced(sign) : "\u2581", " ");
-    strip_start_ = field["prepend_scheme"].text_or("always") != "never";
-  } else if (type == "Strip" && byte_fallback_) {
+    replace(sign.present() ? replaced_text(sign) : kSpaceSign, " ");
+    const bool prefix = field["add_prefix_space"].boolean_or(true);
+    const bool never = field["prepend_scheme"].text_or(prefix ? "always" : "never") == "never";
+    strip_start_ = never ? Strip::none : Strip::piece;
+  } else if (type == "Strip" && text_pieces_) {
     const bool known = field["content"].text() == " " && field["stop"].integer_or(0, 0, 1) == 0;
     if (!known) field.unsupported(" strips something else than one space at the start");
-    strip_start_ = field["start"].integer_or(0, 0, 1) == 1;
-  } else if ((type == "ByteFallback" || type == "Fuse") && byte_fallback_) {
+    strip_start_ = field["start"].integer_or(0, 0, 1) == 1 ? Strip::one : Strip::none;
+  } else if ((type == "ByteFallback" || type == "Fuse") && text_pieces_) {
     // Pieces are joined as bytes anyway.
-  } else if (type != "ByteLevel" || byte_fallback_) {
-    unknown_type(field, "decoders",
-                 byte_fallback_ ? "Replace, ByteFallback, Fuse, Strip, Metaspace and Sequence"
-                                : "ByteLevel and Sequence");
+  } else if (type != "ByteLevel" || text_pieces_) {
+    unknown_component(field, "decoders",
+                      text_pieces_ ? "Replace, ByteFallback, Fuse, Strip, Metaspace and Sequence"
+                                   : "ByteLevel and Sequence");
   }
 }
 
