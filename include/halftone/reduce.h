@@ -1,7 +1,5 @@
 // Reductions along one dimension, of tensors in any format, with sums in f32.
 #pragma once
-#include <memory>
-
 #include "halftone/error.h"
 #include "halftone/stream.h"
 #include "halftone/tensor.h"
@@ -38,7 +36,7 @@ struct ReducePlan {
   ReduceProblem problem;
   Device device;
   const ReduceKernel* kernel = nullptr;
-  std::shared_ptr<float[]> workspace;  // partial sums; a plan serves one run at a time
+  Tensor workspace;  // partial results; a plan serves one run at a time
 };
 std::string describe(const ReducePlan&);
 Support can_run(const ReduceProblem&, const Device&);
@@ -46,7 +44,8 @@ ReducePlan plan(const ReduceProblem&, const Device&);
 // Elements are decoded exactly and rounded once to f32. Sums follow a tree that depends on the
 // extent of `axis` alone: the same bits for any number of threads and any other extents. With
 // u = 2^-24 the error is at most (40 + log2(n)) u sum|x| along the last dimension and
-// (160 + n / 128) u sum|x| along others, before the rounding to `out`. The sum of nothing is 0, its
+// (160 + n / 128) u sum|x| along others, before the rounding to `out`; on GPUs at most 8 u sum|x|.
+// The sum of nothing is 0, its
 // mean NaN; the others refuse it.
 void run(const ReducePlan&, const ReduceTensors&, Stream&);
 

@@ -23,44 +23,13 @@ void expand_gpu(const Tensor& x, const Tensor& out, Stream& stream) {
           to_string(x.shape()), " has strides ", to_string(x.strides()),
           "; on a GPU it must be row-major, or of rank 2 or 3 with a last stride of 1");
   if (x.numel() == 0) return;
-  DequantizeArgs args;
-  args.format = x.format(), args.out_format = out.format();
-  args.out = out.data<char>();
-  args.columns = x.size(-1), args.rows = x.rank() > 1 ? x.size(-2) : 1;
-  args.matrices = x.numel() / (args.rows * args.columns);
+  DequantizeArgs args{scaled_codes(x), out.format(), {}, out.data<char>()};
   const auto bytes = [&](int64_t elements) { return elements * bits(x.format()) / 8; };
   if (x.contiguous()) {
     args.codes = {x.data<char>(), 1, bytes(args.columns), 0};
   } else {
     args.codes = {x.data<char>(), args.rows, x.rank() == 3 ? bytes(x.stride(0)) : 0,
                   x.rank() > 1 && args.rows > 1 ? bytes(x.stride(-2)) : 0};
-  }
-  if (x.has_scales()) {
-    const Scaling& scaling = x.scaling();
-    args.scale_format = scaling.format;
-    args.block_rows = scaling.block_rows, args.block_columns = scaling.block_cols;
-    args.layout = scaling.layout;
-    args.scales = x.scales().data<char>();
-    if (x.tensor_scale().defined()) args.tensor_scale = x.tensor_scale().data<float>();
-    const auto strides = [&](const Tensor& t, int64_t* matrix, int64_t* row, int64_t* column) {
-      require(x.rank() <= 3 || t.contiguous(), "dequantize: the scales of x, ",
-              to_string(t.shape()), ", have strides; on a GPU they must be row-major");
-      *column = t.size(-1) == 1 ? 0 : t.stride(-1);
-      *row = t.rank() > 1 && t.size(-2) != 1 ? t.stride(-2) : 0;
-      const int64_t matrices = t.rank() > 2 ? t.numel() / (t.size(-1) * t.size(-2)) : 1;
-      require(matrices == 1 || matrices == args.matrices, "dequantize: the scales of x, ",
-              to_string(t.shape()), ", repeat over some of its matrices ", to_string(x.shape()));
-      *matrix = matrices == 1 ? 0 : t.stride(-3);
-    };
-    if (scaling.layout == ScaleLayout::linear) {
-      strides(x.scales(), &args.scale_matrix, &args.scale_row, &args.scale_column);
-    } else {
-      args.scale_matrix = x.scales().bytes() / args.matrices;
-    }
-    if (scaling.asymmetric) {
-      args.zeros = x.zero_points().data<uint8_t>();
-      strides(x.zero_points(), &args.zero_matrix, &args.zero_row, &args.zero_column);
-    }
   }
   dequantize_gpu(args, stream);
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "base/rows.h"
+#include "formats/gpu_rows.h"
 #include "formats/recipe.h"
 #include "halftone/quantize.h"
 
@@ -33,19 +34,10 @@ QuantizeArgs quantize_target(const QuantizeOptions&, Tensor& out, Stream&);
 // A scale that overflows f16 is reported as a fault of the stream.
 void quantize_gpu(const QuantizeArgs&, Stream&);
 
-struct DequantizeArgs {
-  // Any that quantize makes, or a plain one.
-  Format format = Format::fp8_e4m3, out_format = Format::f32, scale_format = Format::f32;
+struct DequantizeArgs : ScaledCodes {  // of any format that quantize makes, or a plain one
+  Format out_format = Format::f32;
   Rows codes;
   char* out = nullptr;  // row-major
-  int64_t matrices = 1, rows = 0, columns = 0;
-  int64_t block_rows = 1, block_columns = 0;  // 0: all
-  const char* scales = nullptr;               // null: 1
-  const uint8_t* zeros = nullptr;             // strides in elements, 0 to repeat
-  int64_t scale_matrix = 0, scale_row = 0, scale_column = 0;
-  int64_t zero_matrix = 0, zero_row = 0, zero_column = 0;
-  ScaleLayout layout = ScaleLayout::linear;  // of tiled ones scale_matrix is in bytes
-  const float* tensor_scale = nullptr;
 };
 void dequantize_gpu(const DequantizeArgs&, Stream&);
 // x of any format to a plain one, row-major, both on the stream's device.

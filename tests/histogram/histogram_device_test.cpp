@@ -47,6 +47,33 @@ TEST_P(HistogramOnDevice, BetweenEdges) {
   }
 }
 
+TEST_P(HistogramOnDevice, EveryFormatAndStride) {
+  Stream s = stream();
+  const Tensor edges = Tensor::from({-200, -1, -0.25f, 0, 0.5f, 1, 300}, {7});
+  const auto expect_same = [&](const Tensor& x, const Tensor& there) {
+    EXPECT_TRUE(
+        same_bits(histogram(there, edges.to(device), s).to(Device::cpu()), histogram(x, edges)))
+        << to_string(x);
+  };
+  const Tensor x = test::random_tensor({2, 37, 96}, Format::f32, 3);
+  for (const char* text : {"fp8", "fp8_row", "fp8_e5m2", "mxfp8", "mxfp4", "nvfp4", "int8",
+                           "int8_g32", "int4", "int4_g64_asym"}) {
+    const Tensor q = quantize(x, parse_quantization(text));
+    expect_same(q, q.to(device));
+  }
+  for (const Format f : {Format::i32, Format::i64, Format::u8, Format::int8}) {
+    const Tensor ids = Tensor::zeros({3, 5, 44}, f);
+    for (int64_t i = 0; i < ids.bytes(); i += bits(f) / 8) {
+      ids.data<uint8_t>()[i] = static_cast<uint8_t>(37 * i % 251);
+    }
+    const Tensor there = ids.to(device);
+    expect_same(ids, there);
+    expect_same(ids.transpose(0, 2), there.transpose(0, 2));
+    expect_same(ids.slice(2, 3, 40).slice(1, 1, 5), there.slice(2, 3, 40).slice(1, 1, 5));
+  }
+  s.synchronize();
+}
+
 TEST_P(HistogramOnDevice, ValuesWithoutAPlaceAreReported) {
   const auto fails = [&](const Tensor& x, const Tensor& edges,
                          const std::vector<std::string>& words) {

@@ -1,6 +1,7 @@
 // Reductions on GPUs.
 #include "halftone/reduce.h"
 
+#include "formats/row_reader.h"
 #include "support/devices.h"
 
 namespace halftone {
@@ -26,7 +27,16 @@ class ReduceOnDevice : public OnDevice {
     }
     const auto magnitudes = [](const Tensor& t) {
       if (!t.defined()) return t;
-      std::vector<float> values = test::to_floats(t);
+      const RowReader reader(t);
+      const int64_t columns = t.size(-1);
+      std::vector<float> values(static_cast<size_t>(t.numel()));
+      for (int64_t row = 0; row < t.numel() / columns; ++row) {
+        for (int64_t i = 0; i < columns; i += RowReader::kMost) {
+          const int64_t n = std::min(RowReader::kMost, columns - i);
+          float* to = values.data() + row * columns + i;
+          std::copy_n(reader.read(row, i, n, to), n, to);
+        }
+      }
       for (float& v : values) v = std::abs(v);
       return Tensor::from<float>(values, t.shape(), Format::f32);
     };
@@ -72,11 +82,15 @@ TEST_P(ReduceOnDevice, TiesNansAndInfinities) {
 }
 
 TEST_P(ReduceOnDevice, SameBitsInAnyOrder) {
-  const Tensor x = test::random_tensor({3, 2000}, Format::f32, 1).to(device);
-  const Tensor out = Tensor::empty({3}, Format::f32, device);
-  const ReducePlan p = plan(
-      ReduceProblem{.operation = Reduction::sum, .shape = {3, 2000}, .x = Format::f32}, device);
-  expect_any_order(out, [&](Stream& s) { run(p, {x, {}, out}, s); });
+  const Tensor rows = test::random_tensor({3, 2000}, Format::f32, 1).to(device);
+  const Tensor columns = test::random_tensor({600, 264}, Format::bf16, 2).to(device);
+  for (const Tensor& x : {rows, columns}) {
+    ReduceProblem problem{.operation = Reduction::sum, .shape = x.shape()};
+    problem.x = x.format(), problem.axis = x.size(0) == 3 ? 1 : 0;
+    const Tensor out = Tensor::empty({x.size(1 - problem.axis)}, Format::f32, device);
+    const ReducePlan p = plan(problem, device);
+    expect_any_order(out, [&](Stream& s) { run(p, {x, {}, out}, s); });
+  }
 }
 
 TEST_P(ReduceOnDevice, TheBoundSeesAnElementLeftOut) {
@@ -90,11 +104,66 @@ TEST_P(ReduceOnDevice, TheBoundSeesAnElementLeftOut) {
   EXPECT_GT(std::abs(whole - less), 8.01 * test::kF32Roundoff * magnitude);
 }
 
-TEST_P(ReduceOnDevice, WhatAGpuDoesNotDoIsNamed) {
-  const Support no = can_run(
-      ReduceProblem{.operation = Reduction::sum, .shape = {4, 32}, .x = Format::int8}, device);
-  EXPECT_FALSE(no.ok);
-  EXPECT_NE(no.reason.find("int8"), std::string::npos) << no.reason;
+// Formats that GPUs decode while they reduce: the CPU's numbers.
+std::vector<Tensor> coded(const Shape& shape, uint64_t seed) {
+  std::vector<Tensor> all;
+  const Tensor x = test::random_tensor(shape, Format::f32, seed, test::Data::outliers);
+  for (const char* text : {"fp8", "fp8_row", "fp8_e5m2", "mxfp8", "mxfp4", "nvfp4", "int8",
+                           "int8_g32", "int4", "int4_g64_asym"}) {
+    all.push_back(quantize(x, parse_quantization(text)));
+  }
+  std::mt19937_64 engine(seed);
+  for (const Format f : {Format::i32, Format::i64, Format::u8, Format::int8, Format::fp8_e4m3}) {
+    const Tensor t = Tensor::empty(shape, f);
+    for (int64_t i = 0; i < t.bytes(); ++i) {
+      // Of E4M3 no NaN, of integers all values.
+      t.data<uint8_t>()[i] = static_cast<uint8_t>(engine() & (is_fp8(f) ? 0xf7 : 0xff));
+    }
+    all.push_back(t);
+  }
+  return all;
+}
+
+TEST_P(ReduceOnDevice, EveryFormatAlongEveryDimension) {
+  for (const Shape& shape : {Shape{5, 320}, Shape{2, 37, 96}}) {
+    for (const Tensor& x : coded(shape, 11)) {
+      for (int i = 0; i < kReductionCount; ++i) {
+        const auto operation = static_cast<Reduction>(i);
+        if (operation == Reduction::dot) continue;
+        for (int axis = 0; axis < x.rank(); ++axis) expect_reduced(operation, x, axis);
+      }
+      expect_reduced(Reduction::dot, x, -1, test::random_tensor(shape, Format::f32, 12));
+      expect_reduced(Reduction::dot, test::random_tensor(shape, Format::bf16, 13), -1, x);
+    }
+  }
+}
+
+TEST_P(ReduceOnDevice, ChunksOfLongRowsAndColumns) {
+  for (const Reduction r : {Reduction::mean, Reduction::min, Reduction::argmax}) {
+    for (const Format f : {Format::f32, Format::bf16}) {
+      expect_reduced(r, test::random_tensor({2, 40000}, f, 20), 1);
+      expect_reduced(r, test::random_tensor({2, 600, 264}, f, 21), 1);
+      expect_reduced(r, test::random_tensor({700, 9}, f, 22), 0);
+    }
+  }
+  const Tensor equal = Tensor::zeros({600, 16}, Format::bf16);
+  expect_reduced(Reduction::argmax, equal, 0);
+  expect_reduced(Reduction::argmin, equal.reshape({1, 9600}), 1);
+}
+
+TEST_P(ReduceOnDevice, AnyStrides) {
+  const Tensor x = test::random_tensor({4, 6, 40, 24}, Format::bf16, 30), there = x.to(device);
+  const auto expect_view = [&](const auto& view) {
+    Stream s = stream();
+    for (int axis = 0; axis < 4; ++axis) {
+      const Tensor y = reduce(Reduction::argmax, view(there), axis, s).to(Device::cpu());
+      EXPECT_TRUE(test::same_bits(y, reduce_reference(Reduction::argmax, view(x), axis)))
+          << to_string(view(x)) << " along " << axis;
+    }
+  };
+  expect_view([](const Tensor& t) { return t.transpose(1, 3); });
+  expect_view([](const Tensor& t) { return t.transpose(0, 2).slice(3, 3, 20); });
+  expect_view([](const Tensor& t) { return t.slice(2, 5, 6).slice(1, 0, 4); });
 }
 
 TEST_P(ReduceOnDevice, RandomProblems) {
@@ -102,8 +171,13 @@ TEST_P(ReduceOnDevice, RandomProblems) {
     const auto operation = static_cast<Reduction>(draw.below(kReductionCount));
     const Shape shape{draw.extent(20), draw.extent(20), draw.extent(2000)};
     const bool dot = operation == Reduction::dot;
-    const Tensor x = test::random_tensor(shape, draw.plain_format(), seed);
-    const Tensor y = dot ? test::random_tensor(shape, draw.plain_format(), seed + 5000) : Tensor();
+    const Tensor plain = test::random_tensor(shape, draw.plain_format(), seed);
+    const Tensor x =
+        draw.one_in(3)
+            ? draw.of(coded({draw.extent(4), draw.extent(9), 32 * draw.extent(25)}, seed))
+            : plain;
+    const Tensor y =
+        dot ? test::random_tensor(x.shape(), draw.plain_format(), seed + 5000) : Tensor();
     expect_reduced(operation, x, dot ? -1 : static_cast<int>(draw.below(3)), y);
   });
 }

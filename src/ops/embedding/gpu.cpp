@@ -1,13 +1,47 @@
 #include "ops/embedding/gpu.cuh"
-#include "hw/image.h"
 
 namespace halftone {
 
+namespace {
+
+ScaledCodes codes_of(const EmbeddingArgs& args, int64_t vocabulary) {
+  ScaledCodes codes;
+  codes.format = args.format, codes.scale_format = args.scale_format;
+  codes.rows = vocabulary, codes.columns = args.columns;
+  codes.block_rows = args.block_rows, codes.block_columns = args.block_columns;
+  codes.scales = args.scales, codes.zeros = args.zero_points;
+  codes.scale_row = args.scale_row_stride, codes.scale_column = args.scale_column_stride;
+  codes.zero_row = args.zero_row_stride, codes.zero_column = args.zero_column_stride;
+  codes.tensor_scale = args.tensor_scale_at;
+  return codes;
+}
+
+bool copies(const EmbeddingArgs& args) {
+  const auto places = reinterpret_cast<uintptr_t>(args.table) |
+                      reinterpret_cast<uintptr_t>(args.out) |
+                      static_cast<uintptr_t>(args.table_stride | args.out_stride);
+  return args.format == args.out_format && places % 16 == 0 &&
+         args.columns * pipe::bytes_of(args.format) % 16 == 0 && args.columns < int64_t{1} << 31;
+}
+
+}  // namespace
+
 void embedding_gpu(const EmbeddingArgs& args, const EmbeddingRange& range, Stream& stream) {
   if (range.tokens == 0 || args.columns == 0) return;
-  const uint32_t threads = pipe::threads_of_row(args.columns);
-  launch(hw::image_of<EmbeddingGpu>("embedding"), pipe::RowThreads::shape(range.tokens, threads),
-         EmbeddingGpu::Params{args, range, fault_reporter(stream.device()), threads}, stream);
+  EmbeddingParams p{args, codes_of(args, range.vocabulary), range, fault_reporter(stream.device()),
+                    pipe::threads_of_row(args.columns)};
+  if (!copies(args)) {
+    return launch(hw::image_of<EmbeddingGpu>("embedding"),
+                  pipe::RowThreads::shape(range.tokens, p.row_threads), p, stream);
+  }
+  const int64_t each = EmbeddingCopyGpu::kPieces * 16;  // bytes of a thread
+  p.row_threads = 4;
+  while (p.row_threads < EmbeddingCopyGpu::kThreads &&
+         p.row_threads * each < args.columns * pipe::bytes_of(args.format)) {
+    p.row_threads *= 2;
+  }
+  launch(hw::image_of<EmbeddingCopyGpu>("embedding_copy"),
+         pipe::RowThreads::shape(range.tokens, p.row_threads), p, stream);
 }
 
 }  // namespace halftone

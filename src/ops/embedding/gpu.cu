@@ -1,4 +1,4 @@
-#include "hw/image.h"
 #include "ops/embedding/gpu.cuh"
 
 HT_GPU_ENTRY(halftone::EmbeddingGpu)
+HT_GPU_ENTRY(halftone::EmbeddingCopyGpu)

@@ -1,10 +1,10 @@
 // Histograms: a block counts its share in shared memory where the bins fit, and adds what it found
 // to the whole; else every element is an addition to global memory.
 #pragma once
+#include "formats/gpu_rows.cuh"
 #include "hw/barrier.h"
 #include "hw/thread.h"
 #include "ops/histogram/gpu.h"
-#include "pipe/elements.h"
 #include "pipe/fault.h"
 
 namespace halftone {
@@ -18,13 +18,6 @@ struct HistogramGpu {
   static constexpr int64_t kOwnBins = 4096;  // 16 KB: eight blocks share a multiprocessor
 
   static bool counts_apart(const HistogramGpuArgs& args) { return args.bins <= kOwnBins; }
-
-  HT_DEVICE static float element(const HistogramGpuArgs& args, int64_t i) {
-    if (args.format == Format::i32) {
-      return static_cast<float>(hw::load_global(reinterpret_cast<const int32_t*>(args.x) + i));
-    }
-    return pipe::load_element(args.format, args.x + i * pipe::bytes_of(args.format));
-  }
 
   // -1: outside the edges; -2: no number, or without edges outside the bins.
   HT_DEVICE static int64_t bin_of(const HistogramGpuArgs& args, float v) {
@@ -50,6 +43,8 @@ struct HistogramGpu {
     const uint32_t thread = hw::thread_index().x;
     const int64_t first = int64_t{hw::block_index().x} * kThreads + thread;
     const int64_t step = int64_t{hw::grid_size().x} * kThreads;
+    const int64_t columns = args.x.codes.columns, eights = (columns + 7) / 8;
+    const int64_t count = args.elements == 0 ? 0 : args.elements / columns * eights;
     const bool apart = args.bins <= kOwnBins;
     const auto bins = static_cast<uint32_t>(args.bins);
     const hw::SharedAddress own = hw::shared_memory_base();
@@ -62,16 +57,20 @@ struct HistogramGpu {
         pipe::report_fault(p.faults, Fault::histogram_edge, i, 0, 0);
       }
     }
-    for (int64_t i = first; i < args.elements; i += step) {
-      const float v = element(args, i);
-      const int64_t bin = bin_of(args, v);
-      if (bin == -2) {
-        pipe::report_fault(p.faults, Fault::histogram_value, i, std::bit_cast<int32_t>(v),
-                           args.edges != nullptr ? 0 : args.bins);
-      } else if (bin >= 0 && apart) {
-        hw::reduce_shared<hw::Atomic::add>(own + static_cast<uint32_t>(bin) * 4, 1u);
-      } else if (bin >= 0) {
-        hw::reduce_global<hw::Atomic::add>(args.counts + bin, uint64_t{1});
+    for (int64_t n = first; n < count; n += step) {
+      const int64_t row = count == eights ? 0 : n / eights, column = (n - row * eights) * 8;
+      float x[8];
+      load_numbers(args.x, row, {column, column + 4}, x);
+      for (uint32_t i = 0; i < 8 && column + i < columns; ++i) {
+        const int64_t bin = bin_of(args, x[i]);
+        if (bin == -2) {
+          pipe::report_fault(p.faults, Fault::histogram_value, row * columns + column + i,
+                             std::bit_cast<int32_t>(x[i]), args.edges != nullptr ? 0 : args.bins);
+        } else if (bin >= 0 && apart) {
+          hw::reduce_shared<hw::Atomic::add>(own + static_cast<uint32_t>(bin) * 4, 1u);
+        } else if (bin >= 0) {
+          hw::reduce_global<hw::Atomic::add>(args.counts + bin, uint64_t{1});
+        }
       }
     }
     if (!apart) return;

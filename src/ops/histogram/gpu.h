@@ -1,17 +1,14 @@
 // Histograms on GPUs.
 #pragma once
-#include <cstdint>
-
-#include "halftone/dtype.h"
+#include "formats/gpu_rows.h"
 
 namespace halftone {
 
 class Stream;
 
 struct HistogramGpuArgs {
-  const char* x = nullptr;  // `elements` of f32, f16, bf16 or i32, without gaps
-  Format format = Format::i32;
-  int64_t elements = 0;
+  NumberRows x;
+  int64_t elements = 0;          // of x
   const float* edges = nullptr;  // [bins + 1], or null: value v counts in bin floor(v)
   int64_t bins = 0;
   uint64_t* counts = nullptr;  // 0 before

@@ -102,22 +102,18 @@ std::string accepts(const HistogramProblem& p) {
   return reason.empty() ? reason : concat("histogram: x is ", reason);
 }
 
-std::string accepts_gpu(const HistogramProblem& p) {
-  if (std::string reason = accepts(p); !reason.empty()) return reason;
-  if (is_plain_float(p.x) || p.x == Format::i32) return "";
-  return concat("histogram: x is ", name(p.x), "; a GPU takes f32, f16, bf16 and i32");
-}
-
 constexpr HistogramKernel kKernels[] = {
     {{"histogram", Device::Kind::cpu, CpuLevel::baseline, accepts, histogram_pieces}},
-    HALFTONE_GPU_ROW("histogram", accepts_gpu, histogram_gpu)};
+    HALFTONE_GPU_ROW("histogram", accepts, histogram_gpu)};
 
 void run_on_gpu(const HistogramPlan& plan, const HistogramTensors& t, Stream& stream) {
   const HistogramProblem& p = plan.problem;
-  require(t.x.contiguous(), "histogram: x has strides ", to_string(t.x.strides()),
-          "; on a GPU it must be row-major");
-  HistogramGpuArgs args{t.x.data<char>(), p.x,    t.x.numel(),
-                        nullptr,          p.bins, t.counts.data<uint64_t>()};
+  HistogramGpuArgs args;
+  // Without gaps rows are one.
+  const bool flat = t.x.contiguous() && !t.x.has_scales() && t.x.numel() > 0;
+  args.x = number_rows(flat ? t.x.reshape({t.x.numel()}) : t.x);
+  args.elements = t.x.numel(), args.bins = p.bins;
+  args.counts = t.counts.data<uint64_t>();
   if (p.edges) {
     check_tensor("histogram", "edges", t.edges, {p.bins + 1}, Format::f32, plan.device);
     args.edges = t.edges.data<float>();

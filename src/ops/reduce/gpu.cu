@@ -1,5 +1,5 @@
-#include "hw/image.h"
 #include "ops/reduce/gpu.cuh"
 
-HT_GPU_ENTRY(halftone::ReduceRowsGpu)
-HT_GPU_ENTRY(halftone::ReduceColumnsGpu)
+HT_GPU_ENTRIES_BY_ACCESS(halftone::ReduceRowsGpu)
+HT_GPU_ENTRIES_BY_ACCESS(halftone::ReduceColumnsGpu)
+HT_GPU_ENTRY(halftone::ReduceChunksGpu)

@@ -43,13 +43,6 @@ std::string accepts(const ReduceProblem& p) {
 
 std::string accepts_gpu(const ReduceProblem& p) {
   if (std::string reason = accepts(p); !reason.empty()) return reason;
-  for (const auto& [argument, format] : {std::pair{"x", p.x}, {"y", p.y}}) {
-    if (*argument == 'y' && p.operation != Reduction::dot) continue;
-    if (!is_plain_float(format)) {
-      return concat(name(p.operation), ": ", argument, " is ", name(format),
-                    "; a GPU takes f32, f16 and bf16 (dequantize() expands the others)");
-    }
-  }
   return p.shape[axis_of(p)] < int64_t{1} << 32
              ? ""
              : concat(name(p.operation), ": axis ", p.axis, " has ", p.shape[axis_of(p)],
@@ -82,19 +75,38 @@ void check_operand(const ReducePlan& plan, const char* argument, const Tensor& x
           "; of quantised formats it must be 1");
 }
 
-void run_on_gpu(const ReducePlan& plan, const ReduceTensors& t, Stream& stream) {
-  const ReduceProblem& p = plan.problem;
-  for (const auto& [argument, x] : {std::pair{"x", &t.x}, {"y", &t.y}}) {
-    require(!x->defined() || x->contiguous(), name(p.operation), ": ", argument, " has strides ",
-            x->defined() ? to_string(x->strides()) : std::string(),
-            "; on a GPU it must be row-major");
-  }
-  ReduceGpuArgs args{p.operation, p.x, p.y, p.out, t.x.data<char>(), nullptr, t.out.data<char>()};
-  if (p.operation == Reduction::dot) args.y = t.y.data<char>();
-  const int axis = axis_of(p);
+// [outer, n, inner] rows, without a workspace.
+ReduceGpuArgs gpu_args(const ReduceProblem& p) {
+  ReduceGpuArgs args;
+  args.operation = p.operation, args.out_format = p.out;
+  const int axis = axis_of(p), last = p.shape.rank() - 1;
   args.n = p.shape[axis];
+  args.along_rows = axis == last;
   for (int d = 0; d < axis; ++d) args.outer *= p.shape[d];
-  for (int d = axis + 1; d < p.shape.rank(); ++d) args.inner *= p.shape[d];
+  for (int d = axis + 1; d < last; ++d) args.inner *= p.shape[d];
+  if (!args.along_rows) args.width = p.shape[last];
+  args.chunk = reduce_gpu_chunk(args.along_rows, args.n);
+  args.chunks = std::max<int64_t>(1, (args.n + args.chunk - 1) / args.chunk);
+  return args;
+}
+
+void run_on_gpu(const ReducePlan& plan, const ReduceTensors& t, Stream& stream) {
+  ReduceGpuArgs args = gpu_args(plan.problem);
+  const bool dot = args.operation == Reduction::dot;
+  const auto plain = [](const Tensor& x) { return x.contiguous() && !x.has_scales(); };
+  args.x = number_rows(t.x);
+  if (dot) args.y = number_rows(t.y);
+  if (!args.along_rows && plain(t.x) && (!dot || plain(t.y))) {  // rows of all inner dimensions
+    const Shape shape{args.outer * args.n, args.inner * args.width};
+    args.width *= args.inner, args.inner = 1;
+    const auto flat = [&](const Tensor& x) {
+      return number_rows(Tensor::view(x.data(), shape, x.format(), x.device()));
+    };
+    args.x = flat(t.x);
+    if (dot) args.y = flat(t.y);
+  }
+  args.out = t.out.data<char>();
+  if (args.chunks > 1) args.partial = plan.workspace.data<uint64_t>();
   plan.kernel->function.gpu(args, stream);
 }
 
@@ -111,7 +123,7 @@ Support can_run(const ReduceProblem& problem, const Device& device) {
   return support_of(kKernels, problem, device);
 }
 ReducePlan plan(const ReduceProblem& problem, const Device& device) {
-  ReducePlan made{problem, device, kernel_for(kKernels, problem, device), nullptr};
+  ReducePlan made{problem, device, kernel_for(kKernels, problem, device), {}};
   const int axis = axis_of(problem);
   const int64_t n = problem.shape[axis], outputs = element_count(without(problem.shape, axis));
   int64_t partials = outputs * ((n + Reducer::kBlockRows - 1) / Reducer::kBlockRows);
@@ -121,8 +133,11 @@ ReducePlan plan(const ReduceProblem& problem, const Device& device) {
   } else if (is_arg(problem.operation)) {
     partials = 0;
   }
-  if (!device.is_cpu()) partials = 0;  // they add up where they run
-  if (partials > 0) made.workspace.reset(new float[static_cast<size_t>(partials)]);
+  if (!device.is_cpu()) {
+    const ReduceGpuArgs args = gpu_args(problem);
+    partials = args.chunks == 1 ? 0 : 2 * args.chunks * results_of(args);
+  }
+  if (partials > 0) made.workspace = Tensor::empty({partials}, Format::f32, device);
   return made;
 }
 
@@ -143,7 +158,7 @@ void run(const ReducePlan& plan, const ReduceTensors& t, Stream& stream) {
   const Reducer reducer(p, plan.kernel->function.cpu, t);
   const int64_t n = p.shape[axis], rows = element_count(rest);
   if (rows == 0) return;
-  float* partial = plan.workspace.get();
+  float* partial = plan.workspace.defined() ? plan.workspace.data<float>() : nullptr;
   if (axis < p.shape.rank() - 1) {
     Reducer::Around around{1, p.shape[p.shape.rank() - 1]};
     for (int d = axis + 1; d < p.shape.rank() - 1; ++d) around.inner *= p.shape[d];

@@ -6,16 +6,10 @@
 #include <optional>
 
 #include "formats/row_reader.h"
-#include "halftone/reduce.h"
 #include "ops/reduce/kernels.h"
+#include "ops/reduce/operations.h"
 
 namespace halftone {
-
-inline bool is_arg(Reduction r) { return r == Reduction::argmax || r == Reduction::argmin; }
-inline bool is_extreme(Reduction r) {
-  return is_arg(r) || r == Reduction::max || r == Reduction::min;
-}
-inline int axis_of(const ReduceProblem& p) { return p.axis < 0 ? p.axis + p.shape.rank() : p.axis; }
 
 class Reducer {
  public:
