@@ -16,18 +16,25 @@ struct MatmulProblem {
   int64_t m = 0, n = 0, k = 0;  // m may be 0
   Format x = Format::bf16;  // activations [M, K]: f32, f16, bf16, fp8, mxfp8, mxfp4, nvfp4, int8
   Format weight = Format::bf16;  // [N, K]; any format but i32, i64, u8, ue8m0
-  Scaling scaling;               // of the weight, when it has scales: any block, any layout
-  bool scaled = false;           // whether the weight has scales
-  Format out = Format::bf16;     // [M, N]: f32, f16, bf16, or that of quantize_out
-  bool bias = false;             // f32 or the format of out (f32, f16, bf16 if quantised), [N]
-  bool residual = false;         // the format of out (f32, f16, bf16 if quantised), [M, N]; may be
-                                 // the output itself
-  bool x_scaled = false;         // x is given with scales: any block, any layout
+  // The weight is [K, N], of f32, f16 or bf16. Every run copies it the other way round into memory
+  // of the plan first: one that stays is better turned once, by transpose().
+  bool weight_transposed = false;
+  Scaling scaling;            // of the weight, when it has scales: any block, any layout
+  bool scaled = false;        // whether the weight has scales
+  Format out = Format::bf16;  // [M, N]: f32, f16, bf16, or that of quantize_out
+  bool bias = false;          // f32 or the format of out (f32, f16, bf16 if quantised), [N]
+  bool residual = false;      // the format of out (f32, f16, bf16 if quantised), [M, N]; may be
+                              // the output itself
+  bool x_scaled = false;      // x is given with scales: any block, any layout
   Scaling x_scaling;
   // A plain x is rounded to this format first, row by row: one scale of a row ("fp8_row", "int8"),
   // scales within it ("fp8_1x128", block formats; nvfp4 without tensor_scale: one for each row), or
   // one scale for all, which tensor_scale gives.
   std::optional<QuantizeOptions> quantize_x;
+  // f16: products of f16 by f16 may be summed in f16, up to 64 of them (a sum beyond 65504 is
+  // infinite), where the tensor cores are twice as fast for it: sm_89 and sm_120a, more than 16
+  // rows. `describe` says so. Elsewhere, and as f32, sums are in f32.
+  Format accumulate = Format::f32;
   ActivationFunction activation{Activation::identity};
   // Gated: weight and bias have 2 N rows, those of the gate first, or in the even rows.
   std::optional<GatedActivation> gated;
@@ -56,6 +63,7 @@ struct MatmulPlan {
   const MatmulKernel* kernel = nullptr;
   int64_t workspace_bytes = 0;  // owned by the plan
   std::shared_ptr<void> workspace;
+  Tensor turned;  // [N, K], of a transposed weight
 };
 std::string describe(const MatmulPlan&);
 
@@ -83,7 +91,8 @@ MatmulPlan plan(const MatmulProblem&, const Device&);
 // `describe` says (one, unless there are fewer tiles than multiprocessors).
 //
 // GPU. Operands enter the tensor cores as bf16 numbers, or exact sums of two or three of them, so
-// that the products are exact too; sums lose at most (280 + K/15) u sum |x_k w_k|. An infinite
+// that the products are exact too; sums lose at most (280 + K/15) u sum |x_k w_k|; those in f16
+// lose 2^-8 sum |x_k w_k| more. An infinite
 // weight against a finite f32 or f16 activation gives NaN, as terms of it may be 0.
 //
 // Hopper, more than 16 rows: sums lose at most (15 + 0.8 K) u sum |x_k w_k|, a chain of MMAs over K
@@ -92,8 +101,8 @@ MatmulPlan plan(const MatmulProblem&, const Device&);
 // the FP8 tensor cores, which add 128 products with 13 bits before they join an f32 sum.
 void run(const MatmulPlan&, const MatmulTensors&, Stream&);
 
-// x [..., K] row-major, weight [N, K] -> [..., N] in `out` format (default: that of x, bf16 when x
-// is quantised).
+// x [..., K] row-major, weight [N, K], or [K, N] if transposed -> [..., N] in `out` format
+// (default: that of x, bf16 when x is quantised).
 Tensor matmul(const Tensor& x, const Tensor& weight, Stream& = Stream::default_stream());
 Tensor matmul(const Tensor& x, const Tensor& weight, Format out,
               Stream& = Stream::default_stream());
@@ -106,6 +115,8 @@ struct MatmulOptions {
   ActivationFunction activation{Activation::identity};
   std::optional<GatedActivation> gated = {};
   bool interleaved = false;
+  bool weight_transposed = false;
+  Format accumulate = Format::f32;
 };
 Tensor matmul(const Tensor& x, const Tensor& weight, const MatmulOptions&,
               Stream& = Stream::default_stream());

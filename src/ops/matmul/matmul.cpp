@@ -6,6 +6,7 @@
 #include "base/message.h"
 #include "formats/gpu_kernels.h"
 #include "halftone/activation.h"
+#include "halftone/transpose.h"
 #include "ops/matmul/matmul_gpu.h"
 #include "ops/matmul/matmul_run.h"
 #include "ops/product/kernel_sets.h"
@@ -61,6 +62,15 @@ constexpr MatmulKernel kTable[] = {
 
 std::string refuse(const MatmulProblem& p) {
   if (p.m < 0) return concat("m is ", p.m, "; it must not be negative");
+  if (p.accumulate != Format::f32 &&
+      (p.accumulate != Format::f16 || p.x != Format::f16 || p.weight != Format::f16)) {
+    return concat("accumulate is ", name(p.accumulate), ", x ", name(p.x), " and weight ",
+                  name(p.weight), "; it must be f32, or f16 for products of f16 by f16");
+  }
+  if (p.weight_transposed && (!is_plain_float(p.weight) || p.scaled)) {
+    return concat("weight is ", name(p.weight), p.scaled ? " with scales" : "",
+                  " and transposed; that must be f32, f16 or bf16");
+  }
   std::string reason = products::refuse_output(p);
   if (reason.empty()) {
     reason = product::refuse_weight(p.weight, p.scaled, p.scaling, products::weight_rows(p), p.k);
@@ -83,10 +93,12 @@ MatmulProblem problem_of(const Tensor& x, const Tensor& weight, const MatmulOpti
           " must have two dimensions, [N, K]");
   MatmulProblem p;
   p.k = x.size(-1);
-  require(weight.size(1) == p.k, "x ", shown(x.shape()), " and weight ", shown(weight.shape()),
-          " differ in their last dimension, K");
+  p.weight_transposed = o.weight_transposed;
+  require(weight.size(p.weight_transposed ? 0 : 1) == p.k, "x ", shown(x.shape()), " and weight ",
+          shown(weight.shape()), " differ in K, the last dimension of x and the ",
+          p.weight_transposed ? "first of a transposed weight" : "last of weight");
   p.m = p.k > 0 ? x.numel() / p.k : 0;
-  p.n = weight.size(0);
+  p.n = weight.size(p.weight_transposed ? 1 : 0);
   if (o.gated) {
     require(p.n % 2 == 0, "weight ", shown(weight.shape()), " has an odd number of rows; a gated ",
             "product has as many of the gate as of the other half");
@@ -103,6 +115,7 @@ MatmulProblem problem_of(const Tensor& x, const Tensor& weight, const MatmulOpti
   p.bias = o.bias.defined();
   p.residual = o.residual.defined();
   p.quantize_x = o.quantize_x, p.quantize_out = o.quantize_out;
+  p.accumulate = o.accumulate;
   p.activation = o.activation, p.gated = o.gated, p.interleaved = o.interleaved;
   return p;
 }
@@ -130,7 +143,9 @@ void check_matrix(const Tensor& t, const char* what, int64_t rows, int64_t colum
 
 void check(const MatmulProblem& p, const MatmulTensors& t, const Device& device) {
   check_matrix(t.x, "x", p.m, p.k, p.x, device);
-  check_matrix(t.weight, "weight", products::weight_rows(p), p.k, p.weight, device);
+  const int64_t weight_rows = products::weight_rows(p);
+  check_matrix(t.weight, "weight", p.weight_transposed ? p.k : weight_rows,
+               p.weight_transposed ? weight_rows : p.k, p.weight, device);
   check_matrix(t.out, "out", p.m, p.n, p.out, device);
   require(t.x.has_scales() == p.x_scaled && (!p.x_scaled || t.x.scaling() == p.x_scaling), "x is ",
           shown(t.x), "; the plan was made for other scales");
@@ -182,7 +197,8 @@ std::string describe(const MatmulPlan& plan) {
   return concat(
       plan.kernel->name, ": [", p.m, ", ", p.k, "] ", name(p.x), scales(p.x_scaled, p.x_scaling),
       p.quantize_x ? " as " + to_string(*p.quantize_x) : "", " x [", products::weight_rows(p), ", ",
-      p.k, "] ", name(p.weight), scales(p.scaled, p.scaling), " -> ",
+      p.k, "] ", name(p.weight), scales(p.scaled, p.scaling),
+      p.weight_transposed ? ", transposed first" : "", " -> ",
       p.quantize_out ? to_string(*p.quantize_out) : name(p.out), p.bias ? " + bias" : "",
       p.activation.kind != Activation::identity ? concat(", ", name(p.activation.kind)) : "",
       p.gated ? concat(", gated by ", name(p.gated->function.kind)) : "",
@@ -209,24 +225,35 @@ MatmulPlan plan(const MatmulProblem& problem, const Device& device) {
   plan.device = device;
   plan.kernel = choose<MatmulKernel>(kTable, problem, device, &reason);
   if (plan.kernel == nullptr) throw Error(ErrorCode::unsupported, reason);
+  if (problem.weight_transposed) {
+    plan.turned =
+        Tensor::empty({products::weight_rows(problem), problem.k}, problem.weight, device);
+  }
   if (const products::MatmulGpu* gpu = plan.kernel->function.gpu) {
     plan.workspace = gpu->workspace(problem, device, &plan.workspace_bytes);
+    plan.workspace_bytes += plan.turned.defined() ? plan.turned.bytes() : 0;
     return plan;
   }
   auto w = std::make_shared<products::Workspace>();
   products::prepare(problem, *plan.kernel->function.cpu, w.get());
-  plan.workspace_bytes = products::bytes(*w);
+  plan.workspace_bytes = products::bytes(*w) + (plan.turned.defined() ? plan.turned.bytes() : 0);
   plan.workspace = std::move(w);
   return plan;
 }
 
-void run(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {
+void run(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream) {
   require(plan.kernel != nullptr, "the plan is empty; make it with plan()");
   const MatmulProblem& p = plan.problem;
   require(stream.device() == plan.device, "stream is on ", stream.device().name(),
           "; the plan runs on ", plan.device.name());
-  check(p, t, plan.device);
+  check(p, given, plan.device);
   if (p.m == 0) return;
+  MatmulTensors t = given;
+  if (p.weight_transposed) {
+    const PermuteProblem turn{given.weight.shape(), {1, 0}, p.weight};
+    run(halftone::plan(turn, plan.device), {given.weight, plan.turned}, stream);
+    t.weight = plan.turned;
+  }
   if (plan.kernel->function.gpu != nullptr) return plan.kernel->function.gpu->run(plan, t, stream);
   products::run_panels(p, *plan.kernel->function.cpu, t,
                        static_cast<products::Workspace*>(plan.workspace.get()), stream.pool());

@@ -16,23 +16,30 @@ struct GpuWorkspace {
   Tensor results;  // f32, before they are quantised
 };
 
-GpuWorkspace make_workspace(const MatmulProblem& p) {
+bool many_rows(const MatmulProblem& p, const product::GpuX& x) {
+  return !product::is_few(p.m * x.terms());
+}
+
+// Their tensor cores sum in f16 at twice the rate.
+bool prefers_f16_sums(Arch arch) { return arch == Arch::sm_89 || arch == Arch::sm_120a; }
+
+GpuWorkspace make_workspace(const MatmulProblem& p, Arch arch) {
   GpuWorkspace w;
   w.weight = product::gpu_weight(x_spec(p), p.weight, p.scaled, p.scaling);
   w.x = product::GpuX(x_spec(p), w.weight, p.k);
+  if (p.accumulate == Format::f16 && w.weight.code == product::GpuCode::f16 && many_rows(p, w.x) &&
+      prefers_f16_sums(arch)) {
+    w.weight.code = product::GpuCode::f16_sums;
+  }
   return w;
 }
 
 std::shared_ptr<void> workspace(const MatmulProblem& p, const Device& device, int64_t* bytes) {
-  auto w = std::make_shared<GpuWorkspace>(make_workspace(p));
+  auto w = std::make_shared<GpuWorkspace>(make_workspace(p, device.arch()));
   w->x.allocate(p.m, device);
   if (p.quantize_out) w->results = Tensor::empty({p.m, p.n}, Format::f32, device);
   *bytes = w->x.bytes() + (p.quantize_out ? w->results.bytes() : 0);
   return w;
-}
-
-bool many_rows(const MatmulProblem& p, const GpuWorkspace& w) {
-  return !product::is_few(p.m * w.x.terms());
 }
 
 product::GpuFinish finish_of(const MatmulProblem& p, const MatmulTensors& t, const Tensor& out) {
@@ -91,13 +98,15 @@ void run_gpu(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {
   const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
   product::GpuProduct g = product_of(plan.problem, w, t);
   w.x.enter(t.x, plan.problem.m, &g, stream);
-  launch_product(w.weight, g, many_rows(plan.problem, w), 0, stream);
+  launch_product(w.weight, g, many_rows(plan.problem, w.x), 0, stream);
   if (plan.problem.quantize_out) quantise_results(plan.problem, w.results, t.out, stream);
 }
 
-std::string describe_gpu(const MatmulProblem& p, const Device&) {
-  const GpuWorkspace w = make_workspace(p);
-  return many_rows(p, w) ? "tiles of 128 x 128" : "16 rows of W a block";
+std::string describe_gpu(const MatmulProblem& p, const Device& device) {
+  const GpuWorkspace w = make_workspace(p, device.arch());
+  const bool half = w.weight.code == product::GpuCode::f16_sums;
+  return concat(many_rows(p, w.x) ? "tiles of 128 x 128" : "16 rows of W a block",
+                half ? ", sums of 64 products in f16" : "");
 }
 
 product::Sm90Problem sm90_problem(const MatmulProblem& p) {
@@ -115,7 +124,7 @@ void run_sm90(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {
 }
 
 std::string describe_sm90(const MatmulProblem& p, const Device& device) {
-  const GpuWorkspace w = make_workspace(p);
+  const GpuWorkspace w = make_workspace(p, device.arch());
   return product::describe_sm90(sm90_problem(p), w.weight, w.x, properties(device).sm_count);
 }
 
@@ -138,7 +147,7 @@ std::string accepts_gpu(const MatmulProblem& p) {
 std::string accepts_sm90(const MatmulProblem& p) {
   std::string reason = accepts_gpu(p);
   if (!reason.empty()) return reason;
-  const GpuWorkspace w = make_workspace(p);
+  const GpuWorkspace w = make_workspace(p, Arch::sm_90a);
   return product::refuse_sm90(sm90_problem(p), w.weight, w.x);
 }
 

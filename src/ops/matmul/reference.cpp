@@ -60,6 +60,11 @@ Tensor matmul_reference(const Tensor& x, const Tensor& weight) {
 
 Tensor matmul_reference(const Tensor& x, const Tensor& weight, const MatmulOptions& o) {
   require(weight.defined() && weight.rank() == 2, "weight must have two dimensions, [N, K]");
+  if (o.weight_transposed) {
+    MatmulOptions plain = o;
+    plain.weight_transposed = false;
+    return matmul_reference(x, weight.transpose(0, 1).contiguous_copy(), plain);
+  }
   const int64_t rows = weight.size(0), k = weight.size(1);
   require(x.defined() && x.rank() >= 1 && x.size(-1) == k, "x ", to_string(x.shape()),
           " and weight ", to_string(weight.shape()), " differ in their last dimension, K");

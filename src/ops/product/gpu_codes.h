@@ -2,7 +2,8 @@
 // lane to four pairs of bf16, exactly. A number that bf16 cannot hold is the sum of two or three
 // that it can, its terms; each enters as a product of its own.
 //
-// A policy says: kBits of a code; kType of the products; kTerms; kScale, what `expand` needs beside
+// A policy says: kBits of a code; kType of the products; kHalfSums, whether they are summed in f16
+// until scales join them; kTerms; kScale, what `expand` needs beside
 // the codes; kFactor, what the sums of products are multiplied by to undo its scaling; and
 //   expand(codes, scale, pairs): pairs[term], the largest term last,
 //   arrange(x): the eight elements of x in the order of the pairs.
@@ -14,8 +15,7 @@
 
 namespace halftone::product {
 
-enum class GpuCode : uint8_t { f32, f16, f16_terms, bf16, e4m3, e5m2, int8, e2m1, int4 };
-inline constexpr int kGpuCodeCount = 9;
+enum class GpuCode : uint8_t { f32, f16, f16_sums, f16_terms, bf16, e4m3, e5m2, int8, e2m1, int4 };
 
 // Beside the codes: nothing; one pair for 16 elements (of scales) or for 32 (of zero points).
 enum class PairOf : uint8_t { none, sixteen, chunk };
@@ -24,6 +24,7 @@ template <GpuCode>
 struct CodePolicy;
 
 struct PlainOrder {
+  static constexpr bool kHalfSums = false;
   static constexpr uint32_t kUnscaled = 0;  // nothing looks at it
   HT_DEVICE static void arrange(uint32_t (&)[4]) {}
 };
@@ -69,6 +70,11 @@ struct CodePolicy<GpuCode::bf16> : PlainOrder {
 template <>
 struct CodePolicy<GpuCode::f16> : CodePolicy<GpuCode::bf16> {
   static constexpr hw::Type kType = hw::Type::f16;
+};
+
+template <>
+struct CodePolicy<GpuCode::f16_sums> : CodePolicy<GpuCode::f16> {
+  static constexpr bool kHalfSums = true;
 };
 
 template <>
@@ -161,6 +167,7 @@ struct CodePolicy<GpuCode::int8> : PlainOrder {
 
 // Four bits: nibbles i and i + 4 make a pair, which one shift and mask find; x follows.
 struct NibbleOrder {
+  static constexpr bool kHalfSums = false;
   HT_DEVICE static void arrange(uint32_t (&x)[4]) {
     const uint32_t first = x[0], second = x[1];
     x[0] = hw::prmt(first, x[2], 0x5410), x[1] = hw::prmt(first, x[2], 0x7632);

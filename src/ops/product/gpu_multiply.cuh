@@ -7,10 +7,13 @@
 // Codes become bf16 in registers (gpu_codes.h).
 //
 // Sums: a warp starts from zero at every stage, 64 elements of K, and wherever a group of scales
-// may end; scales multiply that sum, which joins the warp's f32 accumulator. At the end the terms
+// may end; scales multiply that sum, which joins the warp's f32 accumulator. With kHalfSums the sum
+// of a stage is in f16, rounded after every 16 elements. At the end the terms
 // of x are added, the smallest first. So the bits of an output are a function of its rows of W and
 // x and the format.
 #pragma once
+#include <type_traits>
+
 #include "base/launch.h"
 #include "hw/barrier.h"
 #include "hw/griddep.h"
@@ -77,9 +80,20 @@ struct GpuMultiply : GpuStages<kCode, kTile> {
     }
   }
 
+  // Of one MMA: in f32, or in f16, two columns a register.
+  struct Part {
+    std::conditional_t<Policy::kHalfSums, uint32_t[2], float[4]> words = {};
+    HT_DEVICE float operator[](uint32_t e) const {
+      if constexpr (Policy::kHalfSums) {
+        return hw::cvt_f32_f16(static_cast<uint16_t>(words[e / 2] >> 16 * (e % 2)));
+      } else {
+        return words[e];
+      }
+    }
+  };
   struct Sums {
     float total[kTilesN][kTilesM][4] = {};
-    float part[kTilesN][kTilesM][4] = {};
+    Part part[kTilesN][kTilesM];
   };
 
   HT_DEVICE static void multiply(const Params& p, const GpuTask& task, const Warp& at,
@@ -122,7 +136,8 @@ struct GpuMultiply : GpuStages<kCode, kTile> {
             HT_UNROLL
             for (uint32_t j = 0; j < kTilesM; ++j) {
               const uint32_t b[2] = {x[j][s], x[j][s + 1]};
-              hw::mma_m16n8k16<Policy::kType>(sums.part[i][j], a, b, sums.part[i][j]);
+              auto& part = sums.part[i][j].words;
+              hw::mma_m16n8k16<Policy::kType>(part, a, b, part);
             }
           }
         }
@@ -159,8 +174,8 @@ struct GpuMultiply : GpuStages<kCode, kTile> {
         for (uint32_t e = 0; e < 4; ++e) {
           sums.total[i][j][e] =
               hw::fma(sums.part[i][j][e], w[e / 2] * x[e % 2], sums.total[i][j][e]);
-          sums.part[i][j][e] = 0;
         }
+        sums.part[i][j] = {};
       }
     }
   }

@@ -1,0 +1,116 @@
+// Weights given as [K, N], and sums in f16.
+#include "matmul/gpu_cases.h"
+
+namespace halftone::test {
+namespace {
+
+using F = Format;
+
+Tensor turned(const Tensor& t) { return t.transpose(0, 1).contiguous_copy(); }
+
+TEST(MatmulLayouts, TransposedWeightsGiveTheSameBits) {
+  const int64_t n = 40, k = 72;
+  for (const Device& device : {Device::cpu(), Device::simulator(Arch::sm_80)}) {
+    Stream stream(device);
+    for (const F format : {F::f32, F::f16, F::bf16}) {
+      for (const int64_t m : {1, 3, 33}) {
+        SCOPED_TRACE(concat(device.name(), " ", name(format), " m ", m));
+        const Tensor x = random_tensor({m, k}, format, 1), w = random_tensor({n, k}, format, 2);
+        MatmulOptions o;
+        o.out = F::f32;
+        const std::vector<float> want = to_floats(matmul_on(stream, x, w, o));
+        o.weight_transposed = true;
+        EXPECT_EQ(to_floats(matmul_on(stream, x, turned(w), o)), want);
+        o.gated = GatedActivation{};
+        EXPECT_EQ(matmul_on(stream, x, turned(w), o).size(1), n / 2);
+      }
+    }
+  }
+}
+
+TEST(MatmulLayouts, ReferenceTakesTransposedWeights) {
+  const Tensor x = random_tensor({3, 20}, F::f32, 1), w = random_tensor({7, 20}, F::f32, 2);
+  MatmulOptions o;
+  o.weight_transposed = true;
+  EXPECT_EQ(to_floats(matmul_reference(x, turned(w), o)), to_floats(matmul_reference(x, w)));
+}
+
+TEST(MatmulLayouts, PlansReadTheWeightAnewInEveryRun) {
+  MatmulProblem p;
+  p.m = 2, p.n = 8, p.k = 16, p.x = p.weight = p.out = F::f32, p.weight_transposed = true;
+  const MatmulPlan made = plan(p, Device::cpu());
+  EXPECT_GE(made.workspace_bytes, 8 * 16 * 4);
+  EXPECT_NE(describe(made).find("transposed first"), std::string::npos);
+  const Tensor x = random_tensor({2, 16}, F::f32, 1), out = Tensor::empty({2, 8}, F::f32);
+  for (const uint64_t seed : {2, 3}) {
+    const Tensor w = random_tensor({8, 16}, F::f32, seed);
+    run(made, {x, turned(w), out, {}, {}}, Stream::default_stream());
+    EXPECT_EQ(to_floats(out), to_floats(matmul(x, w)));
+  }
+}
+
+MatmulProblem f16_problem(int64_t m, int64_t n, int64_t k) {
+  MatmulProblem p;
+  p.m = m, p.n = n, p.k = k, p.x = p.weight = F::f16, p.out = F::f32;
+  p.accumulate = F::f16;
+  return p;
+}
+
+TEST(MatmulLayouts, SumsInF16WhereTensorCoresAreFasterForThem) {
+  const auto half = [](const MatmulProblem& p, Arch arch) {
+    return describe(plan(p, Device::simulator(arch))).find("in f16") != std::string::npos;
+  };
+  for (const Arch arch : {Arch::sm_80, Arch::sm_89, Arch::sm_90a, Arch::sm_100a, Arch::sm_120a}) {
+    const bool faster = arch == Arch::sm_89 || arch == Arch::sm_120a;
+    EXPECT_EQ(half(f16_problem(32, 64, 64), arch), faster) << name(arch);
+    EXPECT_FALSE(half(f16_problem(8, 64, 64), arch)) << "few rows wait for memory";
+  }
+  EXPECT_TRUE(can_run(f16_problem(32, 64, 64), Device::cpu()).ok);
+}
+
+// Every 16 products join a sum of at most 64 with one rounding to 11 bits, cut off at worst.
+TEST(MatmulLayouts, SumsInF16KeepTheirBound) {
+  const int64_t m = 33, n = 130, k = 200;
+  const Weight w = random_weight({F::f16}, n, k, 1), x = random_weight({F::f16}, m, k, 2);
+  Expected e;
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      double sum = 0, magnitude = 0;
+      for (int64_t l = 0; l < k; ++l) {
+        const double product =
+            x.values[static_cast<size_t>(i * k + l)] * w.values[static_cast<size_t>(j * k + l)];
+        sum += product, magnitude += std::abs(product);
+      }
+      e.values.push_back(static_cast<float>(sum)), e.magnitudes.push_back(magnitude);
+    }
+  }
+  std::vector<double> f32_bounds = gpu_bounds(e, k, F::f32, 8), bounds = f32_bounds;
+  for (size_t i = 0; i < bounds.size(); ++i) bounds[i] += 0x1p-8 * e.magnitudes[i];
+  for (const Arch arch : {Arch::sm_89, Arch::sm_120a}) {
+    Stream stream(Device::simulator(arch));
+    MatmulOptions o;
+    o.out = F::f32, o.accumulate = F::f16;
+    std::vector<float> y = to_floats(matmul_on(stream, x.tensor, w.tensor, o));
+    EXPECT_TRUE(within(y, e.values, bounds));
+    EXPECT_FALSE(within(y, e.values, f32_bounds)) << "the sums were in f32";
+    y[5] += static_cast<float>(1.01 * bounds[5] + std::abs(y[5] - e.values[5]));
+    EXPECT_FALSE(within(y, e.values, bounds)) << "a deliberate error passes";
+  }
+}
+
+TEST(MatmulLayouts, RefusalsNameTheRule) {
+  MatmulProblem p = f16_problem(32, 64, 64);
+  p.weight = F::bf16;
+  EXPECT_NE(can_run(p, Device::cpu()).reason.find("accumulate is f16"), std::string::npos);
+  p = MatmulProblem{};
+  p.m = 1, p.n = 32, p.k = 32, p.weight = F::int8, p.scaled = true;
+  p.scaling = {F::f32, 1, 0}, p.weight_transposed = true;
+  EXPECT_NE(can_run(p, Device::cpu()).reason.find("transposed"), std::string::npos);
+  const Tensor x = random_tensor({2, 16}, F::f32, 1), w = random_tensor({8, 16}, F::f32, 2);
+  MatmulOptions o;
+  o.weight_transposed = true;
+  EXPECT_THROW(matmul(x, w, o), Error);
+}
+
+}  // namespace
+}  // namespace halftone::test
