@@ -25,10 +25,10 @@ namespace halftone {
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  // tokenizer.json, a SentencePiece .model (BPE or Unigram), a tiktoken file of a known vocabulary,
-  // or llama2.c's tokenizer.bin, told apart by their contents; `path` is the file or the model's
-  // directory. `vocabulary` of the model (0: not known) tells apart models that share a tiktoken
-  // file but not its special tokens.
+  // tokenizer.json or a SentencePiece .model (BPE or Unigram), a tiktoken file of a known
+  // vocabulary, or llama2.c's tokenizer.bin, told apart by their contents; `path` is the file or
+  // the model's directory. `vocabulary` of the model (0: not known) tells apart models that share a
+  // tiktoken file but not its special tokens.
   static std::unique_ptr<Tokenizer> load(const std::string& path, int64_t vocabulary = 0);
   // `special`: add the tokens the model expects around a text (bos), and match special tokens in
   // it.
@@ -96,8 +96,8 @@ class Model {
 };
 
 struct SessionOptions {
-  // f32, bf16, f16, fp8_e4m3, nvfp4. Static scales of a checkpoint (k_scale, v_scale) are not used:
-  // the cache scales every token and head by itself.
+  // f32, bf16, f16, fp8_e4m3, nvfp4. In fp8_e4m3 a layer whose checkpoint has static scales
+  // (k_scale, v_scale) is quantised with them; others scale every token and head by itself.
   Format kv = Format::bf16;
   int64_t max_length = 0;  // 0: the model's
   // Format of activations between operations; f32 makes results comparable across formats.

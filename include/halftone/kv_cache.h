@@ -19,6 +19,9 @@ struct KvCacheOptions {
   int64_t page_size = 64;
   int64_t max_length = 0;  // of a sequence
   int64_t sequences = 1;
+  // fp8_e4m3: static scales, one of each layer, in place of every token's and head's own; a layer
+  // with 0 keeps those. Codes are x * (1 / scale), saturated. Empty: no layer has one.
+  std::vector<float> key_scales, value_scales;
 };
 
 Support can_run(const KvCacheOptions&, const Device&);
@@ -53,6 +56,9 @@ class KvCache {
   // kernel for the shape. k holds nothing of use afterwards.
   void append(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v,
               const HeadTransform&, const Tensor& positions, Stream&);
+  // Whether that is one pass for these rows.
+  bool appends_in_one_pass(const Tensor& q, const Tensor& k, const Tensor& v, const HeadTransform&,
+                           const Tensor& positions) const;
   void advance(int64_t tokens);  // of each sequence
   // Forgets everything from `length` on.
   void truncate(int64_t length);
@@ -64,6 +70,7 @@ class KvCache {
 
  private:
   void check_positions(const Tensor& k, const Tensor& positions) const;
+  void check_heads(const Tensor& q, const Tensor& k, const HeadTransform&) const;
   void check_append(int64_t layer, const Tensor& k, const Tensor& v, const Stream&) const;
   void store(int64_t layer, const Tensor& k, const Tensor& v, const int32_t* positions, Stream&);
   KvCacheOptions options_;

@@ -68,6 +68,13 @@ MoeProblem moe_problem(const ModelConfig& c, const Tensor& matrix) {
 
 namespace {
 
+// Of keys or of values ("k"): beside the projection, as ModelOpt writes it, or beside the layer's
+// attention, as compressed-tensors does.
+float cache_scale(WeightReader& reader, const std::string& attention, const std::string& of) {
+  const auto beside = reader.scale(concat(attention, of, "_proj.", of, "_scale"));
+  return beside ? *beside : reader.scale(concat(attention, of, "_scale")).value_or(0.0f);
+}
+
 LayerWeights read_layer(WeightReader& reader, const ModelConfig& c, int64_t index) {
   const std::string base = concat("model.layers.", index, ".");
   const std::string attention = base + "self_attn.";
@@ -91,6 +98,8 @@ LayerWeights read_layer(WeightReader& reader, const ModelConfig& c, int64_t inde
     layer.q_norm = reader.vector(attention + "q_norm.weight", c.head_dim);
     layer.k_norm = reader.vector(attention + "k_norm.weight", c.head_dim);
   }
+  layer.k_scale = cache_scale(reader, attention, "k");
+  layer.v_scale = cache_scale(reader, attention, "v");
   layer.post_norm = reader.vector(base + "post_attention_layernorm.weight", c.hidden);
 
   const std::string mlp = base + "mlp.";

@@ -21,6 +21,8 @@ struct LayerWeights {
   Tensor sinks;                           // f32 [heads], undefined without attention_sinks
   Tensor q_norm, k_norm;                  // [head_dim], undefined without qk_norm
 
+  float k_scale = 0, v_scale = 0;  // static scales of an FP8 cache; 0: none
+
   bool sparse = false;
   Tensor gate, up, down;  // dense: [intermediate, hidden] twice, [hidden, intermediate]
   Tensor router;          // sparse: [experts, hidden]

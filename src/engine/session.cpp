@@ -83,8 +83,9 @@ int64_t session_length(const ModelConfig& config, int64_t asked) {
   return asked == 0 ? limit : asked;
 }
 
-KvCacheOptions cache_options(const ModelConfig& config, const SessionOptions& session,
-                             int64_t max_length, const Device& device) {
+KvCacheOptions cache_options(const LoadedModel& model, const SessionOptions& session,
+                             int64_t max_length) {
+  const ModelConfig& config = model.config();
   KvCacheOptions options;
   options.format = session.kv;
   options.sequences = session.sequences;
@@ -92,7 +93,13 @@ KvCacheOptions cache_options(const ModelConfig& config, const SessionOptions& se
   options.kv_heads = config.kv_heads;
   options.head_dim = config.head_dim;
   options.max_length = max_length;
-  require_support(can_run(options, device));
+  if (session.kv == Format::fp8_e4m3) {
+    for (const LayerWeights& layer : model.layers()) {
+      options.key_scales.push_back(layer.k_scale);
+      options.value_scales.push_back(layer.v_scale);
+    }
+  }
+  require_support(can_run(options, model.device()));
   return options;
 }
 
@@ -117,7 +124,7 @@ Session::State::State(std::shared_ptr<const Model> shared, const SessionOptions&
       options(session_options),
       max_length(session_length(model.config(), options.max_length)),
       stream(model.device(), options.threads),
-      cache(cache_options(model.config(), options, max_length, model.device()), model.device()),
+      cache(cache_options(model, options, max_length), model.device()),
       buffers(model.config(), options.sequences,
               std::max(std::min(kPassTokens, max_length), options.sequences),
               checked_activations(options.activations), model.device()),

@@ -184,6 +184,9 @@ Step::Step(const LoadedModel& model, const Activations& buffers, const KvCache& 
     plan_layer(weights, pending_);
     pending_ = weights.sparse;
   }
+  const Layer& first = layers_.front();
+  one_pass_ = cache.appends_in_one_pass(q_rope_tensors_.x, first.key_rows, first.value_rows,
+                                        turned(first), positions);
 }
 
 Step::Product Step::product(const Tensor& x, const Tensor& weight, const Tensor& out,
@@ -239,6 +242,7 @@ void Step::plan_layer(const LayerWeights& weights, bool after_sparse) {
   }
   layer.key_rows = k.reshape({count, c.kv_heads, c.head_dim});
   layer.value_rows = v.reshape({count, c.kv_heads, c.head_dim});
+  layer.heads = {weights.q_norm, weights.k_norm, c.rms_eps};
   layer.o = product(attended, weights.o, residual, weights.o_bias, residual);
   layer.post_norm = norm(residual, weights.post_norm, normed);
   layer.sparse = weights.sparse;
@@ -318,6 +322,37 @@ void Step::attend(int64_t layer, KvCache& cache, Stream& stream) {
   run(*layers_[static_cast<size_t>(layer)].attention, attention_tensors_, stream);
 }
 
+// Queries, and keys and values into the cache.
+void Step::project_heads(size_t index, KvCache& cache, Stream& stream,
+                         const OnAttention& on_attention) {
+  const Layer& layer = layers_[index];
+  const auto number = static_cast<int64_t>(index);
+  const Tensor &queries = q_rope_tensors_.x, &positions = q_rope_tensors_.positions;
+  if (one_pass_ && !on_attention) {
+    run_beside(stream, {layer.q, layer.k, layer.v});
+    return cache.append(number, queries, layer.key_rows, layer.value_rows, turned(layer), positions,
+                        stream);
+  }
+  const auto branch = [&](const Product& product, const Norm& norm, const RopePlan& rope,
+                          const RopeTensors& heads) {
+    return [&](Stream& on) {
+      product(on);
+      if (norm.plan != nullptr) norm(on);
+      run(rope, heads, on);
+    };
+  };
+  run_beside(stream, {branch(layer.q, layer.q_norm, q_rope_, q_rope_tensors_),
+                      branch(layer.k, layer.k_norm, k_rope_, k_rope_tensors_), layer.v});
+  if (on_attention) on_attention(number, queries, layer.key_rows, layer.value_rows);
+  cache.append(number, layer.key_rows, layer.value_rows, positions, stream);
+}
+
+HeadTransform Step::turned(const Layer& layer) const {
+  HeadTransform result = layer.heads;
+  result.rope = &k_rope_;
+  return result;
+}
+
 void Step::run_layers(KvCache& cache, int64_t length, Stream& stream,
                       const OnAttention& on_attention) {
   set_rope_length(length);
@@ -325,21 +360,7 @@ void Step::run_layers(KvCache& cache, int64_t length, Stream& stream,
   for (size_t i = 0; i < layers_.size(); ++i) {
     Layer& layer = layers_[i];
     layer.input_norm(stream);
-    const auto turned = [&](const Product& product, const Norm& norm, const RopePlan& rope,
-                            const RopeTensors& heads) {
-      return [&](Stream& on) {
-        product(on);
-        if (norm.plan != nullptr) norm(on);
-        run(rope, heads, on);
-      };
-    };
-    run_beside(stream, {turned(layer.q, layer.q_norm, q_rope_, q_rope_tensors_),
-                        turned(layer.k, layer.k_norm, k_rope_, k_rope_tensors_), layer.v});
-    if (on_attention) {
-      on_attention(static_cast<int64_t>(i), q_rope_tensors_.x, layer.key_rows, layer.value_rows);
-    }
-    cache.append(static_cast<int64_t>(i), layer.key_rows, layer.value_rows,
-                 q_rope_tensors_.positions, stream);
+    project_heads(i, cache, stream, on_attention);
     attend(static_cast<int64_t>(i), cache, stream);
     layer.o(stream);
     layer.post_norm(stream);

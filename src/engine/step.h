@@ -76,6 +76,7 @@ class Step {
     Norm input_norm, q_norm, k_norm, post_norm;
     Product q, k, v, o, gate, up, down, router;
     Tensor key_rows, value_rows;  // [tokens, kv_heads, head_dim]: what the cache takes
+    HeadTransform heads;          // but for the rotation
     AttentionPlan* attention = nullptr;
     bool sparse = false;
     MoeTensors experts;
@@ -91,6 +92,8 @@ class Step {
   AttentionPlan* attention_with(int64_t window);
   void set_capacity(const KvCache&);
   void set_rope_length(int64_t length);
+  HeadTransform turned(const Layer&) const;
+  void project_heads(size_t layer, KvCache&, Stream&, const OnAttention&);
   void attend(int64_t layer, KvCache&, Stream&);
 
   const LoadedModel& model_;
@@ -113,7 +116,8 @@ class Step {
   AttentionTensors attention_tensors_;
   RoutingOptions routing_;
   std::vector<Layer> layers_;
-  bool pending_ = false;  // the last layer is sparse: its output is still to be added
+  bool one_pass_ = false;  // a kernel norms, rotates and appends heads
+  bool pending_ = false;   // the last layer is sparse: its output is still to be added
 };
 
 }  // namespace halftone

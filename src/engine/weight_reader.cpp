@@ -1,6 +1,7 @@
 #include "engine/weight_reader.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/message.h"
 #include "formats/scale_shape.h"
@@ -49,6 +50,22 @@ Tensor WeightReader::bias(const std::string& name, int64_t n) {
   const Tensor kept = take(name, Shape{n});
   if (contents_ == Contents::none) return without_memory(kept.shape(), {Format::f32, false, {}});
   return to_plain(kept, Format::f32, device_stream_);
+}
+
+std::optional<float> WeightReader::scale(const std::string& name) {
+  if (!contains(name)) return {};
+  const Tensor stored = checkpoint_.tensor(name);
+  if (stored.numel() != 1 || !is_plain_float(stored.format())) {
+    fail(ErrorCode::unsupported, "tensor ", name, " is ", to_string(stored),
+         "; a static scale of the cache is one number a layer, in f32, f16 or bf16");
+  }
+  const float value = *convert(stored, Format::f32).data<float>();
+  if (!std::isnormal(value) || value < 0) {
+    fail(ErrorCode::malformed_file, "tensor ", name, " is ", value,
+         "; a scale must be positive and normal");
+  }
+  left_.erase(name);
+  return value;
 }
 
 // Nobody reads what it points at, but for a tensor scale, which is a parameter of some kernels.

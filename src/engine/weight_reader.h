@@ -1,6 +1,7 @@
 // Taking the tensors of a model out of its checkpoint.
 #pragma once
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -31,6 +32,8 @@ class WeightReader {
   Tensor vector(const std::string& name, int64_t n) { return tensor(name, Shape{n}); }
   // In f32, so that every product can add it.
   Tensor bias(const std::string& name, int64_t n);
+  // One positive number; nothing where the checkpoint has no such tensor.
+  std::optional<float> scale(const std::string& name);
   bool contains(const std::string& name) const { return checkpoint_.contains(name); }
   void ignore(const std::string& name) { left_.erase(name); }
 

@@ -41,8 +41,8 @@ TensorRole role_of(const std::string& name) {
   return TensorRole::small;
 }
 
-// Scales of activations belong to kernels that quantise them; those of an FP8 cache (k_scale,
-// v_scale, static) to caches without their own: KvCache has one a token and head, which loses less.
+// Scales of activations belong to kernels that quantise them by a scale from elsewhere; here
+// activations keep 16 bits or have scales of their own. Scales of an FP8 cache are read by name.
 bool is_unused(const std::string& name) {
   for (const char* ending : {".rotary_emb.inv_freq", ".input_scale", ".input_global_scale",
                              ".output_scale", ".k_scale", ".v_scale", ".q_scale"}) {

@@ -20,7 +20,8 @@ enum class TensorRole : uint8_t {
 TensorRole role_of(const std::string& name);
 
 // Tensors that some checkpoints hold and no computation here needs: rotary frequencies follow from
-// the configuration, activation and cache scales belong to kernels that quantise activations.
+// the configuration, activation scales belong to kernels that quantise activations by them. Static
+// scales of a cache are needed by models, but not by a checkpoint written anew.
 bool is_unused(const std::string& name);
 
 // A tensor of any role with its scales, if it has some.

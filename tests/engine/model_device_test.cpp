@@ -3,6 +3,7 @@
 
 #include "engine/support/memory_model.h"
 #include "halftone/memory.h"
+#include "halftone/simulator.h"
 #include "support/devices.h"
 
 namespace halftone {
@@ -97,6 +98,34 @@ TEST_P(ModelOnDevice, NarrowActivations) {
   EXPECT_LT(distance(test::small_config(),
                      {.weights = "bf16", .kv = Format::bf16, .activations = Format::bf16}),
             kBf16Tolerance);
+}
+
+// Norms, rotation and append as one kernel, and operation by operation because someone looks on.
+TEST_P(ModelOnDevice, HeadsInOnePassGiveTheSameBits) {
+  ModelConfig config = test::small_config();
+  config.architecture = "Qwen3ForCausalLM";
+  config.qk_norm = true, config.head_dim = 64, config.layers = 2;
+  const auto model = make_model(random_checkpoint(config), "bf16", device);
+  const std::vector<int32_t> tokens = random_tokens(4, 5);
+  for (const Format kv : {Format::bf16, Format::fp8_e4m3}) {
+    SessionOptions options;
+    options.kv = kv, options.activations = Format::bf16, options.max_length = 64;
+    Session fused(model, options);
+    int seen = 0;
+    options.on_attention = [&](int64_t, const Tensor&, const Tensor&, const Tensor&) { ++seen; };
+    Session separate(model, options);
+    for (const auto& [begin, count] : {std::pair<size_t, size_t>{0, 3}, {3, 1}}) {
+      const auto part = std::span(tokens).subspan(begin, count);
+      const std::span<const float> a = fused.forward(part), b = separate.forward(part);
+      EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end())) << name(kv);
+    }
+    EXPECT_EQ(seen, 4);
+    // Two norms, two rotations and an append become one kernel, in two layers of two passes.
+    if (simulated()) {
+      EXPECT_EQ(simulator_report(fused.stream()).launches + 16,
+                simulator_report(separate.stream()).launches);
+    }
+  }
 }
 
 // The tokens that the device picks for itself are those of the logits it gives, for one sequence

@@ -1,6 +1,8 @@
 // The cache of keys and values on GPUs.
 #include "halftone/kv_cache.h"
 
+#include <cmath>
+#include <limits>
 #include <vector>
 
 #include "halftone/norm.h"
@@ -65,6 +67,33 @@ TEST_P(KvCacheOnDevice, HoldsWhatTheCpuHolds) {
   }
 }
 
+// Static scales of one layer, beside a layer whose tokens and heads have their own; what is no
+// number stays one, and what is too large saturates.
+TEST_P(KvCacheOnDevice, StaticScales) {
+  KvCacheOptions options;
+  options.format = Format::fp8_e4m3;
+  options.layers = 2, options.kv_heads = 3, options.head_dim = 48;
+  options.page_size = 4, options.max_length = 50;
+  options.key_scales = {0.013f, 0.0f}, options.value_scales = {0.0f, 0.002f};
+  expect_same_caches(options, Format::f32, {1, 3, 5, 12, 1}, 0);
+  expect_same_caches(options, Format::bf16, {20}, 7);
+  Tensor k = test::random_tensor({2, 3, 48}, Format::f32, 1);
+  k.data<float>()[0] = std::nanf(""), k.data<float>()[1] = 3e38f;
+  k.data<float>()[2] = -std::numeric_limits<float>::infinity();
+  KvCache here(options), there(options, device);
+  Stream s = stream();
+  here.append(0, k, k, Stream::default_stream());
+  there.append(0, k.to(device), k.to(device), s);
+  s.synchronize();
+  const Tensor expected = here.keys(0), y = there.keys(0).to(Device::cpu());
+  EXPECT_TRUE(same_bits(Tensor::view(y.data(), y.shape(), options.format),
+                        Tensor::view(expected.data(), y.shape(), options.format)));
+  const auto* codes = static_cast<const uint8_t*>(expected.data());
+  EXPECT_EQ(codes[0] & 0x7f, 0x7f);
+  EXPECT_EQ(codes[1], 0x7e);
+  EXPECT_EQ(codes[2], 0xfe);
+}
+
 // Two sequences whose rows go where a tensor says, one of them behind every page: left out.
 TEST_P(KvCacheOnDevice, PositionsAreReadWhenTheWorkIsDone) {
   for (const Format format : {Format::bf16, Format::fp8_e4m3, Format::nvfp4}) {
@@ -122,18 +151,20 @@ TEST_P(KvCacheOnDevice, RandomProblems) {
 // Norm, rotation and append in one pass give the bits of one after the other.
 TEST_P(KvCacheOnDevice, TransformedHeadsEqualTheSeparateOperations) {
   uint64_t seed = 0;
-  for (const auto& [format, source, head_dim, normed] :
-       {std::tuple{Format::bf16, Format::bf16, int64_t{128}, true},
-        {Format::fp8_e4m3, Format::bf16, 128, true},
-        {Format::nvfp4, Format::f16, 64, true},
-        {Format::fp8_e4m3, Format::bf16, 256, false},
-        {Format::bf16, Format::f32, 64, true},
-        {Format::bf16, Format::bf16, 96, true}}) {
+  for (const auto& [format, source, head_dim, normed, scale] :
+       {std::tuple{Format::bf16, Format::bf16, int64_t{128}, true, 0.0f},
+        {Format::fp8_e4m3, Format::bf16, 128, true, 0.0f},
+        {Format::fp8_e4m3, Format::bf16, 128, true, 0.013f},
+        {Format::nvfp4, Format::f16, 64, true, 0.0f},
+        {Format::fp8_e4m3, Format::bf16, 256, false, 0.0f},
+        {Format::bf16, Format::f32, 64, true, 0.0f},
+        {Format::bf16, Format::bf16, 96, true, 0.0f}}) {
     SCOPED_TRACE(std::string(name(format)) + " from " + name(source) + " of " +
                  std::to_string(head_dim));
     KvCacheOptions options;
     options.format = format, options.layers = 1, options.kv_heads = 3;
     options.head_dim = head_dim, options.page_size = 4, options.max_length = 20;
+    if (scale > 0) options.key_scales = options.value_scales = {scale};
     KvCache fused(options, device), separate(options, device);
     fused.reserve(12), separate.reserve(12);
     const Tensor positions =
@@ -151,6 +182,8 @@ TEST_P(KvCacheOnDevice, TransformedHeadsEqualTheSeparateOperations) {
       return x.slice(1, first[i], first[i + 1]);
     };
     Stream s = stream();
+    EXPECT_EQ(fused.appends_in_one_pass(part(a, 0), part(a, 1), part(a, 2), to, positions),
+              source != Format::f32 && head_dim != 96);
     fused.append(0, part(a, 0), part(a, 1), part(a, 2), to, positions, s);
     for (int i = 0; i < 2; ++i) {
       const Tensor x = part(b, i), &weight = i == 0 ? to.q_weight : to.k_weight;

@@ -157,7 +157,9 @@ struct HeadsGpu {
     const uint32_t groups = dim / group;
     HT_UNROLL
     for (uint32_t i = 0; i < 2; ++i) {
-      const ZeroPoint chosen = range[i].scale(to.recipe);
+      const bool fixed = rows.static_scale > 0;
+      const ZeroPoint chosen = fixed ? ZeroPoint{scale_near(to.recipe, rows.static_scale), 0}
+                                     : range[i].scale(to.recipe);
       const uint32_t g = columns[i] / group;
       if (lane % lanes == 0 && (i == 0 || !joint)) {
         const int64_t index = target * groups + g;
@@ -168,7 +170,7 @@ struct HeadsGpu {
                    : token * to.scale_bytes + scale_offset(to.layout, rows.heads, groups, head, g));
       }
       const uint64_t codes =
-          range[i].finite()
+          fixed || range[i].finite()
               ? encode_eight<kConvert>(to.recipe, x[i], chosen.scale.multiplier, chosen.zero)
               : 0;
       const int64_t first = target * dim + columns[i];

@@ -22,7 +22,8 @@ struct HeadRows {
   // Where rows go: plain in the tensor's format, or, with `out` null, as codes (whose x is unused).
   Rows out;
   QuantizeArgs codes;
-  bool cached = false;  // to the cells of `shape`, codes or plain
+  float static_scale = 0;  // of the codes, instead of each group's own; 0: none
+  bool cached = false;     // to the cells of `shape`, codes or plain
   char* pages = nullptr;
 };
 

@@ -54,16 +54,19 @@ struct AppendGpu {
     largest = threads.reduce(largest, [](uint32_t a, uint32_t b) { return a > b ? a : b; });
     if (!live) return;
     const bool finite = largest < kInfinityBits;
-    const BlockScale scale =
-        finite ? block_scale(args.recipe, largest) : poisoned_scale(args.recipe);
+    const float fixed = args.static_scale[part];
+    const BlockScale scale = fixed > 0 ? scale_near(args.recipe, fixed)
+                             : finite  ? block_scale(args.recipe, largest)
+                                       : poisoned_scale(args.recipe);
     if (threads.rank() == 0) {
       store_scale(args.recipe.scale_format, args.scales[part], target * p.groups + group,
                   scale.code);
     }
     if (first >= end) return;
     const int64_t pitch = is_four_bits(args.format) ? shape.head_dim / 2 : shape.head_dim;
-    Quantize::store_codes(args.format, args.codes[part] + target * pitch, first, end,
-                          finite ? encode_eight<false>(args.recipe, v, scale.multiplier, 0) : 0);
+    Quantize::store_codes(
+        args.format, args.codes[part] + target * pitch, first, end,
+        finite || fixed > 0 ? encode_eight<false>(args.recipe, v, scale.multiplier, 0) : 0);
   }
 
  private:

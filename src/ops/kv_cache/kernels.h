@@ -4,6 +4,7 @@
 
 #include "base/rows.h"
 #include "formats/recipe.h"
+#include "halftone/dtype.h"
 
 namespace halftone {
 
@@ -19,6 +20,12 @@ struct CacheShape {
   }
 };
 
+inline bool is_quantised_cache(Format f) { return !is_plain_float(f); }
+// One f32 per token and head, or one E4M3 per 16 elements.
+inline Scaling cache_scaling(Format f) {
+  return f == Format::nvfp4 ? default_scaling(Format::nvfp4) : Scaling{Format::f32, 1, 0};
+}
+
 // Keys and values at once: index 0 and 1.
 struct AppendArgs {
   CacheShape shape;
@@ -26,6 +33,7 @@ struct AppendArgs {
   Format source = Format::bf16, format = Format::bf16;
   Recipe recipe;  // of a quantised cache
   uint8_t *codes[2] = {}, *scales[2] = {};
+  float static_scale[2] = {};          // of fp8; 0: every row's own
   int64_t rows = 0, tokens = 1;        // of all sequences, of one
   const int32_t* positions = nullptr;  // [rows], or null: the first token of each is at `first`
   int64_t first = 0;
