@@ -87,9 +87,10 @@ Support choose_output(AttentionProblem& p, const Device& device) {
 }
 
 AccuracyRow check_mode(const AttentionData& data, const std::vector<Tensor>& truth,
-                       const AttentionMode& mode, bool required, Stream& stream) {
+                       const AttentionMode& mode, int64_t scale_tokens, bool required,
+                       Stream& stream) {
   AccuracyRow row;
-  row.mode = to_string(mode), row.data = data.name;
+  row.mode = concat(to_string(mode), scale_tokens == 1 ? "" : ", blocks"), row.data = data.name;
   const Device& device = stream.device();
   Stream& host = device.is_cpu() ? stream : Stream::default_stream();
   Differences format, kernel;
@@ -104,11 +105,13 @@ AccuracyRow check_mode(const AttentionData& data, const std::vector<Tensor>& tru
     }
     require_support(support);
     AttentionTensors t;
-    t.q = attention_operand(original.q, p.q, host);
+    const auto operand = [&](const Tensor& x, Format f) {
+      return attention_operand(x, f, host, scale_tokens);
+    };
     const bool smooth = mode.qk == Format::int8;
-    t.k =
-        attention_operand(smooth ? smooth_keys(original.k, nullptr, host) : original.k, p.k, host);
-    t.v = attention_operand(original.v, p.v, host);
+    t.q = operand(original.q, p.q);
+    t.k = operand(smooth ? smooth_keys(original.k, nullptr, host) : original.k, p.k);
+    t.v = operand(original.v, p.v);
     const Tensor reference = attention_reference(p, t);
     for (Tensor* x : {&t.q, &t.k, &t.v}) *x = x->to(device);
     t.out = Tensor::empty(truth[i].shape(), p.out, device);
@@ -152,7 +155,9 @@ std::vector<AccuracyRow> check_attention(Stream& stream, const std::vector<Atten
     }
     for (const AttentionMode& mode : attention_modes()) {
       if (only && !(mode == *only)) continue;
-      rows.push_back(check_mode(data, truth, mode, only.has_value(), stream));
+      rows.push_back(check_mode(data, truth, mode, 1, only.has_value(), stream));
+      const bool scaled = mode.qk == Format::fp8_e4m3 || mode.qk == Format::int8;
+      if (scaled) rows.push_back(check_mode(data, truth, mode, 128, only.has_value(), stream));
     }
   }
   return rows;

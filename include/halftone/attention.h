@@ -81,8 +81,10 @@ struct AttentionProblem {
   bool batch_invariant = false;
 };
 
-// fp8 and int8 operands carry f32 scales, one a tensor, head or row ([batch, length, heads, 1]
-// where any extent may be 1), or none; block formats carry theirs in the linear layout.
+// fp8 and int8 operands carry f32 scales or none: one a tensor, head, row or 128 tokens from the
+// first, [batch, length or ceil(length / 128), heads, 1] where any extent may be 1; tensors without
+// a batch, of packed sequences, not one for 128 tokens. Of a paged cache, pages are the batch and
+// their rows the length. Block formats carry theirs in the linear layout.
 struct AttentionTensors {
   // [batch, query_length, heads, head_dim]; with cu_seqlens_q: [total_q, heads, head_dim].
   Tensor q;
@@ -142,14 +144,19 @@ struct AttentionOptions {
   // Whether K that is quantised here is smoothed before; by default in int8, unless softcap or
   // sinks are given, which do not allow it.
   std::optional<bool> smooth_keys;
+  // That share a scale where fp8 and int8 are made here: 1, a scale a row, or 128.
+  int64_t scale_tokens = 1;
 };
 // q [batch, length, heads, head_dim], k and v [batch, length, kv_heads, head_dim].
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& = {},
                  Stream& = Stream::default_stream());
 
 // x as attention() makes its operands: itself where it is quantised already; fp8 and int8 with a
-// scale a row, nvfp4 and mxfp4 with adaptive scales.
-Tensor attention_operand(const Tensor& x, Format, Stream& = Stream::default_stream());
+// scale a row of a head, or, with `scale_tokens` 128, for 128 tokens of a head; nvfp4 and mxfp4
+// with adaptive scales. x is [batch, length, heads, head_dim], or any tensor where a row has its
+// scale. With 128 tokens the codes lie head by head, which the strides of the result say.
+Tensor attention_operand(const Tensor& x, Format, Stream& = Stream::default_stream(),
+                         int64_t scale_tokens = 1);
 // K less its mean over the keys, channel by channel of each KV head, in f32: softmax is the same,
 // and int8 does not spend its range on what all keys share (SageAttention). k is [batch, length,
 // kv_heads, head_dim] or one sequence of it; `mean`, if not null, receives the means, length 1.

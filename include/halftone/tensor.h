@@ -103,9 +103,9 @@ class Tensor {
   Tensor to(const Device&) const;
 
   // --- quantised tensors -------------------------------------------------------------------------
-  // Attaches scales. With ScaleLayout::linear, `scales` has the rank of the tensor, extent
-  // ceil(size / block) in the last two dimensions, and 1 (broadcast) or the tensor's own extent in
-  // the others; a stride of 0 broadcasts too. With the tiled layouts it is a flat array of codes.
+  // Attaches scales. With ScaleLayout::linear, `scales` has the tensor's rank, extent ceil(size /
+  // block) in the last two dimensions, 1 (broadcast) or the tensor's own in the others, or, of
+  // attention's tokens, ceil(size / 128) (attention.h). The tiled layouts are flat arrays of codes.
   // value = element * scale * tensor_scale, or (element - zero) * scale for asymmetric int4.
   Tensor quantized(const Scaling&, Tensor scales) const;
   Tensor quantized(const Scaling&, Tensor scales, Tensor tensor_scale) const;

@@ -7,6 +7,7 @@
 #include "base/backend.h"
 #include "base/device_memory.h"
 #include "base/message.h"
+#include "base/token_scales.h"
 #include "formats/codec.h"
 #include "halftone/dlpack.h"
 #include "halftone/stream.h"
@@ -237,7 +238,7 @@ Tensor Tensor::slice(int dim, int64_t begin, int64_t end) const {
   const int from_last = rank() - 1 - dim;
   const int64_t block = from_last == 0   ? scaling.block_cols
                         : from_last == 1 ? scaling.block_rows
-                                         : 1;
+                                         : tokens_of_scale(shape_[dim], parts_->scales.shape_[dim]);
   if (block == 0) return result;  // the scale spans the dimension
   require(scaling.layout == ScaleLayout::linear, "slicing needs scales in the linear layout, not ",
           halftone::name(scaling.layout));
@@ -315,9 +316,12 @@ Tensor Tensor::quantized(const Scaling& scaling, Tensor scales, Tensor tensor_sc
     require(t.rank() == rank(), what, " has shape ", to_string(t.shape()), " for a tensor ",
             to_string(shape_), ": the ranks must agree");
     for (int dim = 0; dim < rank(); ++dim) {
-      require(t.size(dim) == blocks(dim) || (dim < rank() - 2 && t.size(dim) == 1), what,
-              " has shape ", to_string(t.shape()), "; dimension ", dim, " must be ", blocks(dim),
-              " for a tensor ", to_string(shape_), " with ", to_string(scaling));
+      const bool shared = dim < rank() - 2 && t.size(dim) == 1;
+      const bool of_tokens = dim == 1 && may_have_token_scales(shape_, scaling) &&
+                             t.size(dim) == (shape_[dim] + kScaleTokens - 1) / kScaleTokens;
+      require(t.size(dim) == blocks(dim) || shared || of_tokens, what, " has shape ",
+              to_string(t.shape()), "; dimension ", dim, " must be ", blocks(dim), " for a tensor ",
+              to_string(shape_), " with ", to_string(scaling));
     }
   };
   if (scaling.layout == ScaleLayout::linear) check(scales, "scales");

@@ -1,6 +1,6 @@
 // Rows of strided tensors.
 #pragma once
-#include "halftone/tensor.h"
+#include "base/token_scales.h"
 
 namespace halftone {
 
@@ -24,6 +24,7 @@ inline int64_t scale_row_offset(const Tensor& scales, const Shape& shape, int64_
     int64_t index = row % shape[dim];
     row /= shape[dim];
     if (dim == shape.rank() - 2) index = block_rows > 0 ? index / block_rows : 0;
+    if (dim == shape.rank() - 3) index /= tokens_of_scale(shape[dim], scales.size(dim));
     if (scales.size(dim) != 1) offset += index * scales.stride(dim);
   }
   return offset;

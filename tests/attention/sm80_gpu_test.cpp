@@ -3,6 +3,7 @@
 #include <random>
 
 #include "attention/sm80_cases.h"
+#include "attention/token_scales.h"
 #include "cuda/gpu.h"
 #include "halftone/graph.h"
 
@@ -15,6 +16,7 @@ TEST_F(AttentionSm80OnGpu, EveryModeRuleAndDimensionWithinTheBound) {
   Stream stream(device);
   for (const Case& c : sm80_cases()) expect_on(stream, c);
   for (const Case& c : sm80_orders()) expect_on(stream, c);
+  for (const Case& c : token_cases()) expect_on(stream, c);
 }
 
 TEST_F(AttentionSm80OnGpu, RandomProblems) {

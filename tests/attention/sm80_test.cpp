@@ -1,5 +1,6 @@
 // Attention for all GPUs on simulated chips: masks, formats, dimensions, orders.
 #include "attention/sm80_cases.h"
+#include "attention/token_scales.h"
 
 namespace halftone::test {
 namespace {
@@ -15,6 +16,11 @@ Stream chip(Arch arch = Arch::sm_80, Options options = {}) {
 TEST(AttentionSm80, EveryModeRuleAndDimensionWithinTheBound) {
   Stream stream = chip();
   for (const Case& c : sm80_cases()) expect_on(stream, c);
+}
+
+TEST(AttentionSm80, ScalesOfBlocksOfTokensWithinTheBound) {
+  Stream stream = chip();
+  for (const Case& c : token_cases()) expect_on(stream, c);
 }
 
 // The rules of the tensor cores differ between the architectures, the kernel does not.

@@ -1,6 +1,7 @@
 // Problems for attention over quantised keys on Hopper, on a GPU or a simulated one.
 #pragma once
 #include "attention/sm80_cases.h"
+#include "attention/token_scales.h"
 
 namespace halftone::test {
 
@@ -37,6 +38,7 @@ inline std::vector<Case> expanding_cases() {
       true);
   add(make_case({1, 66, 90, 4, 2, 128}, fp8, ++seed), true);
   cases.back().problem.softcap = 20;
+  add(token_case({2, 140, 300, 4, 2, 128}, fp8, ++seed), true);
   return cases;
 }
 

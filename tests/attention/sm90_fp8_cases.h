@@ -8,7 +8,7 @@
 namespace halftone::test {
 
 // What shares a scale.
-enum class Shared { none, tensor, head, row };
+enum class Shared { none, tensor, head, row, block };  // block: 128 rows of a head
 
 struct Fp8Case {
   Sizes sizes;
@@ -30,11 +30,15 @@ inline Fp8Operand fp8_operand(const Shape& shape, Shared shared, uint64_t seed, 
   Shape extents = {1, 1, 1, 1};
   if (shared == Shared::head) extents = {shape[0], 1, heads, 1};
   if (shared == Shared::row) extents = {shape[0], length, heads, 1};
+  const int64_t blocks = (length + 127) / 128;
+  if (shared == Shared::block) extents = {shape[0], blocks, heads, 1};
   const auto place = [&](int64_t row) {  // of the scale of a row of a head
     const int64_t head = row % heads, batch = row / heads / length;
-    return static_cast<size_t>(shared == Shared::row    ? row
-                               : shared == Shared::head ? batch * heads + head
-                                                        : 0);
+    const int64_t block = batch * blocks + row / heads % length / 128;
+    return static_cast<size_t>(shared == Shared::row     ? row
+                               : shared == Shared::block ? block * heads + head
+                               : shared == Shared::head  ? batch * heads + head
+                                                         : 0);
   };
   const std::vector<float> source = to_floats(x);
   Tensor scales = Tensor::zeros(extents, Format::f32);
@@ -107,6 +111,10 @@ inline std::vector<Fp8Case> fp8_cases() {
       {{1, 64, 300, 2, 1, 64}, true, -1, -1, 0, false, row, row, Data::outliers},
       {{1, 129, 300, 2, 2, 128}, true, 60, -1, 0, true, row, row},
       {{2, 70, 129, 2, 1, 208, 256}, false, -1, -1, 0, false, head, row},
+      {{2, 140, 300, 4, 2, 64}, true, -1, -1, 0, false, block, block, Data::outliers},
+      {{1, 300, 700, 2, 2, 128}, true, 300, -1, 0, true, block, block, Data::outliers},
+      {{2, 130, 257, 2, 1, 192, 128}, false, -1, -1, 0, false, row, block},
+      {{1, 129, 390, 1, 1, 256}, true, -1, -1, 0, false, block, block},
   };
 }
 

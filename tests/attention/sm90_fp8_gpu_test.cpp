@@ -36,7 +36,7 @@ TEST_F(AttentionFp8OnGpu, RandomProblems) {
     if (one_in(3)) s.left = upto(200);
     if (one_in(3)) s.right = upto(200);
     if (one_in(4)) s.chunk = 1 + upto(200);
-    s.q = static_cast<Shared>(upto(4)), s.kv = static_cast<Shared>(upto(4));
+    s.q = static_cast<Shared>(upto(5)), s.kv = static_cast<Shared>(upto(5));
     s.data = one_in(2) ? Data::normal : Data::outliers;
     SCOPED_TRACE("problem " + std::to_string(i));
     expect_fp8(stream, s, 100 + i);

@@ -1,6 +1,7 @@
 // Attention in E4M3 on the simulated Hopper.
 #include "attention/sm90_fp8_cases.h"
 #include "attention/sm90_simulated.h"
+#include "attention/token_scales.h"
 #include "ops/attention/sm90.h"
 
 namespace halftone::test {
@@ -16,6 +17,23 @@ TEST(AttentionSm90Fp8, EveryInstanceMaskAndScaleWithinTheBound) {
 #endif
     expect_fp8(stream, s, seed);
   }
+}
+
+// Blocks of 128 tokens quantised on the device are the CPU's, to the bit of the result.
+TEST(AttentionSm90Fp8, OperandsMadeOnTheDeviceGiveTheSameBits) {
+  Stream stream = hopper();
+  Case c = token_case({2, 140, 300, 2, 1, 64}, {Format::fp8_e4m3, Format::fp8_e4m3}, 4);
+  c.problem.out = Format::bf16;
+  EXPECT_EQ(attention_sm90_fp8_error(c.problem), "");
+  run_on(stream, &c);
+  AttentionTensors t = on(stream.device(), c);
+  uint64_t which = 0;
+  for (Tensor* each : {&t.q, &t.k, &t.v}) {
+    const Tensor x = random_tensor(each->shape(), Format::f32, 40 + ++which, Data::outliers);
+    *each = attention_operand(x.to(stream.device()), Format::fp8_e4m3, stream, 128);
+  }
+  run(plan(c.problem, stream.device()), t, stream);
+  EXPECT_EQ(to_floats(t.out.to(Device::cpu())), to_floats(c.tensors.out));
 }
 
 // The bounds would notice one key too many, one scale of another head and one column for another.
@@ -48,6 +66,7 @@ TEST(AttentionSm90Fp8, StrictUnderAdversarialSchedules) {
   for (const Fp8Case& s :
        {Fp8Case{{1, 200, 390, 1, 1, 64}, true},
         Fp8Case{{1, 129, 390, 1, 1, 128}, true, -1, -1, 0, false, Shared::row, Shared::row},
+        Fp8Case{{1, 65, 390, 1, 1, 128}, true, -1, -1, 0, false, Shared::row, Shared::block},
         Fp8Case{{1, 130, 270, 1, 1, 256}}}) {
     expect_strict_in_any_order([&](Stream& stream) {
       Fp8Problem x = make_fp8(s, 5);

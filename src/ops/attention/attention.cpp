@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/message.h"
+#include "base/token_scales.h"
 #include "ops/attention/kernels.h"
 #include "ops/attention/run_tiles.h"
 #include "ops/attention/sm80.h"
@@ -83,14 +85,18 @@ AttentionRows rows_of(const Tensor& t, const AttentionProblem& p, const Attentio
   if (is_block(t.format())) *factor *= t.tensor_scale_value();
   const uint8_t* scales = t.scales().data<uint8_t>() + head * scale_stride(t, head_dim);
   rows.scale_row_bytes = scale_stride(t, row_dim);
+  if (tokens_of_scale(t.size(row_dim), t.scales().size(row_dim)) > 1) {
+    rows.scale_rows = kScaleTokens;
+    rows.scale_rows_bytes = std::exchange(rows.scale_row_bytes, 0);
+  }
   rows.scale_head_bytes = scale_stride(t, head_dim);
   if (p.paged) {
     rows.scale_page_bytes = scale_stride(t, 0);
   } else {
     scales += key_begin * rows.scale_row_bytes + (t.rank() == 4 ? b * scale_stride(t, 0) : 0);
   }
-  const bool shared =
-      rows.scale_row_bytes == 0 && rows.scale_page_bytes == 0 && rows.scale_head_bytes == 0;
+  const bool shared = rows.scale_row_bytes == 0 && rows.scale_rows == 0 &&
+                      rows.scale_page_bytes == 0 && rows.scale_head_bytes == 0;
   if (shared && !is_block(t.format())) {
     *factor *= f32_scale(scales);
   } else {
@@ -178,9 +184,10 @@ struct Driver {
       if (is_block(p.q)) score *= t.q.tensor_scale_value();
       tile->q_scale_query_bytes = scale_stride(t.q, row_dim);
       tile->q_scale_head_bytes = scale_stride(t.q, row_dim + 1);
-      tile->q_scales =
-          t.q.scales().data<uint8_t>() + (s.query_begin + first) * tile->q_scale_query_bytes +
-          head * tile->q_scale_head_bytes + (row_dim == 1 ? b * scale_stride(t.q, 0) : 0);
+      tile->q_first = s.query_begin + first;
+      tile->q_scale_queries = tokens_of_scale(t.q.size(row_dim), t.q.scales().size(row_dim));
+      tile->q_scales = t.q.scales().data<uint8_t>() + head * tile->q_scale_head_bytes +
+                       (row_dim == 1 ? b * scale_stride(t.q, 0) : 0);
     }
     tile->score_scale = score, tile->value_scale = value;
 

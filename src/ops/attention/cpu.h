@@ -44,8 +44,10 @@ struct AttentionRows {
   int64_t row_bytes = 0;
   const int32_t* pages = nullptr;  // null: one run of rows
   int64_t page_size = 0, page_bytes = 0;
-  // Block formats: codes of the groups of a row, side by side. Else one f32 a row. Null: none.
+  // Block formats: codes of the groups of a row, side by side. Else one f32 a row, or one for each
+  // `scale_rows` of them, and then scale_row_bytes is 0. Null: none.
   const uint8_t* scales = nullptr;
+  int64_t scale_rows = 0, scale_rows_bytes = 0;
   int64_t scale_row_bytes = 0, scale_page_bytes = 0;
   int64_t head_bytes = 0, scale_head_bytes = 0;  // from a KV head to the next
 };
@@ -64,6 +66,7 @@ struct AttentionTile {
   int64_t q_query_bytes = 0, q_head_bytes = 0;
   const uint8_t* q_scales = nullptr;
   int64_t q_scale_query_bytes = 0, q_scale_head_bytes = 0;
+  int64_t q_scale_queries = 1, q_first = 0;  // that share a scale; the first, among them all
   int64_t kv_heads = 1, queries = 0, group = 0;
   bool few = false;  // of the sequence, not of this tile: the order of the sums depends on it
 

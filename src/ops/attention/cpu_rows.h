@@ -10,7 +10,7 @@ struct RowPointer {
   const uint8_t* scales;
 };
 
-// Walks the rows of a head key by key; divides by the page size once a page only.
+// Walks the rows of a head key by key; divides once a page, or once for rows that share a scale.
 class RowCursor {
  public:
   HALFTONE_INLINE RowCursor(const AttentionRows& rows, int64_t key, int64_t head)
@@ -46,12 +46,17 @@ class RowCursor {
       row = key_ % rows_.page_size;
       left_ = rows_.page_size - row;
     }
+    if (const int64_t shared = rows_.scale_rows; shared > 0) {
+      const int64_t rest = shared - row % shared;
+      left_ = rest < left_ ? rest : left_;
+    }
     row_.data =
         rows_.data + page * rows_.page_bytes + row * rows_.row_bytes + head_ * rows_.head_bytes;
     row_.scales = rows_.scales;
     if (rows_.scales != nullptr) {
       row_.scales += page * rows_.scale_page_bytes + row * rows_.scale_row_bytes +
                      head_ * rows_.scale_head_bytes;
+      if (rows_.scale_rows > 0) row_.scales += row / rows_.scale_rows * rows_.scale_rows_bytes;
     }
   }
   const AttentionRows& rows_;

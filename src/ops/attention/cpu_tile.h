@@ -122,7 +122,8 @@ class TileBase {
       const int64_t query = query_of(r), head = head_of(r);
       const uint8_t* scales = t_.q_scales;
       if (scales != nullptr) {
-        scales += query * t_.q_scale_query_bytes + head * t_.q_scale_head_bytes;
+        scales += (t_.q_first + query) / t_.q_scale_queries * t_.q_scale_query_bytes +
+                  head * t_.q_scale_head_bytes;
       }
       const RowToExpand<Element> source{t_.q + query * t_.q_query_bytes + head * t_.q_head_bytes,
                                         scales, row};

@@ -3,15 +3,47 @@
 
 #include "base/message.h"
 #include "base/thread_pool.h"
+#include "base/token_scales.h"
+#include "formats/gpu_kernels.h"
 #include "halftone/quantize.h"
 #include "ops/attention/kernels.h"
 
 namespace halftone {
 
-Tensor attention_operand(const Tensor& x, Format format, Stream& stream) {
+namespace {
+
+// Blocks of tokens are blocks of the rows of each head.
+Tensor by_tokens(const Tensor& x, QuantizeOptions quantization, Stream& stream) {
+  require(x.rank() == 4, "x has shape ", to_string(x.shape()),
+          "; scale_tokens 128 takes [batch, length, heads, head_dim]");
+  quantization.scaling = {Format::f32, kScaleTokens, 0};
+  const int64_t batch = x.size(0), tokens = x.size(1), heads = x.size(2), dim = x.size(3);
+  const Tensor all = empty_quantized({batch * heads, tokens, dim}, quantization, x.device());
+  for (int64_t b = 0; b < batch; ++b) {
+    const Tensor from = x.slice(0, b, b + 1);
+    Tensor to = all.slice(0, b * heads, (b + 1) * heads);
+    quantize_into(Tensor::view(from.data(), {heads, tokens, dim},
+                               {x.stride(2), x.stride(1), x.stride(3)}, x.format(), x.device()),
+                  quantization, to, stream);
+  }
+  const auto by_token = [&](const Tensor& t, int64_t rows, int64_t width) {
+    return Tensor::share(std::make_shared<Tensor>(t), t.data(), {batch, rows, heads, width},
+                         {heads * rows * width, width, rows * width, 1}, t.format(), t.device());
+  };
+  const Tensor& scales = all.scales();
+  return by_token(all, tokens, dim)
+      .quantized({Format::f32, 1, 0}, by_token(scales, scales.size(1), 1));
+}
+
+}  // namespace
+
+Tensor attention_operand(const Tensor& x, Format format, Stream& stream, int64_t scale_tokens) {
+  require(scale_tokens == 1 || scale_tokens == kScaleTokens, "scale_tokens is ", scale_tokens,
+          "; it must be 1 or ", kScaleTokens);
   if (!is_plain_float(x.format()) || x.format() == format) return x;
   if (is_plain_float(format)) return convert(x, format, stream);
   QuantizeOptions quantization(format);
+  if (scale_tokens > 1 && !is_block(format)) return by_tokens(x, quantization, stream);
   if (is_block(format)) {
     quantization.adaptive = format != Format::mxfp8;
   } else {
@@ -87,10 +119,12 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
           ", to which the mean of the keys matters; leave it out");
   require(quantises || !options.smooth_keys.value_or(false), "smooth_keys is true, but k in ",
           name(k.format()), " is not quantised for mode ", to_string(p.mode), "; leave it out");
-  t.k = attention_operand(smooth && quantises ? smooth_keys(k, nullptr, stream) : k, p.mode.qk,
-                          stream);
-  t.v = attention_operand(v, p.mode.pv, stream);
-  if (!is_plain_float(p.mode.qk)) t.q = attention_operand(q, p.mode.qk, stream);
+  const auto operand = [&](const Tensor& x, Format format) {
+    return attention_operand(x, format, stream, options.scale_tokens);
+  };
+  t.k = operand(smooth && quantises ? smooth_keys(k, nullptr, stream) : k, p.mode.qk);
+  t.v = operand(v, p.mode.pv);
+  if (!is_plain_float(p.mode.qk)) t.q = operand(q, p.mode.qk);
   p.q = t.q.format(), p.k = t.k.format(), p.v = t.v.format();
   t.out = Tensor::empty({p.batch, p.query_length, p.heads, p.value_dim}, p.out);
   run(plan(p, q.device()), t, stream);

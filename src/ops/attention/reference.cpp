@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/message.h"
+#include "base/token_scales.h"
 #include "formats/codec.h"
 #include "ops/attention/kernels.h"
 
@@ -18,7 +19,8 @@ void decode_row(const Tensor& t, int64_t a, int64_t b, int64_t head, std::vector
   const int lead = t.rank() - 3;  // a tensor of packed sequences has no dimension for a
   const auto offset_in = [&](const Tensor& x) {
     const auto index = [&](int dim, int64_t i) { return x.size(dim) == 1 ? 0 : i * x.stride(dim); };
-    return (lead == 1 ? index(0, a) : 0) + index(lead, b) + index(lead + 1, head);
+    const int64_t row = b / tokens_of_scale(t.size(lead), x.size(lead));
+    return (lead == 1 ? index(0, a) : 0) + index(lead, row) + index(lead + 1, head);
   };
   const int64_t offset = offset_in(t), count = t.size(-1);
   out->resize(static_cast<size_t>(count));

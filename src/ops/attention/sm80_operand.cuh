@@ -30,7 +30,8 @@ struct Operand {
   const float* tensor_scale;  // f32 beside the codes of block formats, or null
   Format format;
   Scales scaling;
-  uint8_t copy_bytes;  // 16, 8 or 4: what every row is aligned to; less: 0, no cp.async
+  uint8_t copy_bytes;   // 16, 8 or 4: what every row is aligned to; less: 0, no cp.async
+  uint8_t scale_shift;  // 2^this rows share a scale of `Scales::row`
 };
 
 HT_HOST_DEVICE uint32_t element_bits(Format f) {
@@ -56,7 +57,7 @@ HT_DEVICE const uint8_t* data_of(const Operand& x, const Place& at, uint32_t hea
   return x.data + at.outer * x.batch_bytes + at.row * x.row_bytes + head * x.head_bytes;
 }
 HT_DEVICE const uint8_t* scales_of(const Operand& x, const Place& at, uint32_t head) {
-  return x.scales + at.outer * x.scale_batch_bytes + at.row * x.scale_row_bytes +
+  return x.scales + at.outer * x.scale_batch_bytes + (at.row >> x.scale_shift) * x.scale_row_bytes +
          head * x.scale_head_bytes;
 }
 // What multiplies every product of the operand.

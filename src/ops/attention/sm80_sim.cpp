@@ -1,12 +1,14 @@
 // Attention for all GPUs, host side: what it takes, which instance, and the launches; with the
 // bodies for the simulator, as the host compiler sees the kernels.
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <numeric>
 
 #include "base/device_memory.h"
 #include "base/load_kernel.h"
 #include "base/message.h"
+#include "base/token_scales.h"
 #include "hw/entry.h"
 #include "ops/attention/sm80.h"
 #include "ops/attention/sm80_operand.h"
@@ -139,6 +141,8 @@ Operand attention_sm80::operand_of(const Tensor& t, bool paged) {
   const bool shared =
       x.scale_row_bytes == 0 && x.scale_head_bytes == 0 && (!paged || x.scale_batch_bytes == 0);
   x.scaling = shared ? Scales::tensor : Scales::row;
+  x.scale_shift = static_cast<uint8_t>(
+      std::countr_zero(static_cast<uint64_t>(tokens_of_scale(t.size(row), scales.size(row)))));
   return x;
 }
 

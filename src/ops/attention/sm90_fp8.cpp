@@ -1,6 +1,10 @@
 // Attention in E4M3 on Hopper, host side: what it takes, and the launch.
+#include <algorithm>
+#include <bit>
+
 #include "base/load_kernel.h"
 #include "base/message.h"
+#include "base/token_scales.h"
 #include "ops/attention/sm80.h"
 #include "ops/attention/sm90.h"
 #include "ops/attention/sm90_fp8_tiles.h"
@@ -29,16 +33,24 @@ void prepare_fp8(AttentionPlan& plan) {
   attention_sm80_gpu.prepare(workspace->other);
   plan.workspace_bytes = workspace->other.workspace_bytes;
   plan.workspace = std::move(workspace);
-  load(fp8_instance(tile_of(plan.problem)).image, plan.device);
+  for (const bool blocks : {false, true}) {
+    load(fp8_instance(tile_of(plan.problem), blocks).image, plan.device);
+  }
 }
 
-bool scaled_by_row(const Tensor& t) { return t.has_scales() && t.scales().size(1) > 1; }
+// Rows that share a scale; 0: those of a head, or all.
+int64_t rows_of_scale(const Tensor& t) {
+  if (!t.has_scales() || t.scales().size(1) == 1) return 0;
+  return tokens_of_scale(t.size(1), t.scales().size(1));
+}
 
 OperandScales scales_of(const Tensor& t) {
-  if (!t.has_scales()) return {nullptr, 0, 0, 0};
+  if (!t.has_scales()) return {nullptr, 0, 0, 0, 0};
   const Tensor& scales = t.scales();
   const auto stride = [&](int dim) { return scales.size(dim) == 1 ? 0 : scales.stride(dim); };
-  return {scales.data<float>(), stride(0), stride(1), stride(2)};
+  const auto shared = static_cast<uint64_t>(tokens_of_scale(t.size(1), scales.size(1)));
+  return {scales.data<float>(), stride(0), stride(1), stride(2),
+          static_cast<uint32_t>(std::countr_zero(shared))};
 }
 
 void run_fp8(const AttentionPlan& plan, const AttentionTensors& t, Stream& stream) {
@@ -56,7 +68,6 @@ void run_fp8(const AttentionPlan& plan, const AttentionTensors& t, Stream& strea
   set_common(p, t, chip, &params);
   params.q_scales = scales_of(t.q);
   params.k_scales = scales_of(t.k), params.v_scales = scales_of(t.v);
-  params.scaled_keys = scaled_by_row(t.k) || scaled_by_row(t.v);
   const auto map = [&](const Tensor& x, uint32_t rows, int64_t length, uint32_t line) {
     return workspace.maps.get(box_of(x, rows, 1, length, line_swizzle(line)), plan.device);
   };
@@ -65,7 +76,9 @@ void run_fp8(const AttentionPlan& plan, const AttentionTensors& t, Stream& strea
     params.k = map(t.k, tile.keys, p.key_length, tile.head_dim);
     params.v = map(t.v, tile.keys, p.key_length, tile.value_dim);
   }
-  const auto kernel = fp8_instance(index);
+  const int64_t shared[] = {rows_of_scale(t.k), rows_of_scale(t.v)};
+  params.scaled_keys = shared[0] == 1 || shared[1] == 1;
+  const auto kernel = fp8_instance(index, !params.scaled_keys && shared[0] + shared[1] > 0);
   launch(kernel.image, kernel.shape(params, static_cast<uint32_t>(chip.sm_count)), params, stream);
 }
 

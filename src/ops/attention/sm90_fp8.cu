@@ -8,16 +8,17 @@ namespace halftone::attention_sm90 {
 
 namespace {
 
-template <int... kIndex>
+template <bool kBlocks, int... kIndex>
 const void* entry(int tile, std::integer_sequence<int, kIndex...>) {
-  const void* const entries[] = {hw::gpu_entry<ForwardFp8<kFp8Tiles[kIndex]>>()...};
+  const void* const entries[] = {hw::gpu_entry<ForwardFp8<kFp8Tiles[kIndex], kBlocks>>()...};
   return entries[tile];
 }
 
 }  // namespace
 
-const void* gpu_fp8_entry(int tile) {
-  return entry(tile, std::make_integer_sequence<int, kFp8TileCount>());
+const void* gpu_fp8_entry(int tile, bool blocks) {
+  constexpr auto kAll = std::make_integer_sequence<int, kFp8TileCount>();
+  return blocks ? entry<true>(tile, kAll) : entry<false>(tile, kAll);
 }
 
 }  // namespace halftone::attention_sm90

@@ -1,13 +1,15 @@
 // Attention in E4M3 on Hopper for many query rows: O = softmax(scale Q K^T) V, with Q, K, V and P
-// in 8 bits. Their scales are of tensors, sequences, heads or rows; where each key has its own,
-// they multiply the columns of S, and P before it is rounded, which takes them over the largest of
-// the tile.
+// in 8 bits. Their scales are of tensors, sequences, heads, rows or blocks of 128 rows. Where each
+// key has its own, they multiply the columns of S, and P before it is rounded, which takes them
+// over the largest of the tile; those of blocks are the softmax's, and P V's.
 //
 // As sm90.cuh, with three differences. The loading warps turn V around (sm90_fp8_layout.cuh). P V
 // of a tile is added to O in f32 (sm90_fp8_math.cuh). And where the registers do not hold S of a
 // tile beside P V and O, a warpgroup has one product at a time, of 128 columns, and leaves it to
 // the other to keep the tensor cores busy meanwhile.
 #pragma once
+#include <numeric>
+
 #include "base/launch.h"
 #include "hw/fence.h"
 #include "hw/memory.h"
@@ -23,24 +25,30 @@ namespace halftone::attention_sm90 {
 struct OperandScales {
   const float* data;
   int64_t batch, row, head;  // strides in elements, 0 where all share one
+  uint32_t shift;            // 2^this rows share one
 
   HT_DEVICE float of(uint32_t sequence, int32_t at_row, uint32_t at_head,
                      hw::Site site = hw::Site::current()) const {
     if (data == nullptr) return 1;
-    return hw::load_global(data + sequence * batch + at_row * row + at_head * head, site);
+    return hw::load_global(data + sequence * batch + (at_row >> shift) * row + at_head * head,
+                           site);
   }
 };
 
 struct Fp8Params : Params {
   OperandScales q_scales, k_scales, v_scales;
-  bool scaled_keys;  // K or V has a scale a row
+  bool scaled_keys;  // K or V has a scale a row; not where kBlocks
 };
 
-template <Fp8Tile kTile>
+// kBlocks: K or V has a scale for 128 rows, neither one a row. An instance of its own, as what it
+// needs would cost the others registers.
+template <Fp8Tile kTile, bool kBlocks>
 struct ForwardFp8 {
   using Params = Fp8Params;
   using Work = Dense::Work;
   using L = Fp8Layout<kTile>;
+  // Of a tile's keys, those that share a scale for sure.
+  static constexpr uint32_t kRuns = kBlocks ? L::kKeys / std::gcd(L::kKeys, 128u) : 1;
   using Barrier = typename L::Barrier;
   using Worker = typename L::Worker;
   using Schedule = Dense::Schedule;
@@ -52,6 +60,7 @@ struct ForwardFp8 {
             .block = {kThreads, 1, 1},
             .shared_bytes = L::kSharedBytes};
   }
+  HT_DEVICE static bool by_row(const Params& p) { return !kBlocks && p.scaled_keys; }
   HT_DEVICE static KeyTiles key_tiles(const Work& work, const pipe::AttentionTile& t) {
     return work.tiles(static_cast<int32_t>(t.query * L::kRows), L::kRows, L::kKeys);
   }
@@ -105,13 +114,13 @@ struct ForwardFp8 {
       };
       KeyScales scales;
       const auto store_scales = [&](hw::Site site = hw::Site::current()) {
-        if (!p.scaled_keys) return;
+        if (!by_row(p)) return;
         const pipe::Slot slot = fill_scales.wait(site);
         scales.store(base + (L::kScales + slot.stage * L::kScaleBytes));
         hw::warp_sync(hw::kFullWarp, site);
         if (leads) fill_scales.commit(slot, site);
       };
-      if (p.scaled_keys) scales.load(p, t, keys.end - 1);
+      if (by_row(p)) scales.load(p, t, keys.end - 1);
       if (first) {
         copy_keys(keys.end - 1);
         copy(fill_q, &p.q, base, L::q_tile(), static_cast<int32_t>(t.head), t.query * L::kRows);
@@ -125,7 +134,7 @@ struct ForwardFp8 {
           copy_values(n - 1);
         }
         hw::warp_sync();
-        if (p.scaled_keys && n > keys.first) scales.load(p, t, n - 1);
+        if (by_row(p) && n > keys.first) scales.load(p, t, n - 1);
         const uint32_t stage = read_v.wait();
         const pipe::Slot slot = fill_turned.wait();
         turn_values<L>(base + (L::kV + stage * L::kVBytes),
@@ -219,8 +228,9 @@ struct ForwardFp8 {
       const KeyTiles keys = key_tiles(work, t);
       const KeyInterval seen[2] = {work.keys(row), work.keys(row + 8)};
       const float key_scale =
-          p.scaled_keys ? p.scale_log2
-                        : hw::mul(p.scale_log2, p.k_scales.of(t.sequence, 0, t.head / p.group));
+          kBlocks || p.scaled_keys
+              ? p.scale_log2
+              : hw::mul(p.scale_log2, p.k_scales.of(t.sequence, 0, t.head / p.group));
       const auto row_scale = [&](int32_t at) {
         const int32_t last = p.range.queries - 1;
         return hw::mul(key_scale, p.q_scales.of(t.sequence, at < last ? at : last, t.head));
@@ -231,6 +241,8 @@ struct ForwardFp8 {
       if (!keys.none()) {
         // After S of tile n: the softmax, once K is given back, and Q with the last tile.
         float kept[2], weight[2];
+        // Scales of runs of the tile's keys, on their way while S is computed.
+        [[maybe_unused]] float key_runs[kRuns] = {}, value_runs[kRuns] = {};
         bool same = false;
         const auto weigh = [&](uint32_t n, float(&of_tile)[2],
                                hw::Site site = hw::Site::current()) {
@@ -238,14 +250,24 @@ struct ForwardFp8 {
           read_k.release(lane == 0, site);
           if (n == keys.first) read_q.release(lane == 0, site);
           hw::SharedAddress scales;
-          if (p.scaled_keys) {
+          if (by_row(p)) {
             scales = base + (L::kScales + read_scales.wait(site) * L::kScaleBytes);
             scale_columns(math.s, scales, site);
           }
           if (keys.masked(n)) hide(math.s, seen, n);
-          softmax.step(math.s, kept, of_tile, site);
+          if constexpr (kBlocks) {
+            float factor[kRuns][2];
+            HT_UNROLL
+            for (uint32_t i = 0; i < 2 * kRuns; ++i) {
+              factor[i / 2][i % 2] = softmax.factor(i % 2, key_runs[i / 2]);
+            }
+            softmax.step(math.s, factor, kept, of_tile, site);
+          } else {
+            softmax.step(math.s, {{softmax.scale[0], softmax.scale[1]}}, kept, of_tile, site);
+          }
           same = hw::vote_all(kept[0] == 1 && kept[1] == 1, hw::kFullWarp, site);
-          if (p.scaled_keys) {
+          if constexpr (kBlocks) weigh_runs(math.s, value_runs, of_tile);
+          if (by_row(p)) {
             scale_columns(math.s, scales + L::kValueScales, site);
             const auto largest = hw::load_shared<float>(scales + L::kLargestScale, site);
             HT_UNROLL
@@ -254,10 +276,17 @@ struct ForwardFp8 {
             read_scales.release(lane == 0, site);
           }
         };
-        const auto start_scores = [&](hw::Site site = hw::Site::current()) {
+        const auto start_scores = [&](uint32_t n, hw::Site site = hw::Site::current()) {
           const uint32_t stage = read_k.wait(site);
           take_turn(site);
           math.multiply_keys(stage, site);
+          HT_UNROLL
+          for (uint32_t i = 0; kBlocks && i < kRuns; ++i) {
+            const auto key = static_cast<int32_t>(n * L::kKeys + i * (L::kKeys / kRuns));
+            const int32_t at = key < p.range.count ? key : p.range.count - 1;
+            key_runs[i] = p.k_scales.of(t.sequence, at, t.head / p.group, site);
+            value_runs[i] = p.v_scales.of(t.sequence, at, t.head / p.group, site);
+          }
         };
         // Adds P V of a tile: what has been started of it, and the other columns.
         const auto add_values = [&](uint32_t stage, hw::Site site = hw::Site::current()) {
@@ -274,13 +303,13 @@ struct ForwardFp8 {
         read_q.wait();
         if constexpr (L::kOverlap) {
           uint32_t n = keys.end - 1;
-          start_scores();
+          start_scores(n);
           pass_turn();
           hw::wgmma_wait<0>();
           weigh(n, weight);
           math.round();
           while (n-- > keys.first) {
-            start_scores();
+            start_scores(n);
             const uint32_t stage = read_v.wait();
             math.multiply_values(stage, 0);
             pass_turn();
@@ -301,7 +330,7 @@ struct ForwardFp8 {
           add_values(stage);
         } else {
           for (uint32_t n = keys.end; n-- > keys.first;) {
-            start_scores();
+            start_scores(n);
             pass_turn();
             hw::wgmma_wait<0>();
             weigh(n, weight);
@@ -311,7 +340,7 @@ struct ForwardFp8 {
             add_values(stage);
           }
         }
-        if (!p.scaled_keys) {
+        if (!kBlocks && !p.scaled_keys) {
           const float value_scale = p.v_scales.of(t.sequence, 0, t.head / p.group);
           HT_UNROLL
           for (float& sum : math.o) sum = hw::mul(sum, value_scale);

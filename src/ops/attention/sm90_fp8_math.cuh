@@ -20,35 +20,52 @@ inline constexpr float kFp8PLevel = 8;
 
 // A thread's part of its warp's 16 rows: row lane / 4 and the one 8 further. Exponents of 2.
 struct TileSoftmax {
+  static constexpr float kLeast = 0x1p-126f;
   float scale[2];  // of the scores
   float level[2];  // the largest score so far, -inf before any key
   float sum[2];    // of this thread's P, relative to 2^level
 
   // A scale is positive, or 0 where all numbers are: hidden keys stay hidden then, too.
   HT_DEVICE TileSoftmax(float first, float second) {
-    constexpr float kLeast = 0x1p-126f;
     scale[0] = hw::max(first, kLeast), scale[1] = hw::max(second, kLeast);
     level[0] = level[1] = -kInfinity;
     sum[0] = sum[1] = 0;
   }
-  // The scores become P. `kept`: what O, as the sum, is to be multiplied by; `weight`: what P V of
-  // the tile is.
-  template <uint32_t kCount>
-  HT_DEVICE void step(float (&s)[kCount], float (&kept)[2], float (&weight)[2],
-                      hw::Site site = hw::Site::current()) {
+  // Of scores of keys with the scale `of_keys`.
+  HT_DEVICE float factor(uint32_t half, float of_keys) const {
+    return hw::max(hw::mul(scale[half], of_keys), kLeast);
+  }
+  // The scores become P. `factor`: of the scores of each run of keys. `kept`: what O, as the sum,
+  // is to be multiplied by; `weight`: what P V of the tile is.
+  template <uint32_t kCount, uint32_t kRuns>
+  HT_DEVICE void step(float (&s)[kCount], const float (&factor)[kRuns][2], float (&kept)[2],
+                      float (&weight)[2], hw::Site site = hw::Site::current()) {
+    constexpr uint32_t kEach = kCount / kRuns;
     // Two maxima and two sums of a row, so that one addition does not wait for the one before.
-    float top[4], part[4] = {};
+    float top[kRuns][4], part[4] = {};
     HT_UNROLL
-    for (uint32_t j = 0; j < 4; ++j) top[j] = hw::max(s[j], s[j + 4]);
-    HT_UNROLL
-    for (uint32_t j = 8; j < kCount; ++j) top[j % 4] = hw::max(top[j % 4], s[j]);
+    for (uint32_t run = 0; run < kRuns; ++run) {
+      HT_UNROLL
+      for (uint32_t j = 0; j < 4; ++j) {
+        top[run][j] = hw::max(s[run * kEach + j], s[run * kEach + j + 4]);
+      }
+      HT_UNROLL
+      for (uint32_t j = 8; j < kEach; ++j) {
+        top[run][j % 4] = hw::max(top[run][j % 4], s[run * kEach + j]);
+      }
+    }
     float shift[2];
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
-      float all = hw::max(top[2 * half], top[2 * half + 1]);
-      all = hw::max(all, hw::shuffle_xor(all, 1, 4, hw::kFullWarp, site));
-      all = hw::max(all, hw::shuffle_xor(all, 2, 4, hw::kFullWarp, site));
-      const float tile_level = hw::mul(all, scale[half]);
+      float tile_level = -kInfinity;
+      HT_UNROLL
+      for (uint32_t run = 0; run < kRuns; ++run) {
+        const float most = hw::max(top[run][2 * half], top[run][2 * half + 1]);
+        const float of_run = hw::mul(most, factor[run][half]);
+        tile_level = run == 0 ? of_run : hw::max(tile_level, of_run);
+      }
+      tile_level = hw::max(tile_level, hw::shuffle_xor(tile_level, 1, 4, hw::kFullWarp, site));
+      tile_level = hw::max(tile_level, hw::shuffle_xor(tile_level, 2, 4, hw::kFullWarp, site));
       const float before = level[half];
       level[half] = hw::max(before, tile_level);
       // A row that has seen no key yet is relative to 0: its P are exp(-inf) = 0.
@@ -59,7 +76,7 @@ struct TileSoftmax {
     }
     HT_UNROLL
     for (uint32_t j = 0; j < kCount; ++j) {
-      s[j] = hw::ex2_approx_ftz(hw::fma(s[j], scale[j / 2 % 2], shift[j / 2 % 2]));
+      s[j] = hw::ex2_approx_ftz(hw::fma(s[j], factor[j / kEach][j / 2 % 2], shift[j / 2 % 2]));
       part[j % 4] = hw::add(part[j % 4], s[j]);
     }
     HT_UNROLL
@@ -73,6 +90,25 @@ struct TileSoftmax {
     return sum_of_quad(sum[half], site);
   }
 };
+
+// P of runs of keys times the scales of V of each: over the largest, which `weight` takes.
+template <uint32_t kCount, uint32_t kRuns>
+HT_DEVICE void weigh_runs(float (&s)[kCount], const float (&runs)[kRuns], float (&weight)[2]) {
+  float largest = 0x1p-120f;
+  HT_UNROLL
+  for (uint32_t run = 0; run < kRuns; ++run) largest = hw::max(largest, runs[run]);
+  HT_UNROLL
+  for (uint32_t run = 0; kRuns > 1 && run < kRuns; ++run) {
+    const float factor = runs[run] / largest;
+    if (factor == 1) continue;
+    HT_UNROLL
+    for (uint32_t j = 0; j < kCount / kRuns; ++j) {
+      s[run * (kCount / kRuns) + j] = hw::mul(s[run * (kCount / kRuns) + j], factor);
+    }
+  }
+  HT_UNROLL
+  for (float& each : weight) each = hw::mul(each, largest);
+}
 
 // One warpgroup's operands and accumulators.
 template <class Layout>

@@ -8,26 +8,31 @@ namespace halftone::attention_sm90 {
 
 namespace {
 
-const void* entry_of([[maybe_unused]] int tile) {
+const void* entry_of([[maybe_unused]] int tile, [[maybe_unused]] bool blocks) {
 #if HALFTONE_ATTENTION_GPU
-  return gpu_fp8_entry(tile);
+  return gpu_fp8_entry(tile, blocks);
 #else
   return nullptr;
 #endif
 }
 
-template <int... kIndex>
-Instance<Fp8Params> pick(int tile, std::integer_sequence<int, kIndex...>) {
-  constexpr void (*kBodies[])(const void*) = {hw::sim_body<ForwardFp8<kFp8Tiles[kIndex]>>...};
-  constexpr Instance<Fp8Params> (*kMake[])(
-      const char*, const void*, void (*)(const void*)) = {joined<ForwardFp8<kFp8Tiles[kIndex]>>...};
-  return kMake[tile]("attention_sm90_fp8", entry_of(tile), kBodies[tile]);
+template <class... Kernel>
+Instance<Fp8Params> pick(int tile, const void* entry) {
+  constexpr void (*kBodies[])(const void*) = {hw::sim_body<Kernel>...};
+  constexpr Instance<Fp8Params> (*kMake[])(const char*, const void*,
+                                           void (*)(const void*)) = {joined<Kernel>...};
+  return kMake[tile]("attention_sm90_fp8", entry, kBodies[tile]);
+}
+template <bool kBlocks, int... kIndex>
+Instance<Fp8Params> scaled(int tile, std::integer_sequence<int, kIndex...>) {
+  return pick<ForwardFp8<kFp8Tiles[kIndex], kBlocks>...>(tile, entry_of(tile, kBlocks));
 }
 
 }  // namespace
 
-Instance<Fp8Params> fp8_instance(int tile) {
-  return pick(tile, std::make_integer_sequence<int, kFp8TileCount>());
+Instance<Fp8Params> fp8_instance(int tile, bool blocks) {
+  constexpr auto kAll = std::make_integer_sequence<int, kFp8TileCount>();
+  return blocks ? scaled<true>(tile, kAll) : scaled<false>(tile, kAll);
 }
 
 }  // namespace halftone::attention_sm90

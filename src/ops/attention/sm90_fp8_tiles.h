@@ -20,7 +20,8 @@ constexpr int choose_fp8_tile(uint32_t head_dim, uint32_t value_dim) {
   return i;
 }
 
-const void* gpu_fp8_entry(int tile);         // sm90_fp8.cu
-Instance<Fp8Params> fp8_instance(int tile);  // sm90_fp8_sim.cpp
+// sm90_fp8.cu and sm90_fp8_sim.cpp
+const void* gpu_fp8_entry(int tile, bool blocks);
+Instance<Fp8Params> fp8_instance(int tile, bool blocks);
 
 }  // namespace halftone::attention_sm90
