@@ -20,6 +20,21 @@ inline Routing on(const Device& device, const Routing& r) {
   return {r.experts.to(device), r.weights.to(device)};
 }
 
+// Biases of fused tensors, as checkpoints have them and as the reference takes them.
+inline void add_biases(ExpertTensors* t, Extras* extras, int64_t experts, int64_t hidden,
+                       int64_t inter) {
+  t->gate_up_bias = random_tensor({experts, 2 * inter}, Format::bf16, 21);
+  t->down_bias = random_tensor({experts, hidden}, Format::bf16, 22);
+  const std::vector<float> both = to_floats(t->gate_up_bias);
+  for (int64_t i = 0; i < experts * inter; ++i) {
+    const int64_t row = i / inter * 2 * inter, j = i % inter;
+    const int64_t gate = row + (t->interleaved ? 2 * j : j);
+    extras->gate_bias.push_back(both[static_cast<size_t>(gate)]);
+    extras->up_bias.push_back(both[static_cast<size_t>(gate + (t->interleaved ? 1 : inter))]);
+  }
+  extras->down_bias = to_floats(t->down_bias);
+}
+
 inline Tensor moe_on(Stream& stream, const Tensor& x, const Routing& r, const MoeProblem& p,
                      const ExpertTensors& t) {
   const Device& device = stream.device();

@@ -131,20 +131,11 @@ TEST(MoeGpu, GptOss) {
   for (const bool interleaved : {false, true}) {
     const Experts w = random_experts(kMxfp4, experts, hidden, inter);
     ExpertTensors t = fused(w, interleaved);
-    t.gate_up_bias = random_tensor({experts, 2 * inter}, F::bf16, 21);
-    t.down_bias = random_tensor({experts, hidden}, F::bf16, 22);
     MoeProblem p = problem_of(kMxfp4, experts, hidden, inter);
     p.gated = GatedActivation::gpt_oss();
     Extras extras;
     extras.gated = p.gated;
-    const std::vector<float> both = to_floats(t.gate_up_bias);
-    for (int64_t i = 0; i < experts * inter; ++i) {
-      const int64_t row = i / inter * 2 * inter, j = i % inter;
-      extras.gate_bias.push_back(both[static_cast<size_t>(row + (interleaved ? 2 * j : j))]);
-      extras.up_bias.push_back(
-          both[static_cast<size_t>(row + (interleaved ? 2 * j + 1 : inter + j))]);
-    }
-    extras.down_bias = to_floats(t.down_bias);
+    add_biases(&t, &extras, experts, hidden, inter);
     const Tensor x = random_tensor({5, hidden}, F::bf16, 4);
     const Routing r = random_routing(5, experts, 2, 3);
     const Expected e = expected_moe(x, r, w, inter, extras, gpu_roundings);

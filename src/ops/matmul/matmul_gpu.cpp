@@ -110,16 +110,17 @@ std::string describe_gpu(const MatmulProblem& p, const Device& device) {
 }
 
 product::Sm90Problem sm90_problem(const MatmulProblem& p) {
-  return {p.m, p.n, p.k, p.gated.has_value(), p.weight, p.scaled, p.scaling};
+  return {p.m, p.n, p.k, 0, p.gated.has_value(), p.weight, p.scaled, p.scaling};
 }
 
 void run_sm90(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {
   const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
   const product::Sm90Problem problem = sm90_problem(plan.problem);
   product::GpuProduct g = product_of(plan.problem, w, t);
-  if (!fits_sm90(problem, w.weight, w.x, g, t.x)) return run_gpu(plan, t, stream);
+  const product::Sm90Matrices matrices = product::sm90_matrices(g.weight, g.source, 2);
+  if (!fits_sm90(problem, w.weight, w.x, g.weight, matrices, t.x)) return run_gpu(plan, t, stream);
   w.x.enter(t.x, plan.problem.m, &g, stream, takes_codes_sm90(problem, w.weight, w.x));
-  launch_sm90(problem, w.weight, w.x, g, stream);
+  launch_sm90(problem, w.weight, w.x, g, matrices, 0, stream);
   if (plan.problem.quantize_out) quantise_results(plan.problem, w.results, t.out, stream);
 }
 

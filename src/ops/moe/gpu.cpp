@@ -29,61 +29,117 @@ GpuWeight shared_weight(const MoeProblem& p, const product::XSpec& x) {
   return product::gpu_weight(x, p.shared_weight, p.shared_scaled, p.shared_scaling);
 }
 
+// One product of the layer: how its operands enter, and which kernels may take it.
+struct Product {
+  GpuWeight weight;
+  GpuX x;
+  product::Sm90Problem sm90;  // without experts: of the shared one
+  bool hopper = false;        // the kernel of Hopper, if the copy engine takes the weights
+  bool many = false;          // of the others, the one for many rows
+  uint32_t part_rows = 0;     // of an expert there
+};
+// The same once the experts are known.
+struct Choice {
+  bool hopper = false;
+  uint32_t part_rows = 0, parts = 0;  // at most
+};
+
 struct GpuWorkspace {
-  GpuX x, h, shared_x, shared_h;  // what enters gate and up, and down
-  bool many = false, shared_many = false;
-  uint32_t x_part = 0, h_part = 0;  // rows of the parts of both products
+  Product in, out, shared_in, shared_out;  // products into the intermediate rows and out of them
   Tensor token_of, row_of, row_weights, parts, part_counts;
   Tensor h_rows, shared_h_rows, down;
   int64_t parts_at_most = 0;
 };
 
-bool many_rows(int64_t rows, const GpuX& x) { return !product::is_few(rows * x.terms()); }
+// Every expert with rows has one part that may not be full.
+int64_t parts_at_most(const MoeProblem& p, uint32_t part_rows) {
+  const int64_t rows = p.tokens * p.top_k;
+  return std::min(p.experts, rows) + rows / part_rows;
+}
+
+Choice choose(const MoeProblem& p, const Product& s, const product::GpuLayout& layout,
+              const product::Sm90Matrices& matrices, const Tensor& x = {}) {
+  Choice c;
+  c.hopper = s.hopper && fits_sm90(s.sm90, s.weight, s.x, layout, matrices, x);
+  if (s.sm90.experts == 0) return c;
+  c.part_rows = c.hopper ? part_rows_sm90(s.sm90, s.weight, s.x) : s.part_rows;
+  c.parts = static_cast<uint32_t>(parts_at_most(p, c.part_rows));
+  return c;
+}
+
+// Of so many outputs and elements of K; of the routed experts, or of the shared one.
+Product product_of(const MoeProblem& p, bool gate, int64_t n, int64_t k, bool shared,
+                   const Device& device) {
+  Product s;
+  const product::XSpec x = gate ? x_spec(p) : h_spec(p);
+  s.weight = shared ? shared_weight(p, x) : routed_weight(p, x);
+  s.x = GpuX(x, s.weight, k);
+  const int64_t rows = shared ? p.tokens : p.tokens * p.top_k;
+  s.sm90 = shared
+               ? product::Sm90Problem{rows,
+                                      n,
+                                      k,
+                                      0,
+                                      gate,
+                                      p.shared_weight,
+                                      p.shared_scaled,
+                                      p.shared_scaling}
+               : product::Sm90Problem{rows, n, k, p.experts, gate, p.weight, p.scaled, p.scaling};
+  // A row or two for each of a few experts: blocks of 16 rows of W spread over the chip, tiles of
+  // 128 do not fill it.
+  constexpr int64_t kFew = 16;
+  s.hopper =
+      device.arch() == Arch::sm_90a && rows >= kFew && refuse_sm90(s.sm90, s.weight, s.x).empty();
+  const int64_t average = shared ? rows : product::ceil_div(rows, p.experts);
+  s.many = !product::is_few(average * s.x.terms());
+  s.part_rows = product::rows_of_part(s.x.terms(), s.many, average);
+  return s;
+}
 
 std::shared_ptr<void> workspace(const MoeProblem& p, const Device& device, int64_t* bytes) {
   auto made = std::make_shared<GpuWorkspace>();
   GpuWorkspace& w = *made;
   const bool shared = p.shared_intermediate > 0;
   const int64_t rows = p.tokens * p.top_k;
-  const product::XSpec x = x_spec(p), h = h_spec(p);
-  w.x = GpuX(x, routed_weight(p, x), p.hidden);
-  w.h = GpuX(h, routed_weight(p, h), p.intermediate);
-  const int64_t average = product::ceil_div(rows, p.experts);
-  w.many = many_rows(average, w.x);
-  w.x_part = product::rows_of_part(w.x.terms(), w.many, average);
-  w.h_part = product::rows_of_part(w.h.terms(), w.many, average);
+  const Format h = h_spec(p).format;
   *bytes = 0;
   const auto allot = [&](const Shape& shape, Format format) {
     const Tensor t = Tensor::empty(shape, format, device);
     *bytes += t.bytes();
     return t;
   };
-  const auto rows_of = [&](GpuX* enters, int64_t m) {
-    enters->allocate(m, device);
-    *bytes += enters->bytes();
+  const auto rows_of = [&](Product* s, int64_t m, bool copied = false) {
+    s->x.allocate(m, device, copied);
+    *bytes += s->x.bytes();
   };
-  rows_of(&w.x, p.tokens);
-  rows_of(&w.h, rows);
-  w.h_rows = allot({rows, p.intermediate}, h.format);
+  w.in = product_of(p, true, p.intermediate, p.hidden, false, device);
+  w.out = product_of(p, false, p.hidden, p.intermediate, false, device);
+  rows_of(&w.in, w.in.hopper ? rows : p.tokens, w.in.hopper);
+  rows_of(&w.out, rows);
+  w.h_rows = allot({rows, p.intermediate}, h);
   w.down = allot({rows + (shared ? p.tokens : 0), p.hidden}, Format::f32);
   w.token_of = allot({rows}, Format::i32);
   w.row_of = allot({rows}, Format::i32);
   if (p.scale_input) w.row_weights = allot({rows}, Format::f32);
-  // Every expert with rows has one part that may not be full.
-  w.parts_at_most = std::min(p.experts, rows) + rows / std::min(w.x_part, w.h_part);
+  for (const Product* s : {&w.in, &w.out}) {
+    w.parts_at_most = std::max(w.parts_at_most, parts_at_most(p, s->part_rows));
+    if (!s->hopper) continue;
+    const uint32_t part_rows = part_rows_sm90(s->sm90, s->weight, s->x);
+    w.parts_at_most = std::max(w.parts_at_most, parts_at_most(p, part_rows));
+  }
   w.parts = allot({2, w.parts_at_most, 4}, Format::i32);
   w.part_counts = allot({2}, Format::i32);
   if (!shared) return made;
-  w.shared_x = GpuX(x, shared_weight(p, x), p.hidden);
-  w.shared_h = GpuX(h, shared_weight(p, h), p.shared_intermediate);
-  w.shared_many = many_rows(p.tokens, w.shared_x);
-  rows_of(&w.shared_x, p.tokens);
-  rows_of(&w.shared_h, p.tokens);
-  w.shared_h_rows = allot({p.tokens, p.shared_intermediate}, h.format);
+  w.shared_in = product_of(p, true, p.shared_intermediate, p.hidden, true, device);
+  w.shared_out = product_of(p, false, p.hidden, p.shared_intermediate, true, device);
+  rows_of(&w.shared_in, p.tokens);
+  rows_of(&w.shared_out, p.tokens);
+  w.shared_h_rows = allot({p.tokens, p.shared_intermediate}, h);
   return made;
 }
 
-void sort(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w, Stream& stream) {
+void sort(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w, const Choice& in,
+          const Choice& out, Stream& stream) {
   GpuSortParams s;
   s.chosen = t.routing.experts.data<int32_t>();
   s.chosen_row = t.routing.experts.stride(0);
@@ -97,8 +153,8 @@ void sort(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w, Strea
   }
   auto* parts = w.parts.data<product::GpuPart>();
   auto* counts = w.part_counts.data<uint32_t>();
-  s.in = {parts, counts, w.x_part};
-  s.out = {parts + w.parts_at_most, counts + 1, w.h_part};
+  s.in = {parts, counts, in.part_rows};
+  s.out = {parts + w.parts_at_most, counts + 1, out.part_rows};
   launch(hw::image_of<GpuSort>("moe_sort"), product::taking_turns(GpuSort::shape(s), stream), s,
          stream);
 }
@@ -114,15 +170,15 @@ void set_gate(const MoeProblem& p, GpuProduct* g) {
   g->finish.gated = p.gated;
 }
 
-// One of the two products of the routed experts: of gate and up, or of down.
+// One of the two products of the routed experts, whose x has entered.
 void multiply_experts(const MoeProblem& p, const GpuWorkspace& w, const GpuExperts& e, bool down,
-                      GpuProduct g, Stream& stream) {
+                      const Choice& choice, GpuProduct g, Stream& stream) {
   g.experts = e.sources.data<GpuSource>() + (down ? 2 : 0);
   g.expert_step = 3;
   g.plain_experts = e.plain;
   g.parts = w.parts.data<product::GpuPart>() + (down ? w.parts_at_most : 0);
   g.part_count = w.part_counts.data<uint32_t>() + (down ? 1 : 0);
-  g.part_rows = down ? w.h_part : w.x_part;
+  g.part_rows = choice.part_rows;
   const Tensor& bias = down ? e.down_bias : e.gate_up_bias;
   if (bias.defined()) {
     const int64_t size = bits(bias.format()) / 8, step = !down && e.interleaved ? 2 : 1;
@@ -132,26 +188,33 @@ void multiply_experts(const MoeProblem& p, const GpuWorkspace& w, const GpuExper
     g.finish.bias[0] = bias.data<char>();
     g.finish.bias[1] = g.finish.bias[0] + size * (step == 2 ? 1 : p.intermediate);
   }
-  launch_product(routed_weight(p, down ? h_spec(p) : x_spec(p)), g, w.many,
-                 static_cast<uint32_t>(w.parts_at_most), stream);
+  const Product& s = down ? w.out : w.in;
+  if (!choice.hopper) return launch_product(s.weight, g, s.many, choice.parts, stream);
+  const product::Sm90Matrices& matrices = down ? e.down_matrices : e.up_matrices;
+  launch_sm90(s.sm90, s.weight, s.x, g, matrices, choice.parts, stream);
 }
 
+// One of the two products of the shared expert.
+void multiply_shared(const MoeProblem& p, const Product& s, const product::GpuLayout& layout,
+                     GpuProduct g, const Tensor& x, Stream& stream) {
+  set_weight(s.weight, layout, &g);
+  const product::Sm90Matrices matrices = product::sm90_matrices(layout, g.source, 2);
+  const bool hopper = choose(p, s, layout, matrices, x).hopper;
+  s.x.enter(x, p.tokens, &g, stream, hopper && takes_codes_sm90(s.sm90, s.weight, s.x));
+  if (!hopper) return launch_product(s.weight, g, s.many, 0, stream);
+  launch_sm90(s.sm90, s.weight, s.x, g, matrices, 0, stream);
+}
 void multiply_shared(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w,
                      const GpuExperts& e, Stream& stream) {
-  const GpuWeight up = shared_weight(p, x_spec(p)), down = shared_weight(p, h_spec(p));
   GpuProduct g;
-  set_weight(up, e.shared_up, &g);
   g.source[0] = e.shared[0], g.source[1] = e.shared[1];
   set_gate(p, &g);
   set_out(w.shared_h_rows, 0, &g);
-  w.shared_x.enter(t.x, p.tokens, &g, stream);
-  launch_product(up, g, w.shared_many, 0, stream);
+  multiply_shared(p, w.shared_in, e.shared_up, g, t.x, stream);
   GpuProduct d;
-  set_weight(down, e.shared_down, &d);
   d.source[0] = d.source[1] = e.shared[2];
   set_out(w.down, p.tokens * p.top_k, &d);
-  w.shared_h.enter(w.shared_h_rows, p.tokens, &d, stream);
-  launch_product(down, d, w.shared_many, 0, stream);
+  multiply_shared(p, w.shared_out, e.shared_down, d, w.shared_h_rows, stream);
 }
 
 void combine(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w, Stream& stream) {
@@ -181,22 +244,42 @@ void run_gpu(const MoePlan& plan, const MoeTensors& t, Stream& stream) {
   if (p.tokens == 0) return;
   const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
   const GpuExperts& e = *t.weights->experts->gpu;
-  sort(p, t, w, stream);
+  const Choice in = choose(p, w.in, e.up, e.up_matrices);
+  const Choice out = choose(p, w.out, e.down, e.down_matrices);
+  sort(p, t, w, in, out, stream);
+  const auto codes = [](const Product& s, const Choice& choice) {
+    return choice.hopper && takes_codes_sm90(s.sm90, s.weight, s.x);
+  };
+  const auto* token_of = w.token_of.data<int32_t>();
   GpuProduct g;
-  set_weight(routed_weight(p, x_spec(p)), e.up, &g);
+  set_weight(w.in.weight, e.up, &g);
   set_gate(p, &g);
   set_out(w.h_rows, 0, &g);
-  w.x.enter(t.x, p.tokens, &g, stream);
-  g.x_rows = w.token_of.data<int32_t>();
+  if (in.hopper) {  // rows of x in the order of the experts
+    w.in.x.enter(t.x, p.tokens * p.top_k, &g, stream, codes(w.in, in), token_of);
+  } else {
+    w.in.x.enter(t.x, p.tokens, &g, stream);
+    g.x_rows = token_of;
+  }
   if (p.scale_input) g.finish.row_weights = w.row_weights.data<float>();
-  multiply_experts(p, w, e, false, g, stream);
+  multiply_experts(p, w, e, false, in, g, stream);
   GpuProduct d;
-  set_weight(routed_weight(p, h_spec(p)), e.down, &d);
+  set_weight(w.out.weight, e.down, &d);
   set_out(w.down, 0, &d);
-  w.h.enter(w.h_rows, p.tokens * p.top_k, &d, stream);
-  multiply_experts(p, w, e, true, d, stream);
+  w.out.x.enter(w.h_rows, p.tokens * p.top_k, &d, stream, codes(w.out, out));
+  multiply_experts(p, w, e, true, out, d, stream);
   if (p.shared_intermediate > 0) multiply_shared(p, t, w, e, stream);
   combine(p, t, w, stream);
+}
+
+std::string describe_gpu(const MoeProblem& p, const Device& device) {
+  const auto show = [&](const Product& s) {
+    return s.hopper ? describe_sm90(s.sm90, s.weight, s.x, properties(device).sm_count)
+                    : concat("parts of ", s.part_rows, " rows");
+  };
+  return concat("into experts ", show(product_of(p, true, p.intermediate, p.hidden, false, device)),
+                ", out of them ",
+                show(product_of(p, false, p.hidden, p.intermediate, false, device)));
 }
 
 }  // namespace
@@ -217,110 +300,7 @@ std::string accepts_gpu(const MoeProblem& p) {
   return product::refuse_gpu_x({p.x, false, {}, p.quantize_x});
 }
 
-const MoeGpu moe_gpu = {workspace, run_gpu};
-
-namespace {
-
-void check_expert(const Tensor& w, const std::string& what, const Shape& shape, Format format,
-                  bool scaled, const Scaling& scaling, const Device& device) {
-  require(w.defined() && w.shape() == shape && w.format() == format && w.has_scales() == scaled &&
-              (!scaled || w.scaling() == scaling),
-          what, " is ", w.defined() ? to_string(w) : "undefined", "; the problem needs ",
-          name(format), scaled ? " with " + to_string(scaling) + " scales " : " ",
-          to_string(shape));
-  require(w.device() == device, what, " is on ", w.device().name(), ", other experts on ",
-          device.name());
-}
-
-bool same_strides(const product::GpuLayout& a, const product::GpuLayout& b) {
-  return a.row_bytes == b.row_bytes && a.scale_row == b.scale_row && a.scale_step == b.scale_step &&
-         a.zero_row == b.zero_row && a.zero_step == b.zero_step;
-}
-
-}  // namespace
-
-std::shared_ptr<BoundExperts> bind_gpu(const MoeProblem& p, const ExpertTensors& given,
-                                       const Device& device) {
-  ExpertTensors t = given;
-  auto bound = std::make_shared<BoundExperts>();
-  auto gpu = std::make_shared<GpuExperts>();
-  std::vector<GpuSource> sources;
-  const auto check = [&](const Tensor& w, const std::string& what, const Shape& shape) {
-    check_expert(w, what, shape, p.weight, p.scaled, p.scaling, device);
-    bound->kept.push_back(w);
-  };
-  if (t.gate_up.defined()) {
-    if (t.input_major) {
-      t.gate_up = k_innermost(t.gate_up, "gate_up");
-      t.all_down = k_innermost(t.all_down, "all_down");
-    }
-    check(t.gate_up, "gate_up", {p.experts, 2 * p.intermediate, p.hidden});
-    check(t.all_down, "all_down", {p.experts, p.hidden, p.intermediate});
-    gpu->up = product::gpu_layout(t.gate_up, "gate_up");
-    gpu->down = product::gpu_layout(t.all_down, "all_down");
-    if (t.interleaved) gpu->up.row_step = 2;
-    for (int64_t e = 0; e < p.experts; ++e) {
-      sources.push_back(product::gpu_source(t.gate_up, e));
-      sources.push_back(sources.back());
-      sources.back().first_row = t.interleaved ? 1 : p.intermediate;
-      sources.push_back(product::gpu_source(t.all_down, e));
-    }
-  } else {
-    require(!t.input_major && !t.interleaved,
-            "input_major and interleaved are set; they describe the fused tensors only");
-    check_count(p, &t.gate, "gate");
-    check_count(p, &t.up, "up");
-    check_count(p, &t.down, "down");
-    gpu->up = product::gpu_layout(t.gate[0], "gate");
-    gpu->down = product::gpu_layout(t.down[0], "down");
-    for (size_t e = 0; e < t.gate.size(); ++e) {
-      const auto add = [&](const Tensor& w, const char* what, const Shape& shape,
-                           const product::GpuLayout& layout) {
-        check(w, concat(what, "[", e, "]"), shape);
-        require(same_strides(product::gpu_layout(w, what), layout), what, "[", e,
-                "] has other strides than the experts before; they must be the same");
-        sources.push_back(product::gpu_source(w));
-      };
-      add(t.gate[e], "gate", {p.intermediate, p.hidden}, gpu->up);
-      add(t.up[e], "up", {p.intermediate, p.hidden}, gpu->up);
-      add(t.down[e], "down", {p.hidden, p.intermediate}, gpu->down);
-    }
-  }
-  for (const GpuSource& s : sources) gpu->plain = gpu->plain && product::is_plain(s);
-  gpu->sources =
-      Tensor::copy_of(sources.data(), sources.size() * sizeof(GpuSource),
-                      {static_cast<int64_t>(sources.size() * sizeof(GpuSource))}, Format::u8)
-          .to(device);
-  if (p.shared_intermediate > 0) {
-    const Tensor* all[] = {&t.shared_gate, &t.shared_up, &t.shared_down};
-    for (int i = 0; i < 3; ++i) {
-      const Shape shape =
-          i < 2 ? Shape{p.shared_intermediate, p.hidden} : Shape{p.hidden, p.shared_intermediate};
-      check_expert(*all[i], "a shared expert", shape, p.shared_weight, p.shared_scaled,
-                   p.shared_scaling, device);
-      gpu->shared[i] = product::gpu_source(*all[i]);
-      bound->kept.push_back(*all[i]);
-    }
-    gpu->shared_up = product::gpu_layout(t.shared_gate, "shared_gate");
-    gpu->shared_down = product::gpu_layout(t.shared_down, "shared_down");
-    require(same_strides(gpu->shared_up, product::gpu_layout(t.shared_up, "shared_up")),
-            "shared_up has other strides than shared_gate; they must be the same");
-  }
-  const auto bias = [&](const Tensor& b, const char* what, int64_t columns) {
-    if (!b.defined()) return b;
-    require(b.shape() == Shape{p.experts, columns} && is_plain_float(b.format()) &&
-                b.contiguous() && b.device() == device,
-            what, " is ", to_string(b), "; it must be f32, f16 or bf16 [", p.experts, ", ", columns,
-            "], row-major on ", device.name());
-    return b;
-  };
-  gpu->gate_up_bias = bias(t.gate_up_bias, "gate_up_bias", 2 * p.intermediate);
-  gpu->down_bias = bias(t.down_bias, "down_bias", p.hidden);
-  gpu->interleaved = t.interleaved;
-  bound->device = device;
-  bound->gpu = std::move(gpu);
-  return bound;
-}
+const MoeGpu moe_gpu = {workspace, run_gpu, describe_gpu};
 
 void route_gpu(const RoutingTensors& t, const RoutingOptions& o, const Routing& out,
                Stream& stream) {

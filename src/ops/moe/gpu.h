@@ -2,6 +2,7 @@
 #pragma once
 #include "ops/moe/experts.h"
 #include "ops/product/gpu.h"
+#include "ops/product/sm90.h"
 
 namespace halftone::experts {
 
@@ -10,6 +11,7 @@ struct GpuExperts {
   Tensor sources;  // of gate, up and down of each expert
   product::GpuLayout up, down, shared_up, shared_down;
   product::GpuSource shared[3];
+  product::Sm90Matrices up_matrices, down_matrices;  // of gate and up, and of down
   Tensor gate_up_bias, down_bias;
   bool interleaved = false;
   bool plain = true;  // see GpuProduct::plain_experts
@@ -22,6 +24,7 @@ std::string accepts_gpu(const MoeProblem&);
 struct MoeGpu {
   std::shared_ptr<void> (*workspace)(const MoeProblem&, const Device&, int64_t* bytes);
   void (*run)(const MoePlan&, const MoeTensors&, Stream&);
+  std::string (*describe)(const MoeProblem&, const Device&);
 };
 extern const MoeGpu moe_gpu;
 

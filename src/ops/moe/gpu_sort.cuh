@@ -109,6 +109,9 @@ struct GpuSort {
       if (mine) place(p, slot, at);
       hw::barrier_sync();
     }
+    if (expert + 1 < p.experts) return;
+    // Rows that no slot has are copied, and multiplied by nothing.
+    for (uint32_t r = row + thread; r < slots; r += kThreads) hw::store_global(p.token_of + r, 0);
   }
 
   HT_DEVICE static uint32_t parts_of(uint32_t count, const GpuParts& list) {

@@ -150,16 +150,18 @@ void check(const MoeProblem& p, const MoeTensors& t, const Device& device) {
 
 std::string describe(const MoePlan& plan) {
   const MoeProblem& p = plan.problem;
-  return concat(plan.kernel, ": ", p.tokens, " tokens to ", p.top_k, " of ", p.experts,
-                " experts, hidden ", p.hidden, ", intermediate ", p.intermediate, ", x ", name(p.x),
-                ", weights ", name(p.weight),
-                p.scaled ? " (" + to_string(p.scaling) + " scales)" : "",
-                p.quantize_x ? " x " + to_string(*p.quantize_x) : "",
-                p.scale_input ? ", weights on the input" : "",
-                p.shared_intermediate > 0
-                    ? concat(", shared expert ", p.shared_intermediate, " ", name(p.shared_weight))
-                    : "",
-                ", workspace ", plan.workspace_bytes, " bytes");
+  return concat(
+      plan.kernel, ": ", p.tokens, " tokens to ", p.top_k, " of ", p.experts, " experts, hidden ",
+      p.hidden, ", intermediate ", p.intermediate, ", x ", name(p.x), ", weights ", name(p.weight),
+      p.scaled ? " (" + to_string(p.scaling) + " scales)" : "",
+      p.quantize_x ? " x " + to_string(*p.quantize_x) : "",
+      p.scale_input ? ", weights on the input" : "",
+      p.shared_intermediate > 0
+          ? concat(", shared expert ", p.shared_intermediate, " ", name(p.shared_weight))
+          : "",
+      plan.row->function.gpu != nullptr ? ", " + plan.row->function.gpu->describe(p, plan.device)
+                                        : "",
+      ", workspace ", plan.workspace_bytes, " bytes");
 }
 
 Support can_run(const MoeProblem& problem, const Device& device) {

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/message.h"
+#include "ops/product/gpu_gather.cuh"
 #include "ops/product/gpu_instances.h"
 #include "ops/product/weights.h"
 
@@ -135,12 +136,12 @@ GpuX::GpuX(const XSpec& spec, const GpuWeight& weight, int64_t k) : k_(k) {
   }
 }
 
-void GpuX::allocate(int64_t m, const Device& device) {
-  if (direct_) return;
+void GpuX::allocate(int64_t m, const Device& device, bool copied) {
+  if (direct_ && !copied) return;
   // Whole chunks of 16 bytes, so that rows are copied as they are.
   const int64_t stride = ceil_div(k_, 8) * 8;
   rows_ = Tensor::empty({m * params_.terms, stride}, Format::bf16, device);
-  if (params_.terms > 1 && group_ == 0) return;  // plain floats
+  if (direct_ || (params_.terms > 1 && group_ == 0)) return;  // plain floats
   row_scales_ = Tensor::empty({m}, Format::f32, device);
   if (params_.entry == GpuEntry::code && group_ > 0) {
     scales_ = Tensor::empty({m, static_cast<int64_t>(params_.groups)}, Format::f32, device);
@@ -155,14 +156,28 @@ int64_t GpuX::bytes() const {
   return total;
 }
 
-void GpuX::enter(const Tensor& x, int64_t m, GpuProduct* product, Stream& stream,
-                 bool as_codes) const {
+void GpuX::enter(const Tensor& x, int64_t m, GpuProduct* product, Stream& stream, bool as_codes,
+                 const int32_t* order) const {
   product->k = static_cast<uint32_t>(k_);
   product->m = static_cast<uint32_t>(m);
   product->terms = params_.terms;
-  if (direct_) {
+  if (direct_ && order == nullptr) {
     product->x = x.data<uint8_t>();
     product->x_row = x.stride(0) * 2;
+    return;
+  }
+  if (direct_) {
+    const GpuGatherParams p{x.data<uint8_t>(),
+                            x.stride(0) * 2,
+                            order,
+                            rows_.data<uint8_t>(),
+                            rows_.stride(0) * 2,
+                            static_cast<uint32_t>(m),
+                            static_cast<uint32_t>(k_ * 2)};
+    product->x = p.out;
+    product->x_row = p.out_row;
+    launch(hw::image_of<GpuGather>("product_gather"), taking_turns(GpuGather::shape(p), stream), p,
+           stream);
     return;
   }
   if (group_ > 0 && params_.entry == GpuEntry::code) {
@@ -183,6 +198,7 @@ void GpuX::enter(const Tensor& x, int64_t m, GpuProduct* product, Stream& stream
   GpuRowsParams p = params_;
   p.layout = gpu_layout(x, "x");
   p.source = gpu_source(x);
+  p.order = order;
   p.rows = static_cast<uint32_t>(m), p.columns = static_cast<uint32_t>(k_);
   p.out = rows_.data<uint16_t>();
   p.out_row = rows_.stride(0);

@@ -34,13 +34,15 @@ class GpuX {
   uint32_t terms() const { return params_.terms; }
   // Elements of K that share a scale which multiplies sums; 0: none do, or the whole row.
   int64_t scale_group() const { return params_.entry == GpuEntry::code ? group_ : 0; }
-  // Room for `m` rows; none if they enter as they lie.
-  void allocate(int64_t m, const Device&);
+  // Room for `m` rows; none if they enter as they lie, unless they are to be copied.
+  void allocate(int64_t m, const Device&, bool copied = false);
   int64_t bytes() const;
   // Whether rows are E4M3 codes, with scales that multiply sums: they may enter as codes.
   bool has_codes() const { return codes_ == Format::fp8_e4m3 && params_.entry == GpuEntry::code; }
-  // Makes the m rows of x, and says in the product where they are.
-  void enter(const Tensor& x, int64_t m, GpuProduct*, Stream&, bool as_codes = false) const;
+  // Makes the m rows of x, and says in the product where they are. Of `order`, if it is given, row
+  // i is row order[i] of x, allocated as `copied`.
+  void enter(const Tensor& x, int64_t m, GpuProduct*, Stream&, bool as_codes = false,
+             const int32_t* order = nullptr) const;
 
  private:
   GpuRowsParams params_;

@@ -20,6 +20,7 @@ enum class GpuEntry : uint8_t { value, code };
 struct GpuRowsParams {
   GpuLayout layout;  // of x as given
   GpuSource source;
+  const int32_t* order = nullptr;  // [rows]: of x; null: the same
   uint32_t rows = 0, columns = 0;
   uint32_t terms = 1;
   GpuEntry entry = GpuEntry::value;
@@ -132,9 +133,11 @@ struct GpuRows {
     if (p.row_scales != nullptr && thread == 0) hw::store_global(p.row_scales + row, row_scale);
   }
 
-  HT_DEVICE static void run(const Params& p) {
+  HT_DEVICE static void run(Params p) {
     hw::take_turns();
     const uint32_t row = hw::block_index().x, thread = hw::thread_index().x;
+    // x is read as if it began where its row is this one.
+    if (p.order != nullptr) p.source.first_row = int64_t{hw::load_global(p.order + row)} - row;
     if (p.quantise) return quantise(p, row);
     const bool grouped = p.source.scales != nullptr && p.layout.group > 0;
     for (uint32_t k = thread; k < p.columns; k += kThreads) {

@@ -1,6 +1,8 @@
 #include "ops/product/sm90.h"
 
 #include <algorithm>
+#include <bit>
+#include <climits>
 
 #include "base/message.h"
 #include "ops/product/sm90_instances.h"
@@ -64,9 +66,17 @@ Sm90Choice choose(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, int m
   const bool fp8 = best.scales == Sm90Scales::fp8;
   const int64_t rows = p.gate ? kRows / 2 : kRows, chunk = depth(w.code);
   const int64_t steps = ceil_div(p.k, chunk);
+  const bool wide = !fp8 && best.scales != Sm90Scales::sums;
+  if (p.experts > 0) {
+    // Experts have up to twice the average, and rows of a second part read their weights again;
+    // columns that no row fills cost time of the tensor cores, but neither bytes nor codes.
+    const int64_t average = ceil_div(p.m, p.experts);
+    best.columns = average <= 12 ? 32 : average <= 40 ? 64 : average <= 128 || !wide ? 128 : 256;
+    return best;
+  }
   int64_t least = 0;
   for (const int64_t columns : {256, 128, 64}) {
-    if (columns == 256 && (fp8 || best.scales == Sm90Scales::sums)) continue;
+    if (columns == 256 && !wide) continue;
     const int64_t tiles = ceil_div(p.n, rows) * ceil_div(p.m, columns);
     // Of a stage of W: MMAs of 2,048 multiply-adds a clock; 5 instructions a lane for two codes; 16
     // KB from memory, at 20 bytes a clock where all multiprocessors read.
@@ -93,27 +103,25 @@ bool copyable(const void* data, int64_t row_bytes) {
   return reinterpret_cast<uintptr_t>(data) % 16 == 0 && row_bytes % 16 == 0;
 }
 
-// W in stages of 128 rows of 128 bytes. Of a gate eight rows of each half in turn.
-pipe::TensorBox weight_box(const GpuProduct& p, const Sm90Problem& problem) {
-  const GpuLayout& l = p.weight;
-  auto* data = const_cast<uint8_t*>(row_address(l, p.source[0], 0));
-  const auto bytes = static_cast<uint64_t>(ceil_div(problem.k * bits(l.format), 8));
-  const auto row = static_cast<uint64_t>(l.row_bytes * l.row_step);
-  if (!problem.gate) {
-    return pipe::matrix_box(hw::Type::u8, data, p.n, bytes, row, kRows, 128, tile::Swizzle::b128);
-  }
+// Matrices in boxes of `rows` rows of 128 bytes.
+pipe::TensorBox weight_box(const GpuLayout& l, const Sm90Problem& p, const Sm90Matrices& matrices,
+                           uint32_t rows) {
   pipe::TensorBox b;
-  b.type = hw::Type::u8, b.address = data, b.rank = 4, b.swizzle = tile::Swizzle::b128;
-  b.extent = {bytes, 8, 2, p.n / 8};
-  b.stride = {row, static_cast<uint64_t>(row_address(l, p.source[1], 0) - data), 8 * row};
-  b.box = {128, 8, 2, 8};
+  b.type = hw::Type::u8, b.address = const_cast<uint8_t*>(matrices.first), b.rank = 3;
+  b.swizzle = tile::Swizzle::b128;
+  b.extent = {static_cast<uint64_t>(ceil_div(p.k * bits(l.format), 8)), static_cast<uint64_t>(p.n),
+              static_cast<uint64_t>(matrices.last + 1)};
+  b.stride = {static_cast<uint64_t>(l.row_bytes * l.row_step), uint64_t{1} << matrices.shift};
+  b.box = {128, rows, 1};
   return b;
 }
 
 }  // namespace
 
 std::string refuse_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
-  if (p.m <= 16) return concat("m is ", p.m, "; matmul_sm90 is for more than 16 rows");
+  if (p.experts == 0 && p.m <= 16) {
+    return concat("m is ", p.m, "; matmul_sm90 is for more than 16 rows");
+  }
   if (x.terms() > 1) return "x is not bf16, or f16 as the weight; matmul_sm90 multiplies 16 bits";
   const std::optional<Sm90Scales> scales = scales_of(p, w);
   if (!scales) {
@@ -133,9 +141,6 @@ std::string refuse_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x)
   }
   const int64_t four = *scales == Sm90Scales::pairs ? 64 : *scales == Sm90Scales::powers ? 128 : 1;
   if (p.k % four != 0) return concat("K is ", p.k, "; matmul_sm90 takes scales by fours");
-  if (p.gate && p.n % 8 != 0) {
-    return concat("N is ", p.n, "; matmul_sm90 takes gates by eights");
-  }
   return "";
 }
 
@@ -146,20 +151,43 @@ std::string describe_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& 
                 c.split > 1 ? concat(", K in ", c.split, " parts") : "");
 }
 
-bool fits_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x, const GpuProduct& g,
-               const Tensor& given) {
-  const int64_t row = g.weight.row_bytes * g.weight.row_step;
-  for (const GpuSource& s : g.source) {
-    if (!copyable(row_address(g.weight, s, 0), row)) return false;
-  }
-  if (x.direct() && !copyable(given.data(), given.stride(0) * 2)) return false;
-  const Sm90Scales scales = scales_of(problem, w, x);
+Sm90Matrices sm90_matrices(const GpuLayout& l, const GpuSource* sources, size_t count) {
+  Sm90Matrices all;
+  all.aligned = l.row_bytes * l.row_step % 16 == 0;
+  uintptr_t first = ~uintptr_t{0}, last = 0, offsets = 0, scales = 0;
+  const auto each = [&](auto f) {
+    for (size_t i = 0; i < count; ++i) {
+      f(reinterpret_cast<uintptr_t>(row_address(l, sources[i], 0)), sources[i]);
+    }
+  };
+  each([&](uintptr_t at, const GpuSource& s) {
+    first = std::min(first, at), last = std::max(last, at);
+    scales |= reinterpret_cast<uintptr_t>(s.scales);
+  });
+  each([&](uintptr_t at, const GpuSource&) { offsets |= at - first; });
+  all.first = reinterpret_cast<const uint8_t*>(first);
+  all.aligned = all.aligned && first % 16 == 0 && offsets % 16 == 0;
+  // A stride of a tensor map is below 2^40.
+  if (offsets != 0) all.shift = static_cast<uint32_t>(std::min(std::countr_zero(offsets), 30));
+  all.last = static_cast<int64_t>((last - first) >> all.shift);
+  all.aligned = all.aligned && all.last <= INT_MAX;
+  all.scales_by_fours = scales % 4 == 0;
+  return all;
+}
+
+bool fits_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, const GpuLayout& layout,
+               const Sm90Matrices& matrices, const Tensor& given) {
+  if (!matrices.aligned) return false;
+  // Rows of experts are copied in their order before.
+  if (p.experts == 0 && x.direct() && !copyable(given.data(), given.stride(0) * 2)) return false;
+  const Sm90Scales scales = scales_of(p, w, x);
   if (scales != Sm90Scales::pairs && scales != Sm90Scales::powers) return true;
-  for (const GpuSource& s : g.source) {
-    if (reinterpret_cast<uintptr_t>(s.scales) % 4 != 0) return false;
-  }
-  return g.weight.scales != ScaleLayout::linear ||
-         (g.weight.scale_step == 1 && g.weight.scale_row % 4 == 0);
+  return matrices.scales_by_fours && (layout.scales != ScaleLayout::linear ||
+                                      (layout.scale_step == 1 && layout.scale_row % 4 == 0));
+}
+
+uint32_t part_rows_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
+  return choose(p, w, x, 1).columns;
 }
 
 bool takes_codes_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
@@ -167,7 +195,8 @@ bool takes_codes_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
 }
 
 void launch_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
-                 const GpuProduct& product, Stream& stream) {
+                 const GpuProduct& product, const Sm90Matrices& matrices, uint32_t parts,
+                 Stream& stream) {
   const Device& device = stream.device();
   const int multiprocessors = properties(device).sm_count;
   const Sm90Choice choice = choose(problem, w, x, multiprocessors);
@@ -176,19 +205,24 @@ void launch_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
   GpuProduct& g = p.product;
   g.n = static_cast<uint32_t>(problem.n);
   p.split = choice.split;
+  p.parts = parts;
+  p.w_first = matrices.first, p.w_shift = matrices.shift;
+  p.w_rows = problem.gate ? 32 : kRows;
+  // Of an expert with few rows eight at a time: what it has not is not loaded.
+  p.x_rows = parts == 0 ? choice.columns : choice.columns <= 64 ? 8 : 64;
 
   const bool fp8 = choice.scales == Sm90Scales::fp8;
   const hw::Type type = fp8                      ? hw::Type::e4m3
                         : w.code == GpuCode::f16 ? hw::Type::f16
                                                  : hw::Type::bf16;
-  p.w = pipe::make_tensor_map(weight_box(g, problem), device);
+  p.w = pipe::make_tensor_map(weight_box(g.weight, problem, matrices, p.w_rows), device);
   p.x = pipe::make_tensor_map(
       pipe::matrix_box(type, const_cast<uint8_t*>(g.x), g.m, g.k, static_cast<uint64_t>(g.x_row),
-                       choice.columns, fp8 ? 128 : 64, tile::Swizzle::b128),
+                       p.x_rows, fp8 ? 128 : 64, tile::Swizzle::b128),
       device);
   const GpuFinish& f = g.finish;
   p.copies_out = f.out_format != Format::f32 && f.residual == nullptr && !f.gate &&
-                 f.activation.kind == Activation::identity && choice.split == 1 &&
+                 f.activation.kind == Activation::identity && choice.split == 1 && parts == 0 &&
                  copyable(f.out, f.out_row);
   if (p.copies_out) {
     const hw::Type out = f.out_format == Format::f16 ? hw::Type::f16 : hw::Type::bf16;
@@ -201,7 +235,8 @@ void launch_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
                                 : w.code <= GpuCode::bf16 ? sm90_plain(choice)
                                 : w.code <= GpuCode::int8 ? sm90_bytes(choice)
                                                           : sm90_nibbles(choice);
-  launch(instance.image, instance.shape(p, static_cast<uint32_t>(multiprocessors)), p, stream);
+  const LaunchShape shape = instance.shape(p, static_cast<uint32_t>(multiprocessors));
+  launch(instance.image, parts > 0 ? taking_turns(shape, stream) : shape, p, stream);
 }
 
 }  // namespace halftone::product

@@ -6,8 +6,20 @@
 
 namespace halftone::product {
 
+// Matrices of one layout, by how many steps of 2^shift bytes they lie behind the first: one tensor
+// map has them all.
+struct Sm90Matrices {
+  const uint8_t* first = nullptr;
+  uint32_t shift = 4;
+  int64_t last = 0;              // steps to the last
+  bool aligned = false;          // as the copy engine wants all of them
+  bool scales_by_fours = false;  // all begin at a multiple of 4 bytes
+};
+Sm90Matrices sm90_matrices(const GpuLayout&, const GpuSource*, size_t count);
+
 struct Sm90Problem {
   int64_t m = 0, n = 0, k = 0;
+  int64_t experts = 0;  // rows of x lie by expert, in parts; 0: one weight for all of them
   bool gate = false;
   Format weight = Format::bf16;
   bool scaled = false;
@@ -20,10 +32,14 @@ std::string refuse_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&);
 std::string describe_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&, int multiprocessors);
 // Whether the copy engine takes W and `x`, if it enters as given, as they lie: from 16 bytes to 16
 // bytes.
-bool fits_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&, const GpuProduct&,
-               const Tensor& x);
+bool fits_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&, const GpuLayout&,
+               const Sm90Matrices&, const Tensor& x);
+// Rows of a part of an expert.
+uint32_t part_rows_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&);
 // Whether x is to enter as E4M3 codes.
 bool takes_codes_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&);
-void launch_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&, const GpuProduct&, Stream&);
+// `parts`: how many there are at most; the product has their list.
+void launch_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&, const GpuProduct&,
+                 const Sm90Matrices&, uint32_t parts, Stream&);
 
 }  // namespace halftone::product

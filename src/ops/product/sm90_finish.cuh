@@ -38,10 +38,6 @@ struct Sm90Finish {
   HT_DEVICE hw::SharedAddress staging() const {
     return base + (Stages::kOut + group * Stages::kStaging);
   }
-  // Rows of a warpgroup by output: those of other halves after those of the gates.
-  HT_DEVICE static uint32_t place(bool gate, uint32_t r) {
-    return gate ? r / 8 % 2 * 32 + r / 16 * 8 + r % 8 : r;
-  }
 
   // Where sums lie as f32 [column][row], and what multiplies and joins those of this warpgroup.
   struct Area {
@@ -51,30 +47,34 @@ struct Sm90Finish {
   // After the sums of the staging area: scales of 64 rows, and biases.
   HT_DEVICE hw::SharedAddress factors() const { return staging() + kPiece * Stages::kPieceRow; }
   HT_DEVICE void store_factors(const Tile& t) const {
-    const uint32_t r = thread % 64, half = t.gate && r >= 32 ? 1 : 0;
+    const uint32_t r = thread % 64, half = t.half_of(r);
     const uint32_t width = t.gate ? 32 : 64, n = t.n0 + group * width + r % width;
     float factor = 0;
     if (n < p.n) {
       if (thread < 64) {
-        factor = row_scale(p.weight, t.source[half], n) * p.factor;
+        factor = row_scale(p.weight, t.source_of(r), n) * p.factor;
       } else if (const char* bias = p.finish.bias[half]; bias != nullptr) {
-        factor = pipe::load_element(p.finish.bias_format, bias + n * p.finish.bias_step);
+        factor = pipe::load_element(
+            p.finish.bias_format, bias + t.expert * p.finish.bias_expert + n * p.finish.bias_step);
       }
     }
     hw::store_shared(factors() + thread * 4, factor);
   }
 
   HT_DEVICE void tile(const Tile& t, const float (&sums)[kColumns / 2]) const {
-    if (params.copies_out) return copy_out(t, sums);
+    if constexpr (Stages::kCanCopyOut) {
+      if (params.copies_out) return copy_out(t, sums);
+    }
     sync();  // the tile before has been read
     store_factors(t);
     const Area area{staging(), factors(), Stages::kPieceRow};
     HT_ROLLED
     for (uint32_t piece = 0; piece < kColumns / kPiece; ++piece) {
+      if (t.m0 + piece * kPiece >= t.end) break;
       if (piece > 0) sync();
       HT_UNROLL
       for (uint32_t i = 0; i < kColumns / kPiece; ++i) {
-        if (i == piece) store_sums<kPiece>(t.gate, sums + i * kPiece / 2, area);
+        if (i == piece) store_sums<kPiece>(sums + i * kPiece / 2, area);
       }
       sync();
       finish_rows(t, area, 0, kPiece, t.m0 + piece * kPiece, 1);
@@ -83,14 +83,14 @@ struct Sm90Finish {
 
   // Columns of a thread's sums to the area.
   template <uint32_t kCount>
-  HT_DEVICE void store_sums(bool gate, const float* sums, const Area& area,
+  HT_DEVICE void store_sums(const float* sums, const Area& area,
                             hw::Site site = hw::Site::current()) const {
     HT_UNROLL
     for (uint32_t j = 0; j < kCount / 8; ++j) {
       HT_UNROLL
       for (uint32_t e = 0; e < 4; ++e) {
         const uint32_t column = j * 8 + lane % 4 * 2 + e % 2;
-        const uint32_t row = place(gate, warp * 16 + lane / 4 + e / 2 * 8);
+        const uint32_t row = warp * 16 + lane / 4 + e / 2 * 8;
         hw::store_shared(area.sums + (column * area.pitch + row * 4), sums[j * 4 + e], site);
       }
     }
@@ -102,7 +102,7 @@ struct Sm90Finish {
     pipe::sync<Sm90Barrier::both>(2 * kThreads);  // nobody reads the stages any more
     store_factors(t);
     const Area area{base + group * 64 * 4, factors(), Stages::kSumRow};
-    store_sums<kColumns>(t.gate, sums, area);
+    store_sums<kColumns>(sums, area);
     hw::cluster_arrive();
     hw::cluster_wait();
     const uint32_t share = kColumns / params.split, first = hw::cluster_rank() * share;
@@ -118,7 +118,7 @@ struct Sm90Finish {
     const pipe::Quads q = pipe::quads_of(Format::f32, rank, ranks, 0);
     for (uint32_t i = row; i < count; i += kThreads / ranks) {
       const uint32_t m = m0 + i;
-      if (m >= p.m) return;
+      if (m >= t.end) return;
       const hw::SharedAddress at = area.sums + (first + i) * area.pitch;
       float x[8], up[8] = {};
       load_sums(at, q, parts, x);
@@ -155,7 +155,8 @@ struct Sm90Finish {
   HT_DEVICE void finish_eight(const Tile& t, hw::SharedAddress factors, const pipe::Quads& q,
                               uint32_t m, uint32_t n0, float (&x)[8], float (&up)[8]) const {
     const GpuFinish& f = p.finish;
-    const float x_scale = f.row_scales != nullptr ? hw::load_global(f.row_scales + m) : 1.0f;
+    float x_scale = f.row_scales != nullptr ? hw::load_global(f.row_scales + m) : 1.0f;
+    if (f.row_weights != nullptr) x_scale *= hw::load_global(f.row_weights + m);
     const auto affine = [&](float(&values)[8], uint32_t first) {
       float scale[8], bias[8];
       load_quads(factors + first * 4, q, scale);

@@ -1,5 +1,5 @@
-// The instances of the product on Hopper: a code, how its scales enter, and 64, 128 or 256 rows of
-// x a tile. Sums with scales of their own take twice the registers, hence no 256.
+// The instances of the product on Hopper: a code, how its scales enter, and 32, 64, 128 or 256 rows
+// of x a tile. Sums with scales of their own take twice the registers, hence no 256.
 #pragma once
 #include "hw/image.h"
 #include "ops/product/sm90_multiply.cuh"
@@ -31,11 +31,11 @@ inline constexpr uint32_t kMostColumns =
 #define HT_SM90_ENTRY(code, scales, columns)                                     \
   HT_GPU_ENTRY(halftone::product::Sm90Multiply<halftone::product::GpuCode::code, \
                                                halftone::product::Sm90Scales::scales, columns>)
-#define HT_SM90_SUMS(code, scales) HT_SM90_ENTRY(code, scales, 64) HT_SM90_ENTRY(code, scales, 128)
-#define HT_SM90_ENTRIES(code, scales) \
-  HT_SM90_ENTRY(code, scales, 64) HT_SM90_ENTRY(code, scales, 128) HT_SM90_ENTRY(code, scales, 256)
+#define HT_SM90_SUMS(code, scales) \
+  HT_SM90_ENTRY(code, scales, 32) HT_SM90_ENTRY(code, scales, 64) HT_SM90_ENTRY(code, scales, 128)
+#define HT_SM90_ENTRIES(code, scales) HT_SM90_SUMS(code, scales) HT_SM90_ENTRY(code, scales, 256)
 #else
-template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns = 64>
+template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns = 32>
 Sm90Instance sm90_instance(uint32_t columns) {
   if constexpr (kColumns < kMostColumns<kCode, kScales>) {
     if (columns > kColumns) return sm90_instance<kCode, kScales, 2 * kColumns>(columns);

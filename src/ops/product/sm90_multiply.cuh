@@ -6,12 +6,16 @@
 // the copies of both, three more make what multiplies codes or sums, two warpgroups multiply. Where
 // tiles are few, the blocks of a cluster share K.
 //
+// Of experts a list in device memory says whose matrix is multiplied by which rows of x, which lie
+// by expert: a tile has rows of one part of the list, and only those are loaded.
+//
 // Sums: one chain of MMAs over K, 16 elements each; with scales of groups, one for every group, at
 // least 64 elements, which the scales multiply on its way to an f32 sum. Parts of K are added in
 // their order. So the bits of an output are a function of its rows of W and x, the format and the
 // number of parts.
 #pragma once
 #include "base/launch.h"
+#include "hw/griddep.h"
 #include "hw/tma.h"
 #include "ops/product/sm90_finish.cuh"
 #include "ops/product/sm90_operand.cuh"
@@ -38,20 +42,23 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
 
   enum class Worker { load, multiply };
   // Warps that decode scales need more registers than one thread that starts copies.
-  static constexpr pipe::Roles kRoles{
-      {{"load", 4, kTables ? 56 : 40}, {"multiply", 8, kTables ? 224 : 232}}};
-  static constexpr uint32_t kThreads = kRoles.threads(), kMinBlocks = 1;
+  static constexpr uint32_t kMinBlocks = Stages::kBlocks;
+  static constexpr uint32_t kMultiply = kMinBlocks == 1 ? (kTables ? 224 : 232) : kTables ? 88 : 96;
+  static constexpr pipe::Roles kRoles{{{"load", 4, kTables ? 56 : 40}, {"multiply", 8, kMultiply}}};
+  static constexpr uint32_t kThreads = kRoles.threads();
   static constexpr uint32_t kMultipliers = 8;  // warps
   static constexpr uint32_t kSharedBytes = Stages::kSharedBytes;
 
-  HT_HOST_DEVICE static pipe::ProductGrid tiles(const Params& params) {
+  // Of `parts` parts of experts; without experts of all rows of x.
+  HT_HOST_DEVICE static pipe::ProductGrid tiles(const Params& params, uint32_t parts) {
     const GpuProduct& p = params.product;
     const uint32_t rows = p.finish.gate ? Stages::kRows / 2 : Stages::kRows;
+    const uint32_t columns = params.parts > 0 ? parts : (p.m + kColumns - 1) / kColumns;
     // As many rows of W as of x in work at a time.
-    return {(p.n + rows - 1) / rows, (p.m + kColumns - 1) / kColumns, 1, kColumns / 16};
+    return {(p.n + rows - 1) / rows, columns, 1, kColumns / 16};
   }
   static LaunchShape shape(const Params& p, uint32_t multiprocessors) {
-    const uint32_t wanted = tiles(p).count(), fit = multiprocessors / p.split;
+    const uint32_t wanted = tiles(p, p.parts).count(), fit = multiprocessors * kMinBlocks / p.split;
     // Blocks that share K have one tile: its sums take the place of the stages.
     return {.grid = {(wanted < fit || p.split > 1 ? wanted : fit) * p.split, 1, 1},
             .block = {kThreads, 1, 1},
@@ -70,8 +77,18 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
   };
   HT_DEVICE static Tile tile_of(const Params& params, const pipe::ProductTile& t) {
     const GpuProduct& p = params.product;
-    const uint32_t rows = p.finish.gate ? Stages::kRows / 2 : Stages::kRows;
-    return {{p.source[0], p.source[1]}, t.m * rows, t.n * kColumns, p.finish.gate};
+    const bool gate = p.finish.gate;
+    const uint32_t n0 = t.m * (gate ? Stages::kRows / 2 : Stages::kRows), m0 = t.n * kColumns;
+    if (params.parts == 0) return {{p.source[0], p.source[1]}, n0, m0, p.m, 0, gate};
+    const auto part = hw::load_global(p.parts + t.n);
+    const GpuSource* source = p.experts + part.expert * p.expert_step;
+    const auto first = static_cast<uint32_t>(part.first);
+    return {{load_source(source), load_source(source + (gate ? 1 : 0))},
+            n0,
+            first,
+            first + static_cast<uint32_t>(part.count),
+            static_cast<uint32_t>(part.expert),
+            gate};
   }
 
   struct Rings {
@@ -88,9 +105,13 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
       rings.w.name("w full", "w empty");
       hw::fence_mbarrier_init();
     }
+    if (p.x_rows < kColumns) clear_x(base);
+    hw::take_turns();
     hw::barrier_sync();
-    const Schedule schedule(tiles(p), hw::block_index().x / p.split, hw::grid_size().x / p.split);
-    if (pipe::enter<kRoles, Worker::load>()) {
+    const uint32_t parts = p.parts > 0 ? hw::load_global(p.product.part_count) : 0;
+    const Schedule schedule(tiles(p, parts), hw::block_index().x / p.split,
+                            hw::grid_size().x / p.split);
+    if (pipe::enter<kRoles, Worker::load, kMinBlocks>()) {
       const uint32_t warp = hw::warp_index();
       if (warp == 0 && hw::lane_index() == 0) load(p, rings, base, schedule);
       if constexpr (kTables) {
@@ -100,13 +121,22 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
       hw::warp_sync();
       hw::cluster_arrive();
       hw::cluster_wait();
-    } else if (pipe::enter<kRoles, Worker::multiply>()) {
+    } else if (pipe::enter<kRoles, Worker::multiply, kMinBlocks>()) {
       multiply(p, rings, base, schedule);
     }
     if (p.split == 1) return;
     // No block ends while another reads its sums.
     hw::cluster_arrive();
     hw::cluster_wait();
+  }
+
+  // Columns that a part does not have are multiplied too: by zeros, or by what was there before.
+  HT_DEVICE static void clear_x(hw::SharedAddress base) {
+    for (uint32_t i = hw::thread_index().x * 16; i < Stages::kXStages * Stages::kXBytes;
+         i += kThreads * 16) {
+      hw::store_shared(base + (Stages::kX + i), hw::Words4{});
+    }
+    hw::fence_proxy_async_shared();
   }
 
   HT_DEVICE static void load(const Params& p, const Rings& rings, hw::SharedAddress base,
@@ -116,21 +146,33 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
     auto fill_x = rings.x.producer();
     for (pipe::ProductTile t; schedule.next(t);) {
       const Tile tile = tile_of(p, t);
+      int32_t matrix[2];
+      HT_UNROLL
+      for (uint32_t half = 0; half < 2; ++half) {
+        const uint8_t* at = row_address(p.product.weight, tile.source[half], 0);
+        matrix[half] = static_cast<int32_t>((at - p.w_first) >> p.w_shift);
+      }
+      const uint32_t copies = (tile.end - tile.m0 + p.x_rows - 1) / p.x_rows;
+      const uint32_t columns = copies < kColumns / p.x_rows ? copies * p.x_rows : kColumns;
       for (uint32_t step = range.begin; step < range.end; ++step) {
         const pipe::Slot slot = fill.acquire();
         const hw::SharedAddress to = base + slot.stage * Stages::kBytes;
         const int32_t byte = static_cast<int32_t>(step * Stages::kLine);
-        const int32_t n = static_cast<int32_t>(tile.n0), m = static_cast<int32_t>(tile.m0);
-        if (tile.gate) {  // rows by eights, of both halves in turn
-          hw::tensor_load(to, &p.w, {byte, 0, 0, n / 8}, slot.full);
-        } else {
-          hw::tensor_load(to, &p.w, {byte, n}, slot.full);
+        for (uint32_t r = 0; r < Stages::kRows; r += p.w_rows) {
+          hw::tensor_load(to + r * Stages::kLine, &p.w,
+                          {byte, static_cast<int32_t>(tile.output(r)),
+                           tile.half_of(r) == 0 ? matrix[0] : matrix[1]},
+                          slot.full);
         }
         for (uint32_t i = 0; i < kXSteps; ++i) {
-          const pipe::Slot x = fill_x.acquire();
+          const pipe::Slot x = fill_x.wait();
+          hw::mbarrier_arrive_expect_tx(x.full, columns * Stages::kLine);
+          const hw::SharedAddress x_to = base + (Stages::kX + x.stage * Stages::kXBytes);
           const uint32_t k = step * Stages::kDepth + i * Stages::kXDepth;
-          hw::tensor_load(base + (Stages::kX + x.stage * Stages::kXBytes), &p.x,
-                          {static_cast<int32_t>(k), m}, x.full);
+          for (uint32_t c = 0; c < columns; c += p.x_rows) {
+            hw::tensor_load(x_to + c * Stages::kLine, &p.x,
+                            {static_cast<int32_t>(k), static_cast<int32_t>(tile.m0 + c)}, x.full);
+          }
         }
       }
     }

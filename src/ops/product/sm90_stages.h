@@ -19,6 +19,12 @@ enum class Sm90Scales : uint8_t { none, pairs, powers, sums, fp8 };
 struct Sm90Params {
   GpuProduct product;
   hw::TensorMap w, x, out;
+  // The map of W has all matrices, the halves of a gate and those of all experts, in its third
+  // dimension: how many steps of 2^w_shift bytes from the first. A copy has w_rows rows of W; one
+  // of x has x_rows rows.
+  const uint8_t* w_first = nullptr;
+  uint32_t w_shift = 0, w_rows = 0, x_rows = 0;
+  uint32_t parts = 0;       // at most, of x's rows by expert; 0: there are no experts
   uint32_t split = 1;       // blocks of a cluster that share K
   bool copies_out = false;  // bf16 or f16 leave by tensor copies
 };
@@ -30,6 +36,9 @@ struct Sm90Stages {
   static constexpr bool kSums = kScales == Sm90Scales::sums || kFp8;
   static constexpr bool kExpands = Policy::kBits < 16 && !kFp8;
   static constexpr uint32_t kRows = 128, kColumns = kTileColumns;
+  // Few columns leave registers and shared memory for two blocks, which hide each other's waits.
+  static constexpr uint32_t kBlocks = kColumns < 64 ? 2 : 1;
+  static constexpr uint32_t kShared = (228 / kBlocks - 1) * 1024;
   static constexpr uint32_t kLine = 128;                         // bytes of a row of a stage
   static constexpr uint32_t kDepth = kLine * 8 / Policy::kBits;  // elements of K of a stage of W
   static constexpr uint32_t kXDepth = kFp8 ? kLine : kLine / 2;
@@ -49,15 +58,20 @@ struct Sm90Stages {
   static constexpr uint32_t kXScales = kRows * kTableRow;
   static constexpr uint32_t kTable = kXScales + (kSums ? kXSteps * kColumns * 4 : 0);
 
-  // A warpgroup's results: 32 columns of 64 f32 each, with room between columns so that a warp's
-  // fragments lie in all banks, or two pieces of 16-bit elements for the copy engine.
-  static constexpr uint32_t kPiece = 32, kPieceRow = (64 + 4) * 4, kPieceBytes = 4096;
-  static constexpr uint32_t kStaging = 9 * 1024;
-  static_assert(kPiece * kPieceRow <= kStaging && 2 * kPieceBytes <= kStaging);
+  // A warpgroup's results: columns of 64 f32 each, with room between columns so that a warp's
+  // fragments lie in all banks, and factors of its rows; or two pieces of 32 columns in 16 bits for
+  // the copy engine.
+  static constexpr uint32_t kPiece = kColumns < 64 ? 16 : 32, kPieceRow = (64 + 4) * 4;
+  static constexpr uint32_t kPieceBytes = 4096;
+  static constexpr bool kCanCopyOut = kPiece == 32;
+  static constexpr uint32_t kStaging = kCanCopyOut ? 9 * 1024 : 5 * 1024;
+  static_assert(kPiece * kPieceRow + 512 <= kStaging);
+  static_assert(!kCanCopyOut || 2 * kPieceBytes <= kStaging);
 
-  // 64 KB of x in flight or more; W gets what is left, up to 128 KB.
-  static constexpr uint32_t kXStages = kColumns == 256 ? 4 : kColumns == 128 ? 6 : 8;
-  static constexpr uint32_t kLeft = 227 * 1024 - kXStages * kXBytes - 2 * kStaging - 512;
+  // 64 KB of x in flight or more, of few columns what serves the loads' latency; W gets what is
+  // left, up to 128 KB.
+  static constexpr uint32_t kXStages = kColumns == 256 ? 4 : kColumns == 64 ? 8 : 6;
+  static constexpr uint32_t kLeft = kShared - kXStages * kXBytes - 2 * kStaging - 512;
   static constexpr uint32_t kFitting = kLeft / (kBytes + kTable);
   static constexpr uint32_t kStages = kFitting < 8 ? kFitting : 8;
   static_assert(kStages >= 3, "warps that fill tables take every third stage");
@@ -70,7 +84,7 @@ struct Sm90Stages {
   using XRing = pipe::Ring<kXStages, kXBytes>;
   static constexpr uint32_t kXBarriers = kBarriers + Ring::kSharedBytes;
   static constexpr uint32_t kSharedBytes = kXBarriers + XRing::kSharedBytes;
-  static_assert(kSharedBytes <= 227 * 1024);
+  static_assert(kSharedBytes <= kShared);
 
   // Where K is split, the sums of a block take the place of its stages: [column][row].
   static constexpr uint32_t kSumRow = (kRows + 4) * 4;
@@ -79,13 +93,18 @@ struct Sm90Stages {
   // A tile: 128 rows of W, which are 128 outputs or 64 with the other halves of their gates.
   struct Tile {
     GpuSource source[2];
-    uint32_t n0, m0;  // first output and row of x
+    uint32_t n0, m0, end;  // first output; first row of x, and the one after the last
+    uint32_t expert;
     bool gate;
 
-    // As in every product: gates and their other halves alternate by eights.
-    HT_DEVICE uint32_t output(uint32_t r) const { return n0 + (gate ? r / 16 * 8 + r % 8 : r); }
-    HT_DEVICE const GpuSource& source_of(uint32_t r) const {
-      return source[gate && (r & 8) != 0 ? 1 : 0];
+    // Gates and their other halves alternate by 32 rows, so that each warpgroup has both.
+    HT_DEVICE uint32_t output(uint32_t r) const { return n0 + (gate ? r / 64 * 32 + r % 32 : r); }
+    HT_DEVICE uint32_t half_of(uint32_t r) const { return gate ? r / 32 % 2 : 0; }
+    // A copy, as a reference to one of two would be an address of local memory.
+    HT_DEVICE GpuSource source_of(uint32_t r) const {
+      GpuSource s = source[0];
+      if (half_of(r) != 0) s = source[1];
+      return s;
     }
   };
 };

@@ -80,7 +80,7 @@ struct Sm90Tables {
     for (uint32_t i = 0; i < kRowsOfLane; ++i) {
       const uint32_t r = i * 32 + hw::lane_index(), row = tile.output(r);
       if (row >= p.n) continue;
-      const GpuSource& source = tile.source_of(r);
+      const GpuSource source = tile.source_of(r);
       if (p.scaled) rows.scale[i] = scale_address(p.weight, source, row, 0);
       if (Stages::kZeros && source.zeros != nullptr) {
         const int64_t of_tensor = source.first_row + row * p.weight.row_step;
@@ -91,7 +91,8 @@ struct Sm90Tables {
     HT_UNROLL
     for (uint32_t i = 0; i < kColumns / 32; ++i) {
       const uint32_t m = tile.m0 + i * 32 + hw::lane_index();
-      if (p.x_scales != nullptr && m < p.m) rows.x[i] = p.x_scales + int64_t{m} * p.x_scale_row;
+      if (p.x_scales != nullptr && m < tile.end)
+        rows.x[i] = p.x_scales + int64_t{m} * p.x_scale_row;
     }
     return rows;
   }
