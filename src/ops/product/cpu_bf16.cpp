@@ -28,6 +28,8 @@ struct Bf16 {
   static constexpr int kPerLane = 16;
   static constexpr int kSteps = 8;
   static constexpr int kBlockChunks = 8;  // a strip takes 32 KiB
+  // Scales, 4 KiB of a strip, and 12 KiB of x would fill the first-level cache to the last line.
+  static constexpr int kScaledBlockChunks = kBlockChunks / 2;
 
   HALFTONE_INLINE static f32v multiply_add(words w, words x, f32v acc) {
     return bits_as<f32v>(
@@ -40,6 +42,10 @@ struct Bf16 {
                                      words out[4]) {
     if constexpr (C == Code::bf16) {
       for (int j = 0; j < 4; ++j) out[j] = load_raw<words>(p + 64 * (4 * part + j));
+    } else if constexpr (C == Code::int8_rows) {
+      for (int i = 0; i < 4; i += 2) {
+        decode_pairs_x2<Format::int8>(p, 32 * (4 * part + i), out + i);
+      }
     } else {
       for (int pair = 0; pair < 2; ++pair) expand_pairs<C>(p, zeros, part, pair, out + 2 * pair);
     }
@@ -73,14 +79,18 @@ void pack(const void* x, Format, bool octets, int64_t k, void* out, int64_t stri
 }
 
 void gemv(const Weights& w, int64_t n0, int64_t n1, const product::FewRows& few) {
-  if (!octet_order(w.code)) return gemv_code<Bf16, Code::bf16, false>(w, n0, n1, few);
+  if (w.code == Code::bf16) return gemv_code<Bf16, Code::bf16, false>(w, n0, n1, few);
+  if (w.code == Code::int8_rows) return gemv_code<Bf16, Code::int8_rows, false>(w, n0, n1, few);
   gemv_octets<Bf16>(w, n0, n1, few);
 }
 
 void expand(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int64_t count, void* strip,
             float* scales) {
-  if (!octet_order(w.code)) {
+  if (w.code == Code::bf16) {
     return expand_rows<Bf16, Code::bf16>(w, n0, rows, chunk0, count, strip, scales);
+  }
+  if (w.code == Code::int8_rows) {
+    return expand_rows<Bf16, Code::int8_rows>(w, n0, rows, chunk0, count, strip, scales);
   }
   with_octet_code(
       w.code, [&]<Code C>() { expand_rows<Bf16, C>(w, n0, rows, chunk0, count, strip, scales); });
@@ -89,9 +99,9 @@ void expand(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int64_t 
 }  // namespace
 
 extern const Kernels bf16_kernels;
-const Kernels bf16_kernels = {
-    kLanes, kChunk, Bf16::kBlockChunks, 2,         kTileColumns, Format::bf16, pack,
-    gemv,   expand, multiply<Bf16>,     finish_row};
+const Kernels bf16_kernels = {kLanes, kChunk,       Bf16::kBlockChunks, Bf16::kScaledBlockChunks,
+                              2,      kTileColumns, Format::bf16,       pack,
+                              gemv,   expand,       multiply<Bf16>,     finish_row};
 
 }  // namespace halftone::HALFTONE_LEVEL
 

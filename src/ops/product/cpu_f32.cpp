@@ -25,6 +25,7 @@ struct F32 {
   // A strip of W takes 32 KiB, two thirds of the first-level cache of the processors this was tuned
   // for; 8 KiB on the narrower levels. The x rows of a tile pass beside it.
   static constexpr int kBlockChunks = 64 / kSteps;
+  static constexpr int kScaledBlockChunks = kBlockChunks;  // scales are a sixteenth of a strip
 
   HALFTONE_INLINE static f32v multiply_add(f32v w, f32v x, f32v acc) { return fma(w, x, acc); }
   template <Code C>
@@ -131,6 +132,8 @@ void gemv(const Weights& w, int64_t n0, int64_t n1, const product::FewRows& few)
       return gemv_code<F32, Code::f16, false>(w, n0, n1, few);
     case Code::bf16:
       return gemv_code<F32, Code::bf16, false>(w, n0, n1, few);
+    case Code::int8_rows:
+      return gemv_code<F32, Code::int8_rows, false>(w, n0, n1, few);
     case Code::dequantised:
       return gemv_dequantised(w, n0, n1, few);
     default:
@@ -147,6 +150,8 @@ void expand(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int64_t 
       return expand_rows<F32, Code::f16>(w, n0, rows, chunk0, count, strip, scales);
     case Code::bf16:
       return expand_rows<F32, Code::bf16>(w, n0, rows, chunk0, count, strip, scales);
+    case Code::int8_rows:
+      return expand_rows<F32, Code::int8_rows>(w, n0, rows, chunk0, count, strip, scales);
     case Code::dequantised:
       return expand_dequantised(w, n0, rows, chunk0, count, strip, scales);
     default:
@@ -159,8 +164,8 @@ void expand(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int64_t 
 }  // namespace
 
 extern const Kernels f32_kernels;
-const Kernels f32_kernels = {
-    kLanes, kChunk, F32::kBlockChunks, 4,         kTileColumns, Format::f32, pack,
-    gemv,   expand, multiply<F32>,     finish_row};
+const Kernels f32_kernels = {kLanes, kChunk,       F32::kBlockChunks, F32::kScaledBlockChunks,
+                             4,      kTileColumns, Format::f32,       pack,
+                             gemv,   expand,       multiply<F32>,     finish_row};
 
 }  // namespace halftone::HALFTONE_LEVEL

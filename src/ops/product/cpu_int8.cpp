@@ -241,7 +241,7 @@ void gemv(const Weights& w, int64_t n0, int64_t n1, const product::FewRows& few)
 
 extern const Kernels int8_kernels;
 const Kernels int8_kernels = {
-    kLanes, kChunk, kBlockChunks, kElementBytes, kTileColumns, Format::u8 /* none */, pack,
-    gemv,   expand, multiply,     finish_row,    true,         kBytes ? 128 : 0};
+    kLanes, kChunk, kBlockChunks, kBlockChunks, kElementBytes, kTileColumns, Format::u8 /* none */,
+    pack,   gemv,   expand,       multiply,     finish_row,    true,         kBytes ? 128 : 0};
 
 }  // namespace halftone::HALFTONE_LEVEL

@@ -10,19 +10,19 @@ namespace halftone::HALFTONE_LEVEL {
 using product::Code;
 
 template <Code C>
-inline constexpr int kBits = C == Code::f32                                          ? 32
-                             : C == Code::f16 || C == Code::bf16                     ? 16
-                             : C == Code::e4m3 || C == Code::e5m2 || C == Code::int8 ? 8
-                                                                                     : 4;
+inline constexpr int kBits = C == Code::f32        ? 32
+                             : C < Code::int8_rows ? 16
+                             : C <= Code::int8     ? 8
+                                                   : 4;
 template <Code C>
-inline constexpr Format kFormat = C == Code::f32    ? Format::f32
-                                  : C == Code::f16  ? Format::f16
-                                  : C == Code::bf16 ? Format::bf16
-                                  : C == Code::e4m3 ? Format::fp8_e4m3
-                                  : C == Code::e5m2 ? Format::fp8_e5m2
-                                  : C == Code::int8 ? Format::int8
-                                  : C == Code::e2m1 ? Format::nvfp4
-                                                    : Format::int4;
+inline constexpr Format kFormat = C == Code::f32                            ? Format::f32
+                                  : C == Code::f16                          ? Format::f16
+                                  : C == Code::bf16                         ? Format::bf16
+                                  : C == Code::e4m3                         ? Format::fp8_e4m3
+                                  : C == Code::e5m2                         ? Format::fp8_e5m2
+                                  : C == Code::int8 || C == Code::int8_rows ? Format::int8
+                                  : C == Code::e2m1                         ? Format::nvfp4
+                                                                            : Format::int4;
 
 // Calls f.template operator()<C>() for a code of octet_order().
 template <class F>
@@ -40,6 +40,24 @@ HALFTONE_INLINE void with_octet_code(Code code, const F& f) {
       return f.template operator()<Code::int4>();
     default:
       return f.template operator()<Code::int4_asymmetric>();
+  }
+}
+
+// Elements i .. i + kLanes - 1 of a code that is no octet.
+template <Code C>
+HALFTONE_INLINE f32v load_plain(const uint8_t* p, int64_t i) {
+  if constexpr (C == Code::int8_rows) {
+    const u8v x = load_raw<u8v>(p + i);
+#if defined(__AVX512F__)
+    return float_from(bits_as<i32v>(_mm512_maskz_cvtepi8_epi32(0xffff, bits_as<__m128i>(x))));
+#elif defined(__AVX2__)
+    return float_from(
+        bits_as<i32v>(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(bits_as<long long>(x)))));
+#else
+    return float_from(bits_as<i32v>(widen_u8(x) << 24) >> 24);
+#endif
+  } else {
+    return load<kFormat<C>>(p, i);
   }
 }
 
@@ -147,8 +165,17 @@ inline constexpr int kFloatsPerLane = 16;
 template <Code C>
 HALFTONE_INLINE void expand_floats(const uint8_t* p, [[maybe_unused]] const int32_t* zeros,
                                    int part, f32v out[4]) {
-  if constexpr (kBits<C> >= 16) {
-    for (int j = 0; j < 4; ++j) out[j] = load<kFormat<C>>(p, (4 * part + j) * kLanes);
+  if constexpr (!product::octet_order(C)) {
+    for (int j = 0; j < 4; ++j) out[j] = load_plain<C>(p, (4 * part + j) * kLanes);
+  } else if constexpr (kBits<C> == 4 && C != Code::int4_asymmetric) {
+    // One look-up of a float a code takes as many operations as one of a pair and its splitting,
+    // but VPERMW is two of them on processors of Intel.
+    u32v octets[2];
+    split_octets(p, &octets[0], &octets[1]);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      out[j] = decode_code<kFormat<C>>(octets[part / 2] >> (4 * octet_element(part % 2 * 4 + j)));
+    }
   } else {
     // A dword of bf16 pairs is the two floats whose upper halves it holds.
     words pairs[2];
@@ -166,8 +193,8 @@ inline constexpr int kFloatsPerLane = 8;
 template <Code C>
 HALFTONE_INLINE void expand_floats(const uint8_t* p, [[maybe_unused]] const int32_t* zeros,
                                    int part, f32v out[4]) {
-  if constexpr (kBits<C> >= 16) {
-    for (int j = 0; j < 4; ++j) out[j] = load<kFormat<C>>(p, (4 * part + j) * kLanes);
+  if constexpr (!product::octet_order(C)) {
+    for (int j = 0; j < 4; ++j) out[j] = load_plain<C>(p, (4 * part + j) * kLanes);
   } else {
     u32v octets[2];
     if constexpr (kBits<C> == 8) {

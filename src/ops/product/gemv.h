@@ -47,13 +47,6 @@ HALFTONE_INLINE void add_chunks(const uint8_t* const codes[kRows], const int32_t
     }
   }
 #pragma GCC unroll 4
-  for (int r = 0; kRows == kGemvRows && r < kRows; ++r) {
-#pragma GCC unroll 16
-    for (int64_t i = 0; i < kChunks * kCodeBytes; i += 64) {
-      __builtin_prefetch(codes[r] + kAhead + i, 0, 3);
-    }
-  }
-#pragma GCC unroll 4
   for (int part = 0; part < kParts; ++part) {
 #pragma GCC unroll 2
     for (int c = 0; c < kChunks; ++c) {
@@ -62,6 +55,12 @@ HALFTONE_INLINE void add_chunks(const uint8_t* const codes[kRows], const int32_t
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) {
         const uint8_t* from = codes[r] + c * kCodeBytes;
+        // A line or two at a time: a burst fills the queue of outstanding lines and holds up loads.
+        constexpr int kLines = kRows == kGemvRows ? static_cast<int>(kCodeBytes / 64) : 0;
+#pragma GCC unroll 4
+        for (int i = part * kLines / kParts; i < (part + 1) * kLines / kParts; ++i) {
+          __builtin_prefetch(from + kAhead + 64 * i, 0, 3);
+        }
         A::template expand<C>(from, zeros + r * row_lanes + c * kLanes, part, ws[r]);
         if constexpr (!kRowByRow) continue;
 #pragma GCC unroll 4
@@ -114,7 +113,7 @@ HALFTONE_INLINE void gemv_scales(const Weights& w, const Groups& groups, const u
 // Rows of x from m0 on, at most kX.
 template <class A, Code C, bool kScaled, int kX>
 void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const product::FewRows& few, int64_t m0) {
-  constexpr int kBlock = kScaled ? A::kBlockChunks / 2 : A::kBlockChunks;
+  constexpr int kBlock = kScaled ? A::kScaledBlockChunks : A::kBlockChunks;
   constexpr int kChunk = A::kPerLane * kLanes;
   constexpr int64_t kCodeBytes = kChunk * kBits<C> / 8;
   constexpr int64_t kXBytes = A::kSteps * static_cast<int64_t>(sizeof(typename A::Vector));

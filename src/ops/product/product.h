@@ -16,12 +16,14 @@
 
 namespace halftone::product {
 
-// How an element of a weight is stored. `dequantised`: groups that do not align with lanes; rows
-// are expanded to f32 one element at a time.
+// How an element of a weight is stored. `int8_rows`: int8 without scales within the row, in the
+// order of plain floats, which one instruction widens. `dequantised`: groups that do not align with
+// lanes; rows are expanded to f32 one element at a time.
 enum class Code : uint8_t {
   f32,
   f16,
   bf16,
+  int8_rows,
   e4m3,
   e5m2,
   int8,
@@ -125,9 +127,9 @@ struct FewRows {
 struct Kernels {
   int32_t lanes = 0;
   int32_t chunk = 0;  // elements of K: 8 or 16 per lane
-  // Chunks whose lanes are added up together; with scales in the row, which take room beside the
-  // strip in the first-level cache, half as many.
-  int32_t block_chunks = 0;
+  // Chunks whose lanes are added up together, and with scales in the row, which take room beside
+  // the strip in the first-level cache: as many, or half.
+  int32_t block_chunks = 0, scaled_block_chunks = 0;
   int32_t element_bytes = 0;
   int32_t tile_columns = 0;
   Format element = Format::f32;  // rows of x in this format and natural order need no packing

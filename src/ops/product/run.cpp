@@ -59,7 +59,7 @@ void multiply_group(const Kernels& kernels, const Job& job, const Weights& w, in
   const bool scaled = scaled_in_row(w), both = job.x_scales != nullptr;
   if (both && !scaled) std::fill(std::begin(scales), std::end(scales), 1.0f);
   const int64_t columns = kernels.tile_columns, chunks = ceil_div(w.k, kernels.chunk);
-  const int64_t step = scaled || both ? kernels.block_chunks / 2 : kernels.block_chunks;
+  const int64_t step = scaled || both ? kernels.scaled_block_chunks : kernels.block_chunks;
   const int64_t x_chunk = int64_t{kernels.chunk} * kernels.element_bytes;
   const int64_t strip_row = step * x_chunk, code_step = step * kernels.chunk * bits(w.format) / 8;
   const int64_t tiles = ceil_div(n1 - n0, columns) * ceil_div(job.m, 3);

@@ -82,7 +82,7 @@ Code code_of(Format format, bool scaled, const Scaling& scaling) {
     case Format::fp8_e5m2:
       return Code::e5m2;
     case Format::int8:
-      return Code::int8;
+      return scaled && scaling.block_cols > 0 ? Code::int8 : Code::int8_rows;
     case Format::mxfp4:
     case Format::nvfp4:
       return Code::e2m1;
