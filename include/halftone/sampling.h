@@ -18,7 +18,10 @@ struct LogitBias {
 // Applied in this order: logit bias -> repetition, frequency and presence penalty -> temperature ->
 // top-k -> top-p -> min-p -> typical-p -> draw. Each filter sees what the one before it left,
 // renormalised; ties go to the lower index, except that equals of the k-th largest all stay.
-// Greedy (temperature 0) takes the largest logit after the penalties and looks at no filter.
+// Weights exp((logit - largest) / temperature) are integers, of 52 bits or, from 2^10 tokens on,
+// as many as leave the sum below 2^62: sums are exact in any order, and every device keeps and
+// draws the same tokens. What is below one unit is never drawn. Greedy (temperature 0) takes the
+// largest logit after the penalties and looks at no filter.
 struct SamplingOptions {
   float temperature = 0;  // 0: greedy
   int top_k = 0;          // 0: off
@@ -74,27 +77,28 @@ class Sampler {
   uint64_t draws() const { return draws_; }
 
  private:
+  friend struct SamplerOnGpu;
   friend std::vector<float> sampling_distribution(std::span<const float>, std::span<const int32_t>,
                                                   const SamplingOptions&);
   void score(std::span<const float> logits, std::span<const int32_t> history);
   int32_t largest() const;
   void filter();
   void keep_top_k();
-  double weigh();
-  void keep_prefix(double share, double total);
-  void keep_typical(double total);
+  uint64_t weigh() const;
+  void keep_prefix(uint64_t least, uint64_t total);
+  void keep_typical();
 
   SamplingOptions options_;
   uint64_t row_, draws_ = 0;
   std::vector<float> scores_, scratch_;  // of all tokens
-  std::vector<double> weights_;          // exp(score - largest) of all tokens
+  std::vector<uint64_t> weights_;        // exp(score - largest) of all tokens, in fixed point
   std::vector<int32_t> tokens_;          // that may be drawn
   std::vector<int32_t> counts_;          // in the history; all 0 between calls
 };
 
 // One token of each row of logits [rows, vocabulary] (f32, f16 or bf16, any strides), row i by
 // samplers[i] and histories[i] (empty: no histories). A row's token depends on no other row. Logits
-// of a GPU stay there where every row takes its largest one; the others come to the CPU.
+// of a GPU stay there unless a row has penalties, a bias or typical-p: these come to the CPU.
 void sample_rows(const Tensor& logits, std::span<Sampler> samplers,
                  std::span<const std::span<const int32_t>> histories,
                  std::span<SampledToken> tokens, Stream& = Stream::default_stream());

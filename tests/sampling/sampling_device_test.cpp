@@ -52,6 +52,54 @@ TEST_P(SamplingOnDevice, EveryOptionGivesTheTokensOfTheCpu) {
   expect_same(logits, {.logit_bias = {{7, 100.0f}}});
 }
 
+// Filters that cut among equals, at the ends, and together; rows of several kinds.
+TEST_P(SamplingOnDevice, CutsAmongEqualTokens) {
+  const Tensor logits = Tensor::empty({2, 4500}, Format::f32);
+  for (int64_t i = 0; i < logits.numel(); ++i) {  // 11 scores, and one token that is banned
+    logits.data<float>()[i] = i == 77 ? -INFINITY : static_cast<float>(i * 7919 % 11) / 4 - 1;
+  }
+  for (const float top_p : {1e-6f, 0.5f, 0.999f, 1.0f}) {
+    for (const int top_k : {0, 1, 410, 4499, 20000}) {
+      SamplingOptions o{.temperature = 0.7f, .top_k = top_k, .top_p = top_p};
+      for (o.seed = 1; o.seed < (simulated() ? 2 : 20); ++o.seed) expect_same(logits, o);
+    }
+  }
+  expect_same(logits, {.temperature = 1, .min_p = 1});
+  expect_same(Tensor::zeros({1, 1}, Format::f32), {.temperature = 1, .top_k = 1, .top_p = 0.5f});
+  expect_same(test::random_tensor({2, 5000}, Format::f32, 9, test::Data::huge),
+              {.temperature = 2, .top_p = 0.9f});
+}
+
+TEST_P(SamplingOnDevice, GreedyAndDrawnRowsInOneCall) {
+  const Tensor logits = test::random_tensor({3, 700}, Format::bf16, 4);
+  std::vector<Sampler> here, there;
+  for (std::vector<Sampler>* s : {&here, &there}) {
+    s->emplace_back(SamplingOptions{});
+    s->emplace_back(SamplingOptions{.temperature = 1, .top_k = 3, .seed = 8}, 5);
+    s->emplace_back(SamplingOptions{.temperature = 3, .top_p = 0.3f, .seed = 9});
+  }
+  Stream s = stream();
+  for (int call = 0; call < 4; ++call) {  // later draws are others
+    std::vector<SampledToken> a(3), b(3);
+    sample_rows(logits, here, {}, a);
+    sample_rows(logits.to(device), there, {}, b, s);
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(a[i].token, b[i].token);
+  }
+  EXPECT_EQ(there[0].draws(), 0u);
+  EXPECT_EQ(there[1].draws(), 4u);
+}
+
+TEST_P(SamplingOnDevice, DrawsDoNotDependOnTheSchedule) {
+  const Tensor logits = test::random_tensor({2, 5000}, Format::f32, 6);
+  const SamplingOptions o{.temperature = 0.9f, .top_k = 300, .top_p = 0.8f, .seed = 7};
+  const auto expected = sampled(logits, o, Stream::default_stream());
+  for (uint64_t seed = 1; seed <= (simulated() ? 8 : 1); ++seed) {
+    Stream s = stream({.schedule = SimulatorOptions::Schedule::adversarial, .seed = seed});
+    const auto tokens = sampled(logits.to(device), o, s);
+    for (size_t i = 0; i < 2; ++i) EXPECT_EQ(tokens[i].token, expected[i].token);
+  }
+}
+
 TEST_P(SamplingOnDevice, StridedRowsInAnyOrder) {
   const Tensor rows = test::random_tensor({2, 5000}, Format::bf16, 5);
   const Tensor x = test::shifted(rows, device, 1, 3);
@@ -72,6 +120,8 @@ TEST_P(SamplingOnDevice, ImpossibleLogitsAreErrors) {
   fails({1, NAN, INFINITY}, {"logits[1]"});
   fails({1, 2, INFINITY}, {"logits[2]"});
   fails({-INFINITY, -INFINITY}, {"every logit is -inf"});
+  const Tensor x = Tensor::from({1, 1e30f}, {1, 2}).to(device);
+  test::expect_error([&] { sampled(x, {.temperature = 1e-20f}, s); }, {"temperature"});
 }
 
 TEST_P(SamplingOnDevice, RandomProblems) {

@@ -198,9 +198,7 @@ template <pipe::Access kAccess>
 struct ReduceColumnsGpu {
   using Params = ReduceGpuArgs;
   static constexpr uint32_t kThreads = 256, kWarps = JoinWarps::kWarps;
-  static constexpr uint32_t kMinBlocks = kAccess == pipe::Access::any   ? 1
-                                         : kAccess == pipe::Access::f32 ? 2
-                                                                        : 3;
+  static constexpr uint32_t kMinBlocks = kAccess == pipe::Access::any ? 1 : 2;
   static constexpr uint32_t kSharedBytes = 8 * JoinWarps::kBytes;
   static constexpr int64_t kStretch = 256;  // columns of a block
   static constexpr uint32_t kRows = 4;

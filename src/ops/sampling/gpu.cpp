@@ -10,7 +10,8 @@
 
 namespace halftone {
 
-void largest_logits_gpu(const Tensor& logits, std::span<SampledToken> tokens, Stream& stream) {
+void sample_rows_gpu(const Tensor& logits, std::span<const DrawRow> draws,
+                     std::span<SampledToken> tokens, Stream& stream) {
   const int64_t rows = logits.size(0), vocabulary = logits.size(1);
   require(vocabulary > 0, "sampling: logits are empty");
   require(rows <= 65535, "sampling: ", rows, " rows; a GPU takes at most 65535 at a time");
@@ -18,42 +19,36 @@ void largest_logits_gpu(const Tensor& logits, std::span<SampledToken> tokens, St
           " is above 2^31 - 1 tokens");
   constexpr int64_t kStretch = LargestLogitGpu::kStretch;
   const int64_t blocks = (vocabulary + kStretch - 1) / kStretch;
-  const Tensor found = Tensor::zeros({rows * (1 + blocks)}, Format::i64, stream.device());
+  TokenDraw draw(rows, vocabulary, stream.device());
+  draw.set(draws, stream);
+  draw.run(logits, stream);
+  const Tensor sums = Tensor::empty({rows * blocks}, Format::i64, stream.device());
   const int64_t bytes = bits(logits.format()) / 8;
-  const LogitRows p{logits.data<char>(),
-                    logits.stride(0) * bytes,
-                    logits.stride(1) * bytes,
-                    logits.format(),
-                    vocabulary,
-                    kStretch,
-                    found.data<uint64_t>(),
-                    found.data<double>() + rows};
-  const Dim3 grid{static_cast<uint32_t>(blocks), static_cast<uint32_t>(rows), 1};
-  launch(hw::image_of<LargestLogitGpu>("largest_logit"),
-         {.grid = grid,
-          .block = {LargestLogitGpu::kThreads, 1, 1},
-          .shared_bytes = pipe::RowThreads::kSharedBytes},
-         p, stream);
   launch(hw::image_of<LogitSumGpu>("logit_sum"),
-         {.grid = grid,
+         {.grid = {static_cast<uint32_t>(blocks), static_cast<uint32_t>(rows), 1},
           .block = {LogitSumGpu::kThreads, 1, 1},
           .shared_bytes = LogitSumGpu::kSharedBytes},
-         p, stream);
-  const Tensor host = Tensor::empty(found.shape(), Format::i64);
-  copy(found, host, stream);
+         LogitRows{logits.data<char>(), logits.stride(0) * bytes, logits.stride(1) * bytes,
+                   logits.format(), vocabulary, kStretch, draw.largest().data<uint64_t>(),
+                   sums.data<double>()},
+         stream);
   stream.synchronize();
+  const Tensor host_sums = sums.to(Device::cpu()), largest = draw.largest().to(Device::cpu());
+  const Tensor chosen = draw.chosen().to(Device::cpu());
   for (int64_t row = 0; row < rows; ++row) {
-    const uint64_t best = host.data<uint64_t>()[row];
-    const int64_t token = pipe::index_of_key(best);
-    const float largest = pipe::number_of_key(best);
-    require(largest < __builtin_huge_valf(), "sampling: logits[", token, "] is ", largest,
-            "; only finite values and -inf have a meaning");
-    require(largest > -__builtin_huge_valf(),
+    const uint64_t best = largest.data<uint64_t>()[row], taken = chosen.data<uint64_t>()[row];
+    const float highest = pipe::number_of_key(best), logit = pipe::number_of_key(taken);
+    require(highest < __builtin_huge_valf(), "sampling: logits[", pipe::index_of_key(best), "] is ",
+            highest, "; only finite values and -inf have a meaning");
+    require(highest > -__builtin_huge_valf(),
             "sampling: every logit is -inf; at least one token must be possible");
+    const auto at = static_cast<size_t>(row);
+    require(logit == logit, "sampling: temperature is ", draws[at].temperature,
+            ", so small that a logit overflows; use 0 for greedy");
     double sum = 0;
-    for (int64_t i = 0; i < blocks; ++i) sum += host.data<double>()[rows + row * blocks + i];
-    tokens[static_cast<size_t>(row)] = {static_cast<int32_t>(token),
-                                        static_cast<float>(-portable_log(sum))};
+    for (int64_t i = 0; i < blocks; ++i) sum += host_sums.data<double>()[row * blocks + i];
+    tokens[at] = {static_cast<int32_t>(pipe::index_of_key(taken)),
+                  static_cast<float>(double{logit} - double{highest} - portable_log(sum))};
   }
 }
 

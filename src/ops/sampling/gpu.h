@@ -2,11 +2,12 @@
 #pragma once
 #include <span>
 
-#include "halftone/sampling.h"
+#include "ops/sampling/draw.h"
 
 namespace halftone {
 
-// The largest logit of each row, ties to the lower index, and its log probability; waits for them.
-void largest_logits_gpu(const Tensor& logits, std::span<SampledToken> tokens, Stream&);
+// A token of each row, and its log probability; waits for them.
+void sample_rows_gpu(const Tensor& logits, std::span<const DrawRow>, std::span<SampledToken>,
+                     Stream&);
 
 }  // namespace halftone

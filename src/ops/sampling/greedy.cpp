@@ -18,8 +18,12 @@ void greedy_step(const GreedyStep& step, Stream& stream) {
                    step.logits.stride(1) * bytes, step.logits.format(), vocabulary, kStretch,
                    step.best.data<uint64_t>(), nullptr},
          stream);
+  next_token(step, stream);
+}
+
+void next_token(const GreedyStep& step, Stream& stream) {
   constexpr uint32_t kThreads = NextTokenGpu::kThreads;
-  const auto count = static_cast<uint32_t>(sequences);
+  const auto count = static_cast<uint32_t>(step.logits.size(0));
   launch(hw::image_of<NextTokenGpu>("next_token"),
          {.grid = {(count + kThreads - 1) / kThreads, 1, 1}, .block = {kThreads, 1, 1}},
          NextTokenGpu::Params{

@@ -16,5 +16,7 @@ struct GreedyStep {
 };
 // Asynchronous and capturable.
 void greedy_step(const GreedyStep&, Stream&);
+// Its second half: `best` has the keys (pipe/order_key.h) of the tokens already.
+void next_token(const GreedyStep&, Stream&);
 
 }  // namespace halftone

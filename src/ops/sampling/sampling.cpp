@@ -9,8 +9,8 @@
 #include "base/thread_pool.h"
 #include "formats/kernels.h"
 #include "formats/rows.h"
+#include "ops/sampling/fixed_point.h"
 #include "ops/sampling/gpu.h"
-#include "ops/sampling/portable_math.h"
 
 namespace halftone {
 
@@ -36,11 +36,6 @@ void exp_each(size_t count, const X& x, const Store& store) {
     portable_exp<Doubles, Words>(values, &values);
     for (size_t k = 0; k < n; ++k) store(i + k, values[k]);
   }
-}
-uint64_t mix(uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
 }
 
 void check_logits(std::span<const float> logits) {
@@ -103,8 +98,7 @@ void validate(const SamplingOptions& o) {
 }
 
 double sampling_uniform(uint64_t seed, uint64_t row, uint64_t index) {
-  const uint64_t key = row == 0 ? seed : mix(seed + row * 0xd1342543de82ef95u);
-  return static_cast<double>(mix(key + (index + 1) * 0x9e3779b97f4a7c15u) >> 11) * 0x1p-53;
+  return static_cast<double>(draw_bits(draw_key(seed, row), index)) * 0x1p-53;
 }
 
 Sampler::Sampler(const SamplingOptions& options, uint64_t row) : options_(options), row_(row) {
@@ -150,22 +144,21 @@ void Sampler::keep_top_k() {
   std::erase_if(tokens_, [this, least = *kth](int32_t t) { return scores_[at(t)] < least; });
 }
 
-// The sum of the weights that are left, in the order of tokens_.
-double Sampler::weigh() {
-  return std::accumulate(tokens_.begin(), tokens_.end(), 0.0,
-                         [this](double sum, int32_t t) { return sum + weights_[at(t)]; });
+// The sum of the weights that are left.
+uint64_t Sampler::weigh() const {
+  return std::accumulate(tokens_.begin(), tokens_.end(), uint64_t{0},
+                         [this](uint64_t sum, int32_t t) { return sum + weights_[at(t)]; });
 }
 
-// Keeps the shortest prefix of the tokens, best first, whose weights reach the share.
-void Sampler::keep_prefix(double share, double total) {
-  // Tokens of less than (1 - share) total / count, even all together, are beyond the prefix; half
-  // of that leaves room for the rounding of the sums.
-  const double least = (1 - share) * total / (2 * static_cast<double>(tokens_.size()));
-  std::erase_if(tokens_, [&](int32_t t) { return weights_[at(t)] < least; });
+// Keeps the shortest prefix of the tokens, best first, whose weights reach `least`.
+void Sampler::keep_prefix(uint64_t least, uint64_t total) {
+  // Tokens of less than (total - least) / count, even all together, are beyond the prefix.
+  const uint64_t small = (total - least) / tokens_.size();
+  std::erase_if(tokens_, [&](int32_t t) { return weights_[at(t)] < small; });
   // A few tokens usually carry most of the mass: sort only as far as needed.
-  double sum = 0;
+  uint64_t sum = 0;
   size_t kept = 0;
-  for (size_t sorted = 0; kept < tokens_.size() && (kept == 0 || sum < share * total);) {
+  for (size_t sorted = 0; sum < least;) {
     if (kept == sorted) {
       const size_t few = std::max<size_t>(64, tokens_.size() / 64);
       const size_t next = std::min(tokens_.size(), std::max(few, 4 * sorted));
@@ -179,14 +172,17 @@ void Sampler::keep_prefix(double share, double total) {
   tokens_.resize(kept);
 }
 
-void Sampler::keep_typical(double total) {
+void Sampler::keep_typical() {
+  const auto total = static_cast<double>(weigh());
+  const auto weight = [&](int32_t t) { return static_cast<double>(weights_[at(t)]); };
   // -ln p = ln total - (score - largest): one logarithm for all.
   float largest = kBanned;
   for (const int32_t t : tokens_) largest = std::max(largest, scores_[at(t)]);
-  const double offset = portable_log(total) + double{largest};
+  const double unit = static_cast<double>(uint64_t{1} << weight_bits(scores_.size()));
+  const double offset = portable_log(total / unit) + double{largest};
   double entropy = 0;
   for (const int32_t t : tokens_) {
-    entropy += weights_[at(t)] / total * (offset - double{scores_[at(t)]});
+    entropy += weight(t) / total * (offset - double{scores_[at(t)]});
   }
   scratch_.resize(scores_.size());
   for (const int32_t t : tokens_) {
@@ -197,7 +193,7 @@ void Sampler::keep_typical(double total) {
   double sum = 0;
   size_t kept = 0;
   while (kept < tokens_.size() && (kept == 0 || sum < double{options_.typical_p} * total)) {
-    sum += weights_[at(tokens_[kept++])];
+    sum += weight(tokens_[kept++]);
   }
   tokens_.resize(kept);
 }
@@ -218,15 +214,20 @@ void Sampler::filter() {
           o.temperature, ", so small that a logit overflows; use 0 for greedy");
   keep_top_k();
   weights_.resize(scores_.size());
+  const int bits = weight_bits(scores_.size());
   exp_each(
       tokens_.size(), [&](size_t i) { return double{scores_[at(tokens_[i])]} - double{largest}; },
-      [&](size_t i, double e) { weights_[at(tokens_[i])] = e; });
-  if (o.top_p < 1) keep_prefix(double{o.top_p}, weigh());
-  // The largest weight is 1, so the rule p < min_p * p_max is a rule on weights.
-  std::erase_if(tokens_, [&](int32_t t) { return weights_[at(t)] < double{o.min_p}; });
+      [&](size_t i, double e) { weights_[at(tokens_[i])] = fixed_weight(e, bits); });
+  if (o.top_p < 1) {
+    const uint64_t total = weigh();
+    keep_prefix(least_share(total, o.top_p), total);
+  }
+  // The largest probability is that of weight 1.
+  const uint64_t least = fixed_weight(double{o.min_p}, bits);
+  std::erase_if(tokens_, [&](int32_t t) { return weights_[at(t)] < least; });
   if (o.typical_p < 1) {
     std::sort(tokens_.begin(), tokens_.end());
-    keep_typical(weigh());
+    keep_typical();
   }
   if (o.top_p < 1 || o.typical_p < 1) std::sort(tokens_.begin(), tokens_.end());
 }
@@ -235,12 +236,12 @@ int32_t Sampler::sample(std::span<const float> logits, std::span<const int32_t> 
   score(logits, history);
   if (options_.temperature == 0) return largest();
   filter();
-  double left = sampling_uniform(options_.seed, row_, draws_++) * weigh();
-  for (const int32_t t : tokens_) {
-    left -= weights_[at(t)];
-    if (left < 0) return t;
-  }
-  return tokens_.back();  // the rounding of the sum ate the last bit
+  // The first token whose weight, with those before it, is above the draw.
+  const uint64_t drawn = draw_below(weigh(), draw_bits(draw_key(options_.seed, row_), draws_++));
+  uint64_t sum = 0;
+  size_t i = 0;
+  while ((sum += weights_[at(tokens_[i])]) <= drawn) ++i;
+  return tokens_[i];
 }
 
 SampledToken Sampler::sample_with_logprob(std::span<const float> logits,
@@ -260,9 +261,9 @@ std::vector<float> sampling_distribution(std::span<const float> logits,
     return distribution;
   }
   sampler.filter();
-  const double total = sampler.weigh();
+  const auto total = static_cast<double>(sampler.weigh());
   for (const int32_t t : sampler.tokens_) {
-    distribution[at(t)] = static_cast<float>(sampler.weights_[at(t)] / total);
+    distribution[at(t)] = static_cast<float>(static_cast<double>(sampler.weights_[at(t)]) / total);
   }
   return distribution;
 }
@@ -291,16 +292,19 @@ void top_logprobs(std::span<const float> logits, std::span<SampledToken> out) {
   for (SampledToken& t : out) t.logprob = static_cast<float>(double{t.logprob} - sum);
 }
 
-namespace {
-
-// Greedy, with nothing that changes a logit.
-bool takes_largest_logit(const Sampler& sampler) {
+bool SamplerOnGpu::can(const Sampler& sampler) {
   const SamplingOptions& o = sampler.options();
-  return o.temperature == 0 && o.logit_bias.empty() && o.repetition_penalty == 1 &&
-         o.frequency_penalty == 0 && o.presence_penalty == 0;
+  return o.logit_bias.empty() && o.repetition_penalty == 1 && o.frequency_penalty == 0 &&
+         o.presence_penalty == 0 && (o.typical_p == 1 || o.temperature == 0);
 }
-
-}  // namespace
+DrawRow SamplerOnGpu::row(const Sampler& sampler) {
+  const SamplingOptions& o = sampler.options();
+  if (o.temperature == 0) return {};
+  return {o.temperature, o.top_k, o.top_p, o.min_p, draw_key(o.seed, sampler.row_), sampler.draws_};
+}
+void SamplerOnGpu::count_draw(Sampler& sampler) {
+  if (sampler.options().temperature != 0) ++sampler.draws_;
+}
 
 void sample_rows(const Tensor& logits, std::span<Sampler> samplers,
                  std::span<const std::span<const int32_t>> histories,
@@ -317,8 +321,12 @@ void sample_rows(const Tensor& logits, std::span<Sampler> samplers,
           histories.size(), " histories and ", tokens.size(), " tokens; there must be as many");
   if (!logits.device().is_cpu()) {
     if (rows == 0) return;
-    if (std::all_of(samplers.begin(), samplers.end(), takes_largest_logit)) {
-      return largest_logits_gpu(logits, tokens, stream);
+    if (std::all_of(samplers.begin(), samplers.end(), SamplerOnGpu::can)) {
+      std::vector<DrawRow> draws;
+      for (const Sampler& sampler : samplers) draws.push_back(SamplerOnGpu::row(sampler));
+      sample_rows_gpu(logits, draws, tokens, stream);
+      std::for_each(samplers.begin(), samplers.end(), SamplerOnGpu::count_draw);
+      return;
     }
     stream.synchronize();
     return sample_rows(logits.to(Device::cpu()), samplers, histories, tokens,
