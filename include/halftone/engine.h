@@ -126,10 +126,14 @@ class Session {
   std::span<const float> forward(std::span<const int32_t> tokens);
   // Logits after every token of a single sequence: [tokens, vocabulary].
   Tensor forward_all(std::span<const int32_t> tokens);
-  // Greedy decoding: a pass with one token of each sequence, `tokens`, then one with those of the
-  // largest logits behind it, ... `passes` in all, or until `on_tokens`, which is given what was
-  // chosen behind each pass, says false. The session then holds the passes whose choice was given.
-  // On a GPU the host only reads the choices, while the next pass is under way already.
+  // Decoding: a pass with one token of each sequence, `tokens`, then one with those that the
+  // samplers, one of each sequence, draw behind it, ... `passes` in all, or until `on_tokens`,
+  // which is given what was drawn behind each pass, says false. The session then holds the passes
+  // whose tokens were given. On a GPU the device draws and the host only reads the tokens, while
+  // the next pass is under way already, unless a sampler has penalties, a bias or typical-p.
+  void decode(std::span<const int32_t> tokens, int64_t passes, std::span<Sampler> samplers,
+              const std::function<bool(std::span<const int32_t>)>& on_tokens);
+  // With the token of the largest logit.
   void decode_greedily(std::span<const int32_t> tokens, int64_t passes,
                        const std::function<bool(std::span<const int32_t>)>& on_tokens);
   // How a pass of one token runs: "a graph of 419 operations", or "operation by operation" with the

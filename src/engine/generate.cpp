@@ -95,12 +95,6 @@ std::vector<int32_t> encode_prompt(const Session& session, std::string_view prom
   return tokens;
 }
 
-// Whatever was said before.
-bool takes_the_largest(const SamplingOptions& o) {
-  return o.temperature == 0 && o.repetition_penalty == 1 && o.frequency_penalty == 0 &&
-         o.presence_penalty == 0 && o.logit_bias.empty();
-}
-
 }  // namespace
 
 GenerateResult generate(Session& session, std::string_view prompt, const GenerateOptions& options,
@@ -162,16 +156,9 @@ GenerateResult generate(Session& session, std::span<const int32_t> prompt_tokens
   start = Clock::now();
   if (limit > 0) {
     int32_t token = sampler.sample(logits, session.tokens());
-    if (takes_the_largest(options.sampling)) {
-      if (take(token)) {
-        session.decode_greedily({&token, 1}, limit,
-                                [&](std::span<const int32_t> next) { return take(next[0]); });
-      }
-    } else {
-      while (take(token)) {
-        logits = session.forward({&token, 1});
-        token = sampler.sample(logits, session.tokens());
-      }
+    if (take(token)) {
+      session.decode({&token, 1}, limit, {&sampler, 1},
+                     [&](std::span<const int32_t> next) { return take(next[0]); });
     }
   }
   if (!stopped && !filter.push(utf8.flush())) filter.flush();

@@ -8,6 +8,7 @@
 #include "engine/step.h"
 #include "halftone/engine.h"
 #include "halftone/graph.h"
+#include "ops/sampling/draw.h"
 #include "ops/sampling/greedy.h"
 
 namespace halftone {
@@ -19,7 +20,7 @@ namespace {
 constexpr int64_t kPassTokens = 512;
 // Passes kept prepared: decode, the full chunk, and the lengths of the last prompts' ends.
 constexpr size_t kPreparedSteps = 4;
-// Greedy passes whose choice may be on its way to the host; one is read while the next one runs.
+// Passes whose choice may be on its way to the host; one is read while the next one runs.
 constexpr int64_t kChoices = 2;
 // Positions of a model that states no limit.
 constexpr int64_t kDefaultLength = 2048;
@@ -48,7 +49,9 @@ struct Session::State {
   };
   // `body` submits it, to the stream it is given.
   void run_pass(Pass&, FunctionRef<void(Stream&)> body);
-  void submit_greedy(int64_t length);
+  // A pass whose tokens the device chooses: the largest logits', or those of `draw`.
+  void submit_chosen(int64_t length, bool drawn);
+  void prepare_draw(std::span<const Sampler> samplers);
 
   std::shared_ptr<const Model> owner;
   const LoadedModel& model;
@@ -60,8 +63,9 @@ struct Session::State {
   Step decode;
   std::vector<std::unique_ptr<Step>> steps;  // of more tokens; most recently used first
   Tensor logits, logits_host;                // f32 [sequences, vocabulary]; one on the CPU
-  Pass forward_pass, greedy;
-  GreedyStep choice;   // of greedy passes, on a GPU
+  Pass forward_pass, greedy, sampled;
+  GreedyStep choice;   // of passes that choose on a GPU
+  TokenDraw draw;      // of sampled ones; made at the first
   Tensor picked_host;  // of choice.picked
   std::string no_graph;
   std::vector<std::vector<int32_t>> histories;
@@ -234,14 +238,32 @@ void Session::State::run_pass(Pass& pass, FunctionRef<void(Stream&)> body) {
   pass.graph->replay(stream);
 }
 
-void Session::State::submit_greedy(int64_t length) {
+void Session::State::submit_chosen(int64_t length, bool drawn) {
   cache.reserve(length);
-  run_pass(greedy, [&](Stream& on) {
+  run_pass(drawn ? sampled : greedy, [&](Stream& on) {
     decode.run_layers(cache, length, on, options.on_attention);
     decode.run_head(Step::Head::last_rows, logits, on);
-    greedy_step(choice, on);
+    if (drawn) {
+      draw.run(logits, on);
+      GreedyStep step = choice;
+      step.best = draw.chosen();
+      next_token(step, on);
+    } else {
+      greedy_step(choice, on);
+    }
     copy(choice.picked, picked_host, on);
   });
+}
+
+void Session::State::prepare_draw(std::span<const Sampler> samplers) {
+  if (!draw.chosen().defined()) draw = {options.sequences, logits.size(1), model.device()};
+  std::vector<DrawRow> rows;
+  for (const Sampler& sampler : samplers) rows.push_back(SamplerOnGpu::row(sampler));
+  // Which filters run is a part of a captured pass.
+  const auto filters = [&] { return std::pair(draw.has_top_k(), draw.has_top_p()); };
+  const auto before = filters();
+  draw.set(rows, stream);
+  if (filters() != before) sampled = {};
 }
 
 Session::Session(std::shared_ptr<const Model> model, const SessionOptions& options)
@@ -302,43 +324,46 @@ Tensor Session::forward_all(std::span<const int32_t> tokens) {
   return logits;
 }
 
-namespace {
-
-// Of each row, ties to the lower index.
-void largest_of_rows(std::span<const float> logits, std::span<int32_t> tokens) {
-  const size_t vocabulary = logits.size() / tokens.size();
-  Sampler greedy({});
-  for (size_t row = 0; row < tokens.size(); ++row) {
-    tokens[row] = greedy.sample(logits.subspan(row * vocabulary, vocabulary), {});
-  }
-}
-
-}  // namespace
-
 void Session::decode_greedily(std::span<const int32_t> tokens, int64_t passes,
                               const std::function<bool(std::span<const int32_t>)>& on_tokens) {
+  std::vector<Sampler> greedy(static_cast<size_t>(sequences()), Sampler({}));
+  decode(tokens, passes, greedy, on_tokens);
+}
+
+void Session::decode(std::span<const int32_t> tokens, int64_t passes, std::span<Sampler> samplers,
+                     const std::function<bool(std::span<const int32_t>)>& on_tokens) {
   State& s = *state_;
   const auto sequences = static_cast<size_t>(s.options.sequences);
-  require(tokens.size() == sequences, "decode_greedily: tokens has ", tokens.size(), "; it takes ",
-          "one of each sequence, ", sequences);
+  require(tokens.size() == sequences && samplers.size() == sequences, "decode: tokens has ",
+          tokens.size(), " and samplers ", samplers.size(), "; each takes one of each sequence, ",
+          sequences);
   s.check(tokens);
   const int64_t held = s.cache.length();
-  require(passes >= 1 && held + passes <= s.max_length, "decode_greedily: passes is ", passes,
-          " behind ", held, " tokens; it must be at least 1, and max_length is ", s.max_length);
-  std::vector<int32_t> now(tokens.begin(), tokens.end()), next(sequences);
-  if (s.model.device().is_cpu()) {
+  require(passes >= 1 && held + passes <= s.max_length, "decode: passes is ", passes, " behind ",
+          held, " tokens; it must be at least 1, and max_length is ", s.max_length);
+  std::vector<int32_t> now(tokens.begin(), tokens.end());
+  if (s.model.device().is_cpu() ||
+      !std::all_of(samplers.begin(), samplers.end(), SamplerOnGpu::can)) {
     for (int64_t i = 0; i < passes; ++i) {
-      largest_of_rows(forward(now), next);
-      now = next;
+      const std::span<const float> logits = forward(now);
+      const size_t vocabulary = logits.size() / sequences;
+      for (size_t row = 0; row < sequences; ++row) {
+        now[row] =
+            samplers[row].sample(logits.subspan(row * vocabulary, vocabulary), s.histories[row]);
+      }
       if (!on_tokens(now)) return;
     }
     return;
   }
+  const bool drawn = std::any_of(samplers.begin(), samplers.end(), [](const Sampler& sampler) {
+    return sampler.options().temperature != 0;
+  });
+  if (drawn) s.prepare_draw(samplers);
   s.buffers.set_inputs(now, held, s.stream);
   s.buffers.upload(s.stream);
   Event ended[kChoices] = {Event(s.model.device()), Event(s.model.device())};
   const auto submit = [&](int64_t pass) {
-    s.submit_greedy(held + pass + 1);
+    s.submit_chosen(held + pass + 1, drawn);
     ended[pass % kChoices].record(s.stream);
   };
   submit(0);
@@ -347,11 +372,10 @@ void Session::decode_greedily(std::span<const int32_t> tokens, int64_t passes,
     ended[pass % kChoices].synchronize();
     s.hold(now);
     const int64_t slot = (held + pass) % kChoices;
-    std::copy_n(s.picked_host.data<int32_t>() + slot * s.options.sequences, sequences,
-                next.begin());
+    std::copy_n(s.picked_host.data<int32_t>() + slot * s.options.sequences, sequences, now.begin());
     // A kernel has found logits among which none is the largest, and reported them.
-    if (*std::min_element(next.begin(), next.end()) < 0) s.stream.synchronize();
-    now = next;
+    if (*std::min_element(now.begin(), now.end()) < 0) s.stream.synchronize();
+    std::for_each(samplers.begin(), samplers.end(), SamplerOnGpu::count_draw);
     if (!on_tokens(now)) break;
   }
   check_mapped_files();
@@ -360,7 +384,7 @@ void Session::decode_greedily(std::span<const int32_t> tokens, int64_t passes,
 std::string Session::decoding() const {
   const State& s = *state_;
   if (!s.no_graph.empty()) return "operation by operation: " + s.no_graph;
-  for (const State::Pass* pass : {&s.greedy, &s.forward_pass}) {
+  for (const State::Pass* pass : {&s.greedy, &s.sampled, &s.forward_pass}) {
     if (pass->graph) return concat("a graph of ", pass->graph->size(), " operations");
   }
   return "operation by operation: no pass has been captured yet";
@@ -393,7 +417,7 @@ int64_t Session::bytes_when_full() {
 
 int64_t Session::bytes() const {
   int64_t total = state_->cache.bytes() + state_->buffers.bytes() + state_->logits.bytes();
-  total += state_->decode.workspace_bytes() + state_->choice.picked.bytes();
+  total += state_->decode.workspace_bytes() + state_->choice.picked.bytes() + state_->draw.bytes();
   for (const auto& step : state_->steps) total += step->workspace_bytes();
   return total;
 }

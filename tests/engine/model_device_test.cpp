@@ -163,6 +163,39 @@ TEST_P(ModelOnDevice, GreedyTokensAreThoseOfTheLogits) {
   }
 }
 
+// Tokens that the device draws are those that samplers draw from its logits, in calls that continue
+// each other, with filters that come and go.
+TEST_P(ModelOnDevice, DrawnTokensAreThoseOfTheSamplers) {
+  const auto model = make_model(random_checkpoint(test::small_config()), "", device);
+  SessionOptions options;
+  options.max_length = 160, options.sequences = 2, options.threads = 1;
+  Session by_logits(model, options), by_device(model, options);
+  const std::vector<int32_t> prompt = random_tokens(6, 5);
+  by_logits.forward(prompt), by_device.forward(prompt);
+  std::vector<int32_t> now = random_tokens(2, 6);
+  for (const SamplingOptions& o : {SamplingOptions{.temperature = 1, .top_p = 0.9f, .seed = 3},
+                                   SamplingOptions{.temperature = 2, .top_k = 20, .seed = 4},
+                                   SamplingOptions{.temperature = 1, .frequency_penalty = 1}}) {
+    std::vector<Sampler> here{Sampler(o, 0), Sampler(o, 1)}, there = here;
+    std::vector<int32_t> last = now;
+    const int64_t passes = simulated() ? 2 : 30;
+    for (int call = 0; call < 2; ++call) {
+      by_device.decode(last, passes, there, [&](std::span<const int32_t> tokens) {
+        const std::span<const float> logits = by_logits.forward(now);
+        const size_t vocabulary = logits.size() / 2;
+        for (size_t s = 0; s < 2; ++s) {
+          now[s] = here[s].sample(logits.subspan(s * vocabulary, vocabulary),
+                                  by_logits.tokens(static_cast<int64_t>(s)));
+        }
+        EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), now.begin()));
+        return !HasFailure();
+      });
+      last = now;
+    }
+    EXPECT_EQ(there[0].draws(), here[0].draws());
+  }
+}
+
 TEST_P(ModelOnDevice, GreedyDecodingEndsWhereItIsTold) {
   const auto model = make_model(random_checkpoint(test::small_config()), "", device);
   Session session(model, test::exact_session());
