@@ -16,8 +16,9 @@ struct MatmulProblem {
   int64_t m = 0, n = 0, k = 0;  // m may be 0
   Format x = Format::bf16;  // activations [M, K]: f32, f16, bf16, fp8, mxfp8, mxfp4, nvfp4, int8
   Format weight = Format::bf16;  // [N, K]; any format but i32, i64, u8, ue8m0
-  // The weight is [K, N], of f32, f16 or bf16. Every run copies it the other way round into memory
-  // of the plan first: one that stays is better turned once, by transpose().
+  // The weight is [K, N], of f32, f16 or bf16. Hopper multiplies 16-bit ones as they lie (more than
+  // 16 rows, N a multiple of 8, no gate); elsewhere every run copies the weight the other way round
+  // into memory of the plan first, and one that stays is better turned once, by transpose().
   bool weight_transposed = false;
   Scaling scaling;            // of the weight, when it has scales: any block, any layout
   bool scaled = false;        // whether the weight has scales

@@ -38,6 +38,23 @@ TEST_F(MatmulOnGpu, RandomProblems) {
   }
 }
 
+// The bits of a weight as [N, K], whichever kernel takes it as [K, N].
+TEST_F(MatmulOnGpu, TransposedWeights) {
+  Stream stream(device);
+  for (const Format format : {Format::f32, Format::f16, Format::bf16}) {
+    for (const int64_t m : {1, 20, 130, 500}) {
+      SCOPED_TRACE(concat(name(format), " m ", m));
+      const Tensor x = random_tensor({m, 200}, format, 1), w = random_tensor({328, 200}, format, 2);
+      MatmulOptions o;
+      o.out = format, o.accumulate = format == Format::f16 ? format : Format::f32;
+      const std::vector<float> want = to_floats(matmul_on(stream, x, w, o));
+      o.weight_transposed = true;
+      const Tensor turned = w.transpose(0, 1).contiguous_copy();
+      EXPECT_EQ(to_floats(matmul_on(stream, x, turned, o)), want);
+    }
+  }
+}
+
 // Runs again in a graph, and gives the same bits.
 TEST_F(MatmulOnGpu, CapturedInAGraph) {
   Stream stream(device);

@@ -6,7 +6,6 @@
 #include "base/message.h"
 #include "formats/gpu_kernels.h"
 #include "halftone/activation.h"
-#include "halftone/transpose.h"
 #include "ops/matmul/matmul_gpu.h"
 #include "ops/matmul/matmul_run.h"
 #include "ops/product/kernel_sets.h"
@@ -198,7 +197,7 @@ std::string describe(const MatmulPlan& plan) {
       plan.kernel->name, ": [", p.m, ", ", p.k, "] ", name(p.x), scales(p.x_scaled, p.x_scaling),
       p.quantize_x ? " as " + to_string(*p.quantize_x) : "", " x [", products::weight_rows(p), ", ",
       p.k, "] ", name(p.weight), scales(p.scaled, p.scaling),
-      p.weight_transposed ? ", transposed first" : "", " -> ",
+      p.weight_transposed ? " transposed" : "", " -> ",
       p.quantize_out ? to_string(*p.quantize_out) : name(p.out), p.bias ? " + bias" : "",
       p.activation.kind != Activation::identity ? concat(", ", name(p.activation.kind)) : "",
       p.gated ? concat(", gated by ", name(p.gated->function.kind)) : "",
@@ -241,21 +240,15 @@ MatmulPlan plan(const MatmulProblem& problem, const Device& device) {
   return plan;
 }
 
-void run(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream) {
+void run(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {
   require(plan.kernel != nullptr, "the plan is empty; make it with plan()");
   const MatmulProblem& p = plan.problem;
   require(stream.device() == plan.device, "stream is on ", stream.device().name(),
           "; the plan runs on ", plan.device.name());
-  check(p, given, plan.device);
+  check(p, t, plan.device);
   if (p.m == 0) return;
-  MatmulTensors t = given;
-  if (p.weight_transposed) {
-    const PermuteProblem turn{given.weight.shape(), {1, 0}, p.weight};
-    run(halftone::plan(turn, plan.device), {given.weight, plan.turned}, stream);
-    t.weight = plan.turned;
-  }
   if (plan.kernel->function.gpu != nullptr) return plan.kernel->function.gpu->run(plan, t, stream);
-  products::run_panels(p, *plan.kernel->function.cpu, t,
+  products::run_panels(p, *plan.kernel->function.cpu, products::turned(plan, t, stream),
                        static_cast<products::Workspace*>(plan.workspace.get()), stream.pool());
 }
 

@@ -94,8 +94,9 @@ void quantise_results(const MatmulProblem& p, const Tensor& results, Tensor out,
   quantize_gpu(args, stream);
 }
 
-void run_gpu(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {
+void run_gpu(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream) {
   const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
+  const MatmulTensors t = turned(plan, given, stream);
   product::GpuProduct g = product_of(plan.problem, w, t);
   w.x.enter(t.x, plan.problem.m, &g, stream);
   launch_product(w.weight, g, many_rows(plan.problem, w.x), 0, stream);
@@ -110,15 +111,20 @@ std::string describe_gpu(const MatmulProblem& p, const Device& device) {
 }
 
 product::Sm90Problem sm90_problem(const MatmulProblem& p) {
-  return {p.m, p.n, p.k, 0, p.gated.has_value(), p.weight, p.scaled, p.scaling};
+  product::Sm90Problem s{p.m, p.n, p.k, 0, p.gated.has_value(), p.weight, p.scaled, p.scaling};
+  // The rows of a gate and of its other half would have to alternate within a row of [K, N].
+  s.transposed = p.weight_transposed && !s.gate && p.n % 8 == 0;
+  return s;
 }
 
-void run_sm90(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {
+void run_sm90(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream) {
   const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
   const product::Sm90Problem problem = sm90_problem(plan.problem);
+  const MatmulTensors t = problem.transposed ? given : turned(plan, given, stream);
   product::GpuProduct g = product_of(plan.problem, w, t);
   const product::Sm90Matrices matrices = product::sm90_matrices(g.weight, g.source, 2);
-  if (!fits_sm90(problem, w.weight, w.x, g.weight, matrices, t.x)) return run_gpu(plan, t, stream);
+  if (!fits_sm90(problem, w.weight, w.x, g.weight, matrices, t.x))
+    return run_gpu(plan, given, stream);
   w.x.enter(t.x, plan.problem.m, &g, stream, takes_codes_sm90(problem, w.weight, w.x));
   launch_sm90(problem, w.weight, w.x, g, matrices, 0, stream);
   if (plan.problem.quantize_out) quantise_results(plan.problem, w.results, t.out, stream);

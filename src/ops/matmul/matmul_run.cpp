@@ -8,6 +8,7 @@
 #include "formats/row_quantizer.h"
 #include "formats/scale_layout.h"
 #include "halftone/activation.h"
+#include "halftone/transpose.h"
 #include "ops/product/weights.h"
 
 namespace halftone::products {
@@ -109,6 +110,15 @@ product::XSpec x_spec(const MatmulProblem& p) {
 }
 
 int64_t weight_rows(const MatmulProblem& p) { return p.gated ? 2 * p.n : p.n; }
+
+MatmulTensors turned(const MatmulPlan& made, const MatmulTensors& t, Stream& stream) {
+  if (!made.problem.weight_transposed) return t;
+  const PermuteProblem turn{t.weight.shape(), {1, 0}, t.weight.format()};
+  run(plan(turn, made.device), {t.weight, made.turned}, stream);
+  MatmulTensors all = t;
+  all.weight = made.turned;
+  return all;
+}
 
 bool per_tensor(const QuantizeOptions& q) {
   return q.scaling.block_rows == 0 && q.scaling.block_cols == 0;

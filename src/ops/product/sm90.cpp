@@ -63,6 +63,7 @@ Sm90Choice choose(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, int m
   Sm90Choice best;
   best.code = w.code;
   best.scales = scales_of(p, w, x);
+  best.transposed = p.transposed;
   const bool fp8 = best.scales == Sm90Scales::fp8;
   const int64_t rows = p.gate ? kRows / 2 : kRows, chunk = depth(w.code);
   const int64_t steps = ceil_div(p.k, chunk);
@@ -103,15 +104,21 @@ bool copyable(const void* data, int64_t row_bytes) {
   return reinterpret_cast<uintptr_t>(data) % 16 == 0 && row_bytes % 16 == 0;
 }
 
-// Matrices in boxes of `rows` rows of 128 bytes.
+// Matrices in boxes of `rows` rows of 128 bytes; of [K, N], panels of 64 rows.
 pipe::TensorBox weight_box(const GpuLayout& l, const Sm90Problem& p, const Sm90Matrices& matrices,
                            uint32_t rows) {
+  auto* first = const_cast<uint8_t*>(matrices.first);
+  const auto row = static_cast<uint64_t>(l.row_bytes * l.row_step);
+  if (p.transposed) {
+    return pipe::matrix_box(hw::Type::u8, first, static_cast<uint64_t>(p.k),
+                            static_cast<uint64_t>(2 * p.n), row, 64, 128, tile::Swizzle::b128);
+  }
   pipe::TensorBox b;
-  b.type = hw::Type::u8, b.address = const_cast<uint8_t*>(matrices.first), b.rank = 3;
+  b.type = hw::Type::u8, b.address = first, b.rank = 3;
   b.swizzle = tile::Swizzle::b128;
   b.extent = {static_cast<uint64_t>(ceil_div(p.k * bits(l.format), 8)), static_cast<uint64_t>(p.n),
               static_cast<uint64_t>(matrices.last + 1)};
-  b.stride = {static_cast<uint64_t>(l.row_bytes * l.row_step), uint64_t{1} << matrices.shift};
+  b.stride = {row, uint64_t{1} << matrices.shift};
   b.box = {128, rows, 1};
   return b;
 }
@@ -148,7 +155,8 @@ std::string describe_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& 
                           int multiprocessors) {
   const Sm90Choice c = choose(p, w, x, multiprocessors);
   return concat("tiles of 128 x ", c.columns, c.scales == Sm90Scales::fp8 ? " in FP8" : "",
-                c.split > 1 ? concat(", K in ", c.split, " parts") : "");
+                c.split > 1 ? concat(", K in ", c.split, " parts") : "",
+                c.transposed ? ", W as it lies" : "");
 }
 
 Sm90Matrices sm90_matrices(const GpuLayout& l, const GpuSource* sources, size_t count) {

@@ -24,6 +24,7 @@ struct Sm90Problem {
   Format weight = Format::bf16;
   bool scaled = false;
   Scaling scaling;
+  bool transposed = false;  // W is [K, N], of 16-bit elements, N a multiple of 8
 };
 
 // Empty, or the rule that a problem breaks which other kernels take.

@@ -15,6 +15,7 @@ struct Sm90Choice {
   GpuCode code = GpuCode::bf16;
   Sm90Scales scales = Sm90Scales::none;
   uint32_t columns = 0, split = 1;
+  bool transposed = false;  // W is [K, N]
 };
 
 // Of each file of entries; the code is one of its own.
@@ -31,16 +32,22 @@ inline constexpr uint32_t kMostColumns =
 #define HT_SM90_ENTRY(code, scales, columns)                                     \
   HT_GPU_ENTRY(halftone::product::Sm90Multiply<halftone::product::GpuCode::code, \
                                                halftone::product::Sm90Scales::scales, columns>)
+// W as [K, N].
+#define HT_SM90_TRANSPOSED(code, columns)                                                    \
+  HT_GPU_ENTRY(halftone::product::Sm90Multiply<halftone::product::GpuCode::code,             \
+                                               halftone::product::Sm90Scales::none, columns, \
+                                               halftone::tile::Major::mn>)
 #define HT_SM90_SUMS(code, scales) \
   HT_SM90_ENTRY(code, scales, 32) HT_SM90_ENTRY(code, scales, 64) HT_SM90_ENTRY(code, scales, 128)
 #define HT_SM90_ENTRIES(code, scales) HT_SM90_SUMS(code, scales) HT_SM90_ENTRY(code, scales, 256)
 #else
-template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns = 32>
+template <GpuCode kCode, Sm90Scales kScales, tile::Major kMajorW = tile::Major::k,
+          uint32_t kColumns = 32>
 Sm90Instance sm90_instance(uint32_t columns) {
   if constexpr (kColumns < kMostColumns<kCode, kScales>) {
-    if (columns > kColumns) return sm90_instance<kCode, kScales, 2 * kColumns>(columns);
+    if (columns > kColumns) return sm90_instance<kCode, kScales, kMajorW, 2 * kColumns>(columns);
   }
-  using Kernel = Sm90Multiply<kCode, kScales, kColumns>;
+  using Kernel = Sm90Multiply<kCode, kScales, kColumns, kMajorW>;
   return {hw::image_of<Kernel>("matmul_sm90", Arch::sm_90a), Kernel::shape};
 }
 #endif

@@ -25,7 +25,8 @@
 
 namespace halftone::product {
 
-template <GpuCode kCode, Sm90Scales kScales, uint32_t kTileColumns>
+template <GpuCode kCode, Sm90Scales kScales, uint32_t kTileColumns,
+          tile::Major kMajorW = tile::Major::k>
 struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
   using Params = Sm90Params;
   using Stages = Sm90Stages<kCode, kScales, kTileColumns>;
@@ -139,6 +140,25 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
     hw::fence_proxy_async_shared();
   }
 
+  // One stage of W; `matrix`: where the rows of the gate and of its other half begin.
+  HT_DEVICE static void load_weights(const Params& p, const Tile& tile, const int32_t (&matrix)[2],
+                                     uint32_t step, hw::SharedAddress to, hw::Mbarrier full) {
+    if constexpr (kMajorW == tile::Major::mn) {
+      const auto n = static_cast<int32_t>(2 * tile.n0);  // bytes
+      const auto k = static_cast<int32_t>(step * Stages::kDepth);
+      hw::tensor_load(to, &p.w, {n, k}, full);
+      hw::tensor_load(to + Stages::kBytes / 2, &p.w, {n + 128, k}, full);
+    } else {
+      const auto byte = static_cast<int32_t>(step * Stages::kLine);
+      for (uint32_t r = 0; r < Stages::kRows; r += p.w_rows) {
+        hw::tensor_load(to + r * Stages::kLine, &p.w,
+                        {byte, static_cast<int32_t>(tile.output(r)),
+                         tile.half_of(r) == 0 ? matrix[0] : matrix[1]},
+                        full);
+      }
+    }
+  }
+
   HT_DEVICE static void load(const Params& p, const Rings& rings, hw::SharedAddress base,
                              Schedule schedule) {
     const Range range(p);
@@ -157,13 +177,7 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
       for (uint32_t step = range.begin; step < range.end; ++step) {
         const pipe::Slot slot = fill.acquire();
         const hw::SharedAddress to = base + slot.stage * Stages::kBytes;
-        const int32_t byte = static_cast<int32_t>(step * Stages::kLine);
-        for (uint32_t r = 0; r < Stages::kRows; r += p.w_rows) {
-          hw::tensor_load(to + r * Stages::kLine, &p.w,
-                          {byte, static_cast<int32_t>(tile.output(r)),
-                           tile.half_of(r) == 0 ? matrix[0] : matrix[1]},
-                          slot.full);
-        }
+        load_weights(p, tile, matrix, step, to, slot.full);
         for (uint32_t i = 0; i < kXSteps; ++i) {
           const pipe::Slot x = fill_x.wait();
           hw::mbarrier_arrive_expect_tx(x.full, columns * Stages::kLine);
@@ -220,7 +234,7 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
     constexpr uint32_t kDepth = Stages::kXDepth, kBits = Stages::kLine * 8 / kDepth;
     constexpr hw::Type kType = Stages::kFp8 ? hw::Type::e4m3 : Stages::Policy::kType;
     constexpr tile::SharedTile x_tile{tile::Major::k, tile::Swizzle::b128, kBits, kColumns, kDepth};
-    constexpr tile::SharedTile w_tile{tile::Major::k, tile::Swizzle::b128, kBits, 64, kDepth};
+    constexpr tile::SharedTile w_tile{kMajorW, tile::Swizzle::b128, kBits, 64, kDepth};
     static_assert(x_tile.valid() && w_tile.valid());
     const auto x_start = tile::WgmmaDescriptor::of(x_tile, x.value);
     const auto w_start = tile::WgmmaDescriptor::of(w_tile, w.value);
@@ -236,7 +250,8 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
       if constexpr (kExpands) {
         hw::wgmma<kType>(sum, a.step[j], b, !fresh || j > 0, site);
       } else {
-        hw::wgmma<kType>(sum, w_start.advanced(w_tile.advance(0, k)), b, !fresh || j > 0, site);
+        hw::wgmma<kType, kType, kMajorW>(sum, w_start.advanced(w_tile.advance(0, k)), b,
+                                         !fresh || j > 0, site);
       }
     }
     hw::wgmma_commit(site);

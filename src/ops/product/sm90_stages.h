@@ -2,7 +2,8 @@
 // stage of W for what multiplies its codes or their sums, and room for results on their way out.
 //
 // A stage of W is 128 rows of 128 bytes as stored, hence 64, 128 or 256 elements of K; one of x is
-// kColumns rows of 64 elements. Both lie as the 128-byte swizzle has them.
+// kColumns rows of 64 elements. Both lie as the 128-byte swizzle has them. Of a W given as [K, N] a
+// stage is two panels, 64 elements of K of 64 outputs each, which wgmma takes as they lie.
 #pragma once
 #include "hw/tensor_map.h"
 #include "ops/product/gpu_product.h"
