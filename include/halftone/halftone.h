@@ -10,6 +10,7 @@
 #include "halftone/error.h"
 #include "halftone/fused_quantize.h"
 #include "halftone/graph.h"
+#include "halftone/grouped_matmul.h"
 #include "halftone/histogram.h"
 #include "halftone/kv_cache.h"
 #include "halftone/matmul.h"

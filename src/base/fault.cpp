@@ -66,6 +66,9 @@ std::string sentence(const FaultRecord& r) {
     case Fault::moe_table:
       return concat("route: row ", r.index, " of expert_table has ", r.value, "; there are ",
                     r.limit, " experts");
+    case Fault::group_count:
+      return concat("grouped_matmul: counts[", r.index, "] is ", r.value, "; there is room for ",
+                    r.limit, " rows, of contiguous groups for those of all");
     case Fault::none:
       break;
   }

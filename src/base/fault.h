@@ -21,6 +21,7 @@ enum class Fault : uint32_t {
   moe_expert,       // slot index of the routing is value; there are limit experts
   moe_token,        // token_ids[index] is value; expert_table has limit rows
   moe_table,        // row index of expert_table has value; there are limit experts
+  group_count,      // counts[index] is value; there is room for limit rows
 };
 struct FaultRecord {
   Fault fault = Fault::none;

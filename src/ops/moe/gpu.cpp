@@ -5,6 +5,7 @@
 #include "base/message.h"
 #include "hw/image.h"
 #include "ops/moe/gpu_combine.cuh"
+#include "ops/moe/gpu_grouped.h"
 #include "ops/moe/gpu_route.cuh"
 #include "ops/moe/gpu_sort.cuh"
 
@@ -14,86 +15,29 @@ namespace {
 
 using product::GpuProduct;
 using product::GpuSource;
-using product::GpuWeight;
-using product::GpuX;
 
 // What enters gate and up, and what enters down: bf16 or f32.
 product::XSpec x_spec(const MoeProblem& p) { return {p.x, false, {}, p.quantize_x}; }
 product::XSpec h_spec(const MoeProblem& p) {
   return {p.x == Format::bf16 ? Format::bf16 : Format::f32, false, {}, p.quantize_x};
 }
-GpuWeight routed_weight(const MoeProblem& p, const product::XSpec& x) {
-  return product::gpu_weight(x, p.weight, p.scaled, p.scaling);
-}
-GpuWeight shared_weight(const MoeProblem& p, const product::XSpec& x) {
-  return product::gpu_weight(x, p.shared_weight, p.shared_scaled, p.shared_scaling);
-}
-
-// One product of the layer: how its operands enter, and which kernels may take it.
-struct Product {
-  GpuWeight weight;
-  GpuX x;
-  product::Sm90Problem sm90;  // without experts: of the shared one
-  bool hopper = false;        // the kernel of Hopper, if the copy engine takes the weights
-  bool many = false;          // of the others, the one for many rows
-  uint32_t part_rows = 0;     // of an expert there
-};
-// The same once the experts are known.
-struct Choice {
-  bool hopper = false;
-  uint32_t part_rows = 0, parts = 0;  // at most
-};
-
 struct GpuWorkspace {
-  Product in, out, shared_in, shared_out;  // products into the intermediate rows and out of them
+  GroupedProduct in, out, shared_in,
+      shared_out;  // products into the intermediate rows and out of them
   Tensor token_of, row_of, row_weights, parts, part_counts;
   Tensor h_rows, shared_h_rows, down;
   int64_t parts_at_most = 0;
 };
 
-// Every expert with rows has one part that may not be full.
-int64_t parts_at_most(const MoeProblem& p, uint32_t part_rows) {
-  const int64_t rows = p.tokens * p.top_k;
-  return std::min(p.experts, rows) + rows / part_rows;
-}
-
-Choice choose(const MoeProblem& p, const Product& s, const product::GpuLayout& layout,
-              const product::Sm90Matrices& matrices, const Tensor& x = {}) {
-  Choice c;
-  c.hopper = s.hopper && fits_sm90(s.sm90, s.weight, s.x, layout, matrices, x);
-  if (s.sm90.experts == 0) return c;
-  c.part_rows = c.hopper ? part_rows_sm90(s.sm90, s.weight, s.x) : s.part_rows;
-  c.parts = static_cast<uint32_t>(parts_at_most(p, c.part_rows));
-  return c;
-}
-
 // Of so many outputs and elements of K; of the routed experts, or of the shared one.
-Product product_of(const MoeProblem& p, bool gate, int64_t n, int64_t k, bool shared,
-                   const Device& device) {
-  Product s;
-  const product::XSpec x = gate ? x_spec(p) : h_spec(p);
-  s.weight = shared ? shared_weight(p, x) : routed_weight(p, x);
-  s.x = GpuX(x, s.weight, k);
-  const int64_t rows = shared ? p.tokens : p.tokens * p.top_k;
-  s.sm90 = shared
-               ? product::Sm90Problem{rows,
-                                      n,
-                                      k,
-                                      0,
-                                      gate,
-                                      p.shared_weight,
-                                      p.shared_scaled,
-                                      p.shared_scaling}
-               : product::Sm90Problem{rows, n, k, p.experts, gate, p.weight, p.scaled, p.scaling};
-  // A row or two for each of a few experts: blocks of 16 rows of W spread over the chip, tiles of
-  // 128 do not fill it.
-  constexpr int64_t kFew = 16;
-  s.hopper =
-      device.arch() == Arch::sm_90a && rows >= kFew && refuse_sm90(s.sm90, s.weight, s.x).empty();
-  const int64_t average = shared ? rows : product::ceil_div(rows, p.experts);
-  s.many = !product::is_few(average * s.x.terms());
-  s.part_rows = product::rows_of_part(s.x.terms(), s.many, average);
-  return s;
+GroupedProduct product_of(const MoeProblem& p, bool gate, int64_t n, int64_t k, bool shared,
+                          const Device& device) {
+  product::Sm90Problem s{p.tokens * p.top_k, n, k, p.experts, gate, p.weight, p.scaled, p.scaling};
+  if (shared) {
+    s.m = p.tokens, s.experts = 0;
+    s.weight = p.shared_weight, s.scaled = p.shared_scaled, s.scaling = p.shared_scaling;
+  }
+  return {gate ? x_spec(p) : h_spec(p), s, device};
 }
 
 std::shared_ptr<void> workspace(const MoeProblem& p, const Device& device, int64_t* bytes) {
@@ -108,7 +52,7 @@ std::shared_ptr<void> workspace(const MoeProblem& p, const Device& device, int64
     *bytes += t.bytes();
     return t;
   };
-  const auto rows_of = [&](Product* s, int64_t m, bool copied = false) {
+  const auto rows_of = [&](GroupedProduct* s, int64_t m, bool copied = false) {
     s->x.allocate(m, device, copied);
     *bytes += s->x.bytes();
   };
@@ -121,12 +65,7 @@ std::shared_ptr<void> workspace(const MoeProblem& p, const Device& device, int64
   w.token_of = allot({rows}, Format::i32);
   w.row_of = allot({rows}, Format::i32);
   if (p.scale_input) w.row_weights = allot({rows}, Format::f32);
-  for (const Product* s : {&w.in, &w.out}) {
-    w.parts_at_most = std::max(w.parts_at_most, parts_at_most(p, s->part_rows));
-    if (!s->hopper) continue;
-    const uint32_t part_rows = part_rows_sm90(s->sm90, s->weight, s->x);
-    w.parts_at_most = std::max(w.parts_at_most, parts_at_most(p, part_rows));
-  }
+  w.parts_at_most = std::max(w.in.parts_at_most(), w.out.parts_at_most());
   w.parts = allot({2, w.parts_at_most, 4}, Format::i32);
   w.part_counts = allot({2}, Format::i32);
   if (!shared) return made;
@@ -138,8 +77,8 @@ std::shared_ptr<void> workspace(const MoeProblem& p, const Device& device, int64
   return made;
 }
 
-void sort(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w, const Choice& in,
-          const Choice& out, Stream& stream) {
+void sort(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w,
+          const GroupedProduct::Choice& in, const GroupedProduct::Choice& out, Stream& stream) {
   GpuSortParams s;
   s.chosen = t.routing.experts.data<int32_t>();
   s.chosen_row = t.routing.experts.stride(0);
@@ -172,7 +111,7 @@ void set_gate(const MoeProblem& p, GpuProduct* g) {
 
 // One of the two products of the routed experts, whose x has entered.
 void multiply_experts(const MoeProblem& p, const GpuWorkspace& w, const GpuExperts& e, bool down,
-                      const Choice& choice, GpuProduct g, Stream& stream) {
+                      const GroupedProduct::Choice& choice, GpuProduct g, Stream& stream) {
   g.experts = e.sources.data<GpuSource>() + (down ? 2 : 0);
   g.expert_step = 3;
   g.plain_experts = e.plain;
@@ -188,21 +127,17 @@ void multiply_experts(const MoeProblem& p, const GpuWorkspace& w, const GpuExper
     g.finish.bias[0] = bias.data<char>();
     g.finish.bias[1] = g.finish.bias[0] + size * (step == 2 ? 1 : p.intermediate);
   }
-  const Product& s = down ? w.out : w.in;
-  if (!choice.hopper) return launch_product(s.weight, g, s.many, choice.parts, stream);
-  const product::Sm90Matrices& matrices = down ? e.down_matrices : e.up_matrices;
-  launch_sm90(s.sm90, s.weight, s.x, g, matrices, choice.parts, stream);
+  (down ? w.out : w.in).launch(g, down ? e.down_matrices : e.up_matrices, choice, stream);
 }
 
 // One of the two products of the shared expert.
-void multiply_shared(const MoeProblem& p, const Product& s, const product::GpuLayout& layout,
-                     GpuProduct g, const Tensor& x, Stream& stream) {
+void multiply_shared(const GroupedProduct& s, const product::GpuLayout& layout, GpuProduct g,
+                     const Tensor& x, Stream& stream) {
   set_weight(s.weight, layout, &g);
   const product::Sm90Matrices matrices = product::sm90_matrices(layout, g.source, 2);
-  const bool hopper = choose(p, s, layout, matrices, x).hopper;
-  s.x.enter(x, p.tokens, &g, stream, hopper && takes_codes_sm90(s.sm90, s.weight, s.x));
-  if (!hopper) return launch_product(s.weight, g, s.many, 0, stream);
-  launch_sm90(s.sm90, s.weight, s.x, g, matrices, 0, stream);
+  const GroupedProduct::Choice choice = s.choose(layout, matrices, x);
+  s.x.enter(x, s.sm90.m, &g, stream, s.as_codes(choice));
+  s.launch(g, matrices, choice, stream);
 }
 void multiply_shared(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w,
                      const GpuExperts& e, Stream& stream) {
@@ -210,11 +145,11 @@ void multiply_shared(const MoeProblem& p, const MoeTensors& t, const GpuWorkspac
   g.source[0] = e.shared[0], g.source[1] = e.shared[1];
   set_gate(p, &g);
   set_out(w.shared_h_rows, 0, &g);
-  multiply_shared(p, w.shared_in, e.shared_up, g, t.x, stream);
+  multiply_shared(w.shared_in, e.shared_up, g, t.x, stream);
   GpuProduct d;
   d.source[0] = d.source[1] = e.shared[2];
   set_out(w.down, p.tokens * p.top_k, &d);
-  multiply_shared(p, w.shared_out, e.shared_down, d, w.shared_h_rows, stream);
+  multiply_shared(w.shared_out, e.shared_down, d, w.shared_h_rows, stream);
 }
 
 void combine(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w, Stream& stream) {
@@ -244,19 +179,16 @@ void run_gpu(const MoePlan& plan, const MoeTensors& t, Stream& stream) {
   if (p.tokens == 0) return;
   const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
   const GpuExperts& e = *t.weights->experts->gpu;
-  const Choice in = choose(p, w.in, e.up, e.up_matrices);
-  const Choice out = choose(p, w.out, e.down, e.down_matrices);
+  const GroupedProduct::Choice in = w.in.choose(e.up, e.up_matrices);
+  const GroupedProduct::Choice out = w.out.choose(e.down, e.down_matrices);
   sort(p, t, w, in, out, stream);
-  const auto codes = [](const Product& s, const Choice& choice) {
-    return choice.hopper && takes_codes_sm90(s.sm90, s.weight, s.x);
-  };
   const auto* token_of = w.token_of.data<int32_t>();
   GpuProduct g;
   set_weight(w.in.weight, e.up, &g);
   set_gate(p, &g);
   set_out(w.h_rows, 0, &g);
   if (in.hopper) {  // rows of x in the order of the experts
-    w.in.x.enter(t.x, p.tokens * p.top_k, &g, stream, codes(w.in, in), token_of);
+    w.in.x.enter(t.x, p.tokens * p.top_k, &g, stream, w.in.as_codes(in), token_of);
   } else {
     w.in.x.enter(t.x, p.tokens, &g, stream);
     g.x_rows = token_of;
@@ -266,20 +198,17 @@ void run_gpu(const MoePlan& plan, const MoeTensors& t, Stream& stream) {
   GpuProduct d;
   set_weight(w.out.weight, e.down, &d);
   set_out(w.down, 0, &d);
-  w.out.x.enter(w.h_rows, p.tokens * p.top_k, &d, stream, codes(w.out, out));
+  w.out.x.enter(w.h_rows, p.tokens * p.top_k, &d, stream, w.out.as_codes(out));
   multiply_experts(p, w, e, true, out, d, stream);
   if (p.shared_intermediate > 0) multiply_shared(p, t, w, e, stream);
   combine(p, t, w, stream);
 }
 
 std::string describe_gpu(const MoeProblem& p, const Device& device) {
-  const auto show = [&](const Product& s) {
-    return s.hopper ? describe_sm90(s.sm90, s.weight, s.x, properties(device).sm_count)
-                    : concat("parts of ", s.part_rows, " rows");
-  };
-  return concat("into experts ", show(product_of(p, true, p.intermediate, p.hidden, false, device)),
+  return concat("into experts ",
+                product_of(p, true, p.intermediate, p.hidden, false, device).describe(device),
                 ", out of them ",
-                show(product_of(p, false, p.hidden, p.intermediate, false, device)));
+                product_of(p, false, p.hidden, p.intermediate, false, device).describe(device));
 }
 
 }  // namespace

@@ -88,8 +88,8 @@ struct GpuSort {
     }
     const auto count = hw::load_shared<uint32_t>(counts + expert * 4);
     const uint32_t first = block_sum(scratch, before);
-    write_parts(p, p.in, block_sum(scratch, in), first, count);
-    write_parts(p, p.out, block_sum(scratch, out), first, count);
+    write_parts(p.in, p.experts, block_sum(scratch, in), first, count);
+    write_parts(p.out, p.experts, block_sum(scratch, out), first, count);
 
     uint32_t row = first;
     for (uint32_t begin = 0; begin < slots; begin += kThreads) {
@@ -117,7 +117,8 @@ struct GpuSort {
   HT_DEVICE static uint32_t parts_of(uint32_t count, const GpuParts& list) {
     return (count + list.rows - 1) / list.rows;
   }
-  HT_DEVICE static void write_parts(const Params& p, const GpuParts& list, uint32_t index,
+  // Those of the block's expert, from place `index` of the list on.
+  HT_DEVICE static void write_parts(const GpuParts& list, uint32_t experts, uint32_t index,
                                     uint32_t first, uint32_t count) {
     const uint32_t expert = hw::block_index().x, parts = parts_of(count, list);
     for (uint32_t i = hw::thread_index().x; i < parts; i += kThreads) {
@@ -127,7 +128,7 @@ struct GpuSort {
           product::GpuPart{static_cast<int32_t>(expert), static_cast<int32_t>(first + done),
                            static_cast<int32_t>(left < list.rows ? left : list.rows), 0});
     }
-    if (expert + 1 == p.experts && hw::thread_index().x == 0) {
+    if (expert + 1 == experts && hw::thread_index().x == 0) {
       hw::store_global(list.count, index + parts);
     }
   }

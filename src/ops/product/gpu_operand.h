@@ -38,6 +38,18 @@ HT_DEVICE GpuSource load_source(const GpuSource* from, hw::Site site = hw::Site:
   return std::bit_cast<GpuSource>(words);
 }
 
+HT_DEVICE void store_source(GpuSource* to, const GpuSource& source,
+                            hw::Site site = hw::Site::current()) {
+  struct Words {
+    hw::Words4 at[sizeof(GpuSource) / 16];
+  };
+  const auto words = std::bit_cast<Words>(source);
+  HT_UNROLL
+  for (uint32_t i = 0; i < sizeof(GpuSource) / 16; ++i) {
+    hw::store_global(reinterpret_cast<hw::Words4*>(to) + i, words.at[i], site);
+  }
+}
+
 HT_DEVICE const uint8_t* row_address(const GpuLayout& l, const GpuSource& s, uint32_t row) {
   return s.data + (s.first_row + row * l.row_step) * l.row_bytes;
 }

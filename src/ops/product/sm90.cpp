@@ -186,8 +186,7 @@ Sm90Matrices sm90_matrices(const GpuLayout& l, const GpuSource* sources, size_t 
 bool fits_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, const GpuLayout& layout,
                const Sm90Matrices& matrices, const Tensor& given) {
   if (!matrices.aligned) return false;
-  // Rows of experts are copied in their order before.
-  if (p.experts == 0 && x.direct() && !copyable(given.data(), given.stride(0) * 2)) return false;
+  if (given.defined() && x.direct() && !copyable(given.data(), given.stride(0) * 2)) return false;
   const Sm90Scales scales = scales_of(p, w, x);
   if (scales != Sm90Scales::pairs && scales != Sm90Scales::powers) return true;
   return matrices.scales_by_fours && (layout.scales != ScaleLayout::linear ||

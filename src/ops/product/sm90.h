@@ -31,8 +31,8 @@ struct Sm90Problem {
 std::string refuse_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&);
 // What a block works on, of `multiprocessors`.
 std::string describe_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&, int multiprocessors);
-// Whether the copy engine takes W and `x`, if it enters as given, as they lie: from 16 bytes to 16
-// bytes.
+// Whether the copy engine takes W and `x` as they lie: from 16 bytes to 16 bytes. `x` is undefined
+// where it does not enter as it is given.
 bool fits_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&, const GpuLayout&,
                const Sm90Matrices&, const Tensor& x);
 // Rows of a part of an expert.

@@ -1,0 +1,57 @@
+// Many matrix products in one: rows of x in groups, each with a matrix of its own, as the experts
+// of a layer are multiplied by callers that route and permute by themselves. How many rows a group
+// has is on the device; the host does not see it.
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "halftone/error.h"
+#include "halftone/quantize.h"
+#include "halftone/stream.h"
+#include "halftone/tensor.h"
+
+namespace halftone {
+
+struct GroupedProblem {
+  int64_t groups = 0, n = 0, k = 0;
+  int64_t rows = 0;  // of x and out, in all
+  // Contiguous: the rows of a group follow those of the group before. Masked: every group has a
+  // place of rows / groups rows, and its own are the first of them.
+  bool masked = false;
+  Format x = Format::bf16;       // f32, f16, bf16
+  Format weight = Format::bf16;  // as of matmul
+  Scaling scaling;               // any block, any layout; on CPUs linear
+  bool scaled = false;
+  Format out = Format::bf16;                  // f32, f16, bf16
+  std::optional<QuantizeOptions> quantize_x;  // as of moe
+};
+
+struct GroupedTensors {
+  Tensor x;       // [rows, k], rows any stride apart
+  Tensor counts;  // i32 [groups]: rows of each group
+  Tensor weight;  // [groups, n, k]
+  Tensor out;     // [rows, n], rows any stride apart
+};
+
+struct GroupedKernel;
+struct GroupedPlan {
+  GroupedProblem problem;
+  Device device;
+  const GroupedKernel* kernel = nullptr;
+  int64_t workspace_bytes = 0;
+  std::shared_ptr<void> workspace;  // used by one run at a time
+};
+std::string describe(const GroupedPlan&);
+
+Support can_run(const GroupedProblem&, const Device&);
+GroupedPlan plan(const GroupedProblem&, const Device&);
+// out[r] = x[r] weight[g]^T for the rows r of every group g; rows of no group stay as they are. A
+// row's result does not depend on the others. A count below 0 or beyond the place of its group, or
+// counts of more than all rows, are errors: on a GPU of the next Stream::synchronize, and
+// the group, or all of them, has no rows.
+void run(const GroupedPlan&, const GroupedTensors&, Stream&);
+// Rows of no group are zeros.
+Tensor grouped_matmul(const Tensor& x, const Tensor& counts, const Tensor& weight,
+                      bool masked = false, Stream& = Stream::default_stream());
+
+}  // namespace halftone

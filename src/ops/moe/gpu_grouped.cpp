@@ -1,0 +1,48 @@
+#include "ops/moe/gpu_grouped.h"
+
+#include "base/message.h"
+
+namespace halftone::experts {
+
+GroupedProduct::GroupedProduct(const product::XSpec& spec, const product::Sm90Problem& problem,
+                               const Device& device)
+    : weight(product::gpu_weight(spec, problem.weight, problem.scaled, problem.scaling)),
+      x(spec, weight, problem.k),
+      sm90(problem) {
+  // A row or two for each of a few experts: blocks of 16 rows of W spread over the chip, tiles of
+  // 128 do not fill it.
+  constexpr int64_t kFew = 16;
+  hopper = device.arch() == Arch::sm_90a && sm90.m >= kFew && refuse_sm90(sm90, weight, x).empty();
+  const int64_t average = sm90.experts > 0 ? product::ceil_div(sm90.m, sm90.experts) : sm90.m;
+  many = !product::is_few(average * x.terms());
+  part_rows = product::rows_of_part(x.terms(), many, average);
+}
+
+GroupedProduct::Choice GroupedProduct::choose(const product::GpuLayout& layout,
+                                              const product::Sm90Matrices& matrices,
+                                              const Tensor& given) const {
+  Choice c;
+  c.hopper = hopper && fits_sm90(sm90, weight, x, layout, matrices, given);
+  if (sm90.experts == 0) return c;
+  c.part_rows = c.hopper ? part_rows_sm90(sm90, weight, x) : part_rows;
+  c.parts = static_cast<uint32_t>(parts_at_most(c.part_rows));
+  return c;
+}
+
+int64_t GroupedProduct::parts_at_most() const {
+  const int64_t most = parts_at_most(part_rows);
+  return hopper ? std::max(most, parts_at_most(part_rows_sm90(sm90, weight, x))) : most;
+}
+
+void GroupedProduct::launch(const product::GpuProduct& g, const product::Sm90Matrices& matrices,
+                            const Choice& c, Stream& stream) const {
+  if (!c.hopper) return launch_product(weight, g, many, c.parts, stream);
+  launch_sm90(sm90, weight, x, g, matrices, c.parts, stream);
+}
+
+std::string GroupedProduct::describe(const Device& device) const {
+  return hopper ? describe_sm90(sm90, weight, x, properties(device).sm_count)
+                : concat("parts of ", part_rows, " rows");
+}
+
+}  // namespace halftone::experts

@@ -1,0 +1,39 @@
+// One product on a GPU whose rows belong to experts: how operands enter, and which kernel runs.
+#pragma once
+#include <algorithm>
+
+#include "ops/product/sm90.h"
+
+namespace halftone::experts {
+
+struct GroupedProduct {
+  product::GpuWeight weight;
+  product::GpuX x;
+  product::Sm90Problem sm90;  // without experts: one weight for all rows
+  bool hopper = false;        // the kernel of Hopper, if the copy engine takes the weights
+  bool many = false;          // of the others, the one for many rows
+  uint32_t part_rows = 0;     // of an expert there
+
+  GroupedProduct() = default;
+  GroupedProduct(const product::XSpec&, const product::Sm90Problem&, const Device&);
+
+  // What runs once the weights are known.
+  struct Choice {
+    bool hopper = false;
+    uint32_t part_rows = 0, parts = 0;  // at most
+  };
+  // `x`: as it is given, where it is to enter as it lies.
+  Choice choose(const product::GpuLayout&, const product::Sm90Matrices&,
+                const Tensor& x = {}) const;
+  bool as_codes(const Choice& c) const { return c.hopper && takes_codes_sm90(sm90, weight, x); }
+  // Every expert with rows has one part that may not be full.
+  int64_t parts_at_most(uint32_t rows) const {
+    return std::min(sm90.experts, sm90.m) + sm90.m / rows;
+  }
+  int64_t parts_at_most() const;
+  void launch(const product::GpuProduct&, const product::Sm90Matrices&, const Choice&,
+              Stream&) const;
+  std::string describe(const Device&) const;
+};
+
+}  // namespace halftone::experts

@@ -1,0 +1,229 @@
+// Dispatch and checks of the products of groups, and how CPUs run them.
+#include "ops/moe/grouped_matmul.h"
+
+#include <algorithm>
+
+#include "base/arguments.h"
+#include "base/kernel_table.h"
+#include "base/message.h"
+#include "ops/product/kernel_sets.h"
+#include "ops/product/run.h"
+#include "ops/product/weights.h"
+
+namespace halftone {
+
+struct GroupedKernel
+    : KernelRow<GroupedProblem, CpuOrGpu<const product::Kernels*, const grouped::Gpu*>> {};
+
+namespace {
+
+std::string accepts_any(const GroupedProblem& p) {
+  if (!p.scaled || p.scaling.layout == ScaleLayout::linear) return "";
+  return concat("weight has ", to_string(p.scaling), " scales; CPUs take linear ones, see ",
+                "convert_scale_layout");
+}
+[[maybe_unused]] std::string accepts_bf16(const GroupedProblem& p) {
+  const bool octets = product::octet_order(product::code_of(p.weight, p.scaled, p.scaling));
+  const product::XRows x(grouped::x_spec(p), octets, p.k);
+  const std::string reason = accepts_any(p);
+  return reason.empty() ? product::refuse_bf16(x.packed(), p.weight, p.scaled, p.scaling) : reason;
+}
+std::string accepts_int8(const GroupedProblem& p) {
+  const product::XRows x(grouped::x_spec(p), true, p.k);
+  if (!x.can_use_integers()) return "x is not rounded to int8 with one scale a row";
+  const std::string reason = accepts_any(p);
+  return reason.empty() ? product::refuse_int8(p.weight, p.scaled, p.scaling, p.k) : reason;
+}
+
+constexpr GroupedKernel kTable[] = {
+#if defined(__x86_64__)
+    {{"grouped_matmul_avx512_bf16_int8", Device::Kind::cpu, CpuLevel::avx512_bf16, accepts_int8,
+      &cpu_avx512_bf16::int8_kernels}},
+    {{"grouped_matmul_avx512_bf16_dot", Device::Kind::cpu, CpuLevel::avx512_bf16, accepts_bf16,
+      &cpu_avx512_bf16::bf16_kernels}},
+    {{"grouped_matmul_avx512_bf16_f32", Device::Kind::cpu, CpuLevel::avx512_bf16, accepts_any,
+      &cpu_avx512_bf16::f32_kernels}},
+    {{"grouped_matmul_avx512_int8", Device::Kind::cpu, CpuLevel::avx512, accepts_int8,
+      &cpu_avx512::int8_kernels}},
+    {{"grouped_matmul_avx512_f32", Device::Kind::cpu, CpuLevel::avx512, accepts_any,
+      &cpu_avx512::f32_kernels}},
+    {{"grouped_matmul_avx2_int8", Device::Kind::cpu, CpuLevel::avx2, accepts_int8,
+      &cpu_avx2::int8_kernels}},
+    {{"grouped_matmul_avx2_f32", Device::Kind::cpu, CpuLevel::avx2, accepts_any,
+      &cpu_avx2::f32_kernels}},
+#endif
+    {{"grouped_matmul_baseline_int8", Device::Kind::cpu, CpuLevel::baseline, accepts_int8,
+      &cpu_baseline::int8_kernels}},
+    {{"grouped_matmul_baseline_f32", Device::Kind::cpu, CpuLevel::baseline, accepts_any,
+      &cpu_baseline::f32_kernels}},
+    HALFTONE_GPU_ROW("grouped_matmul", grouped::accepts_gpu, &grouped::gpu),
+};
+
+std::string refuse(const GroupedProblem& p) {
+  if (p.groups < 1 || p.rows < 0 || p.n < 1 || p.k < 1) {
+    return concat("groups is ", p.groups, ", rows ", p.rows, ", N ", p.n, " and K ", p.k,
+                  "; rows must not be negative, the others at least 1");
+  }
+  if (p.masked && p.rows % p.groups != 0) {
+    return concat("rows is ", p.rows, "; of masked groups it must be a multiple of their number, ",
+                  p.groups);
+  }
+  if (!is_plain_float(p.x)) return concat("x is ", name(p.x), "; it must be f32, f16 or bf16");
+  if (!is_plain_float(p.out)) {
+    return concat("out is ", name(p.out), "; it must be f32, f16 or bf16");
+  }
+  const std::string reason = product::refuse_weight(p.weight, p.scaled, p.scaling, p.n, p.k);
+  if (!reason.empty() || !p.quantize_x) return reason;
+  return product::refuse_x(grouped::x_spec(p), p.k);
+}
+
+// The rows of a panel, packed, of any of the groups.
+struct CpuWorkspace {
+  product::XRows x;
+  Tensor panel, scales, row_scales, row_offsets;
+};
+
+std::shared_ptr<void> workspace(const GroupedProblem& p, const product::Kernels& kernels,
+                                int64_t* bytes) {
+  auto w = std::make_shared<CpuWorkspace>();
+  const bool octets = product::octet_order(product::code_of(p.weight, p.scaled, p.scaling));
+  w->x = product::XRows(grouped::x_spec(p), octets, p.k);
+  if (kernels.integer) w->x.use_integers();
+  const int64_t rows = std::min(p.rows, product::kPanelRows);
+  const auto allot = [&](int64_t size, Format format) {
+    const Tensor t = Tensor::empty({size}, format);
+    *bytes += t.bytes();
+    return t;
+  };
+  w->panel = allot(w->x.panel_bytes(kernels, rows), Format::u8);
+  w->scales = allot(w->x.scale_bytes(kernels, rows), Format::u8);
+  w->row_scales = allot(rows, Format::f32);
+  w->row_offsets = allot(rows, Format::i32);
+  return w;
+}
+
+// One panel of one group.
+void run_panel(const GroupedPlan& plan, const GroupedTensors& t, const product::Weights& weights,
+               int64_t begin, int64_t rows, ThreadPool& pool) {
+  const GroupedProblem& p = plan.problem;
+  const product::Kernels& kernels = *plan.kernel->function.cpu;
+  const auto& w = *static_cast<const CpuWorkspace*>(plan.workspace.get());
+  product::XRows::Panel panel;
+  panel.m = rows, panel.x = w.panel.data();
+  if (w.scales.numel() > 0) panel.scales = reinterpret_cast<float*>(w.scales.data());
+  panel.row_scales = w.row_scales.data<float>();
+  panel.row_offsets = w.row_offsets.data<uint32_t>();
+  product::parallel(pool, rows, 4, rows * p.k * 4, [&](int64_t from, int64_t to) {
+    for (int64_t r = from; r < to; ++r) w.x.pack(kernels, t.x, begin + r, panel, r);
+  });
+  product::Job job;
+  job.weights = &weights;
+  job.x = panel.x, job.x_scales = panel.scales, job.m = rows;
+  if (w.x.has_row_scales()) job.row_scales = panel.row_scales;
+  if (w.x.integer()) job.row_offsets = panel.row_offsets;
+  job.out_format = p.out;
+  job.out_row = t.out.stride(0) * bits(p.out) / 8;
+  job.out = t.out.data<char>() + begin * job.out_row;
+  product::run_jobs(kernels, {&job, 1}, pool);
+}
+
+void run_cpu(const GroupedPlan& plan, const GroupedTensors& t, Stream& stream) {
+  const GroupedProblem& p = plan.problem;
+  const auto count_of = [&](int64_t g) -> int64_t {
+    return t.counts.data<int32_t>()[g * t.counts.stride(0)];
+  };
+  int64_t all = 0;
+  for (int64_t g = 0; g < p.groups; ++g) {
+    const int64_t room = p.masked ? p.rows / p.groups : p.rows - all;
+    require(count_of(g) >= 0 && count_of(g) <= room, "counts[", g, "] is ", count_of(g),
+            "; there is room for ", room, " rows");
+    all += count_of(g);
+  }
+  int64_t next = 0;
+  for (int64_t g = 0; g < p.groups; ++g) {
+    const int64_t begin = p.masked ? g * (p.rows / p.groups) : next, end = begin + count_of(g);
+    next = end;
+    if (begin == end) continue;
+    const product::Weights weights = product::view_of(t.weight, "weight", g);
+    for (int64_t r = begin; r < end; r += product::kPanelRows) {
+      run_panel(plan, t, weights, r, std::min(product::kPanelRows, end - r), stream.pool());
+    }
+  }
+}
+
+void check(const GroupedProblem& p, const GroupedTensors& t, const Device& device) {
+  const auto matrix = [&](const char* what, const Tensor& m, const Shape& shape, Format format) {
+    require(m.defined() && m.format() == format && m.shape() == shape && m.device() == device, what,
+            " is ", shown(m), "; the plan needs ", name(format), " ", to_string(shape), " on ",
+            device.name());
+  };
+  const auto rows = [&](const char* what, const Tensor& m) {
+    require(m.stride(1) == 1 || m.size(1) == 1, what, " has strides ", shown(m.strides()),
+            "; its last dimension must be contiguous");
+  };
+  matrix("x", t.x, {p.rows, p.k}, p.x);
+  matrix("counts", t.counts, {p.groups}, Format::i32);
+  matrix("weight", t.weight, {p.groups, p.n, p.k}, p.weight);
+  matrix("out", t.out, {p.rows, p.n}, p.out);
+  rows("x", t.x);
+  rows("out", t.out);
+  require(t.weight.has_scales() == p.scaled && (!p.scaled || t.weight.scaling() == p.scaling),
+          "weight has other scales than the plan: ", shown(t.weight));
+}
+
+}  // namespace
+
+std::string describe(const GroupedPlan& plan) {
+  const GroupedProblem& p = plan.problem;
+  const grouped::Gpu* gpu = plan.kernel->function.gpu;
+  return concat(plan.kernel->name, ": ", p.groups, p.masked ? " masked" : " contiguous",
+                " groups of ", p.rows, " rows in all, N ", p.n, ", K ", p.k, ", x ", name(p.x),
+                ", weights ", name(p.weight),
+                p.scaled ? " (" + to_string(p.scaling) + " scales)" : "",
+                gpu != nullptr ? ", " + gpu->describe(p, plan.device) : "", ", workspace ",
+                plan.workspace_bytes, " bytes");
+}
+
+Support can_run(const GroupedProblem& p, const Device& device) {
+  const std::string reason = refuse(p);
+  return reason.empty() ? support_of(kTable, p, device) : Support{false, reason};
+}
+
+GroupedPlan plan(const GroupedProblem& p, const Device& device) {
+  const std::string reason = refuse(p);
+  if (!reason.empty()) throw Error(ErrorCode::unsupported, reason);
+  GroupedPlan made{p, device, kernel_for(kTable, p, device), 0, nullptr};
+  const auto& function = made.kernel->function;
+  made.workspace = function.gpu != nullptr
+                       ? function.gpu->workspace(p, device, &made.workspace_bytes)
+                       : workspace(p, *function.cpu, &made.workspace_bytes);
+  return made;
+}
+
+void run(const GroupedPlan& plan, const GroupedTensors& t, Stream& stream) {
+  require(plan.kernel != nullptr, "the plan is empty; make it with plan()");
+  require(stream.device() == plan.device, "stream is on ", stream.device().name(),
+          "; the plan runs on ", plan.device.name());
+  check(plan.problem, t, plan.device);
+  if (plan.problem.rows == 0) return;
+  if (plan.kernel->function.gpu != nullptr) return plan.kernel->function.gpu->run(plan, t, stream);
+  run_cpu(plan, t, stream);
+}
+
+Tensor grouped_matmul(const Tensor& x, const Tensor& counts, const Tensor& weight, bool masked,
+                      Stream& stream) {
+  require(x.defined() && x.rank() == 2, "x ", shown(x), " must have two dimensions, [rows, k]");
+  require(weight.defined() && weight.rank() == 3, "weight ", shown(weight),
+          " must have three dimensions, [groups, n, k]");
+  GroupedProblem p;
+  p.groups = weight.size(0), p.n = weight.size(1), p.k = weight.size(2);
+  p.rows = x.size(0), p.masked = masked;
+  p.x = p.out = x.format();
+  p.weight = weight.format(), p.scaled = weight.has_scales();
+  if (p.scaled) p.scaling = weight.scaling();
+  const Tensor out = Tensor::zeros({p.rows, p.n}, p.out, x.device());
+  run(plan(p, x.device()), {x, counts, weight, out}, stream);
+  return out;
+}
+
+}  // namespace halftone

@@ -1,0 +1,19 @@
+// The products of groups: what plans own and run.
+#pragma once
+#include "base/thread_pool.h"
+#include "halftone/grouped_matmul.h"
+#include "ops/product/x_rows.h"
+
+namespace halftone::grouped {
+
+inline product::XSpec x_spec(const GroupedProblem& p) { return {p.x, false, {}, p.quantize_x}; }
+
+struct Gpu {
+  std::shared_ptr<void> (*workspace)(const GroupedProblem&, const Device&, int64_t* bytes);
+  void (*run)(const GroupedPlan&, const GroupedTensors&, Stream&);
+  std::string (*describe)(const GroupedProblem&, const Device&);
+};
+extern const Gpu gpu;
+std::string accepts_gpu(const GroupedProblem&);
+
+}  // namespace halftone::grouped

@@ -1,0 +1,90 @@
+#include "base/message.h"
+#include "hw/image.h"
+#include "ops/moe/gpu_grouped.h"
+#include "ops/moe/gpu_groups.cuh"
+#include "ops/moe/grouped_matmul.h"
+
+namespace halftone::grouped {
+
+namespace {
+
+using experts::GroupedProduct;
+using product::GpuSource;
+
+struct Workspace {
+  GroupedProduct product;
+  Tensor sources, parts, part_count;
+};
+
+GroupedProduct product_of(const GroupedProblem& p, const Device& device) {
+  return {x_spec(p), {p.rows, p.n, p.k, p.groups, false, p.weight, p.scaled, p.scaling}, device};
+}
+
+std::shared_ptr<void> workspace(const GroupedProblem& p, const Device& device, int64_t* bytes) {
+  auto w = std::make_shared<Workspace>();
+  w->product = product_of(p, device);
+  w->product.x.allocate(p.rows, device);
+  w->sources = Tensor::empty({p.groups * int64_t{sizeof(GpuSource)}}, Format::u8, device);
+  w->parts = Tensor::empty({w->product.parts_at_most(), 4}, Format::i32, device);
+  w->part_count = Tensor::empty({1}, Format::i32, device);
+  *bytes = w->product.x.bytes() + w->sources.bytes() + w->parts.bytes() + w->part_count.bytes();
+  return w;
+}
+
+void run_gpu(const GroupedPlan& plan, const GroupedTensors& t, Stream& stream) {
+  const GroupedProblem& p = plan.problem;
+  const auto& w = *static_cast<const Workspace*>(plan.workspace.get());
+  product::GpuProduct g;
+  set_weight(w.product.weight, product::gpu_layout(t.weight, "weight"), &g);
+  // Matrices lie evenly: the first two and the last say where all are.
+  const int64_t last = p.groups - 1;
+  const GpuSource some[] = {product::gpu_source(t.weight),
+                            product::gpu_source(t.weight, std::min<int64_t>(1, last)),
+                            product::gpu_source(t.weight, last)};
+  const product::Sm90Matrices matrices = product::sm90_matrices(g.weight, some, 3);
+  const GroupedProduct::Choice choice = w.product.choose(g.weight, matrices, t.x);
+
+  GpuGroupsParams s;
+  s.counts = t.counts.data<int32_t>(), s.count_step = t.counts.stride(0);
+  s.groups = static_cast<uint32_t>(p.groups), s.rows = static_cast<uint32_t>(p.rows);
+  if (p.masked) s.slots = static_cast<uint32_t>(p.rows / p.groups);
+  s.first = some[0];
+  s.data_step = some[1].data - some[0].data;
+  s.scale_step = some[1].scales - some[0].scales;
+  s.zero_step = some[1].zeros - some[0].zeros;
+  s.sources = w.sources.data<GpuSource>();
+  s.parts = {w.parts.data<product::GpuPart>(), w.part_count.data<uint32_t>(), choice.part_rows};
+  s.faults = fault_reporter(stream.device());
+  launch(hw::image_of<GpuGroups>("grouped_parts"),
+         product::taking_turns(GpuGroups::shape(s), stream), s, stream);
+
+  g.n = static_cast<uint32_t>(p.n);
+  g.experts = s.sources, g.expert_step = 1;
+  g.plain_experts = product::is_plain(some[0]) && product::is_plain(some[1]);
+  g.parts = s.parts.parts, g.part_count = s.parts.count, g.part_rows = choice.part_rows;
+  g.finish.out = t.out.data<char>();
+  g.finish.out_format = p.out;
+  g.finish.out_row = t.out.stride(0) * bits(p.out) / 8;
+  w.product.x.enter(t.x, p.rows, &g, stream, w.product.as_codes(choice));
+  w.product.launch(g, matrices, choice, stream);
+}
+
+std::string describe_gpu(const GroupedProblem& p, const Device& device) {
+  return product_of(p, device).describe(device);
+}
+
+}  // namespace
+
+std::string accepts_gpu(const GroupedProblem& p) {
+  constexpr int64_t kGroups = 4096, kRows = int64_t{1} << 21, kExtent = int64_t{1} << 30;
+  if (p.groups > kGroups || p.rows > kRows || p.n > kExtent || p.k > kExtent) {
+    return concat("groups is ", p.groups, ", rows ", p.rows, ", N ", p.n, " and K ", p.k,
+                  "; grouped_matmul_gpu takes up to ", kGroups, ", ", kRows, ", ", kExtent, " and ",
+                  kExtent);
+  }
+  return product::refuse_gpu_x(x_spec(p));
+}
+
+const Gpu gpu = {workspace, run_gpu, describe_gpu};
+
+}  // namespace halftone::grouped
