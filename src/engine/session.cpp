@@ -18,8 +18,11 @@ namespace {
 // Tokens of one pass. A product reads its weights once per pass, so more tokens would gain little,
 // and the activations would grow.
 constexpr int64_t kPassTokens = 512;
-// Passes kept prepared: decode, the full chunk, and the lengths of the last prompts' ends.
+// Passes of more than one token kept prepared: the full chunk, and the lengths of the last prompts'
+// ends. All but the one in use are dropped where their workspaces are more than a fortieth of what
+// the model and the session take: memory_needed() counts one, and must hold for any prompt.
 constexpr size_t kPreparedSteps = 4;
+constexpr int64_t kSpareShare = 40;
 // Passes whose choice may be on its way to the host; one is read while the next one runs.
 constexpr int64_t kChoices = 2;
 // Positions of a model that states no limit.
@@ -35,6 +38,7 @@ struct Session::State {
   Step& run_chunk(std::span<const int32_t> tokens, int64_t length);
   void check(std::span<const int32_t> tokens) const;
   Step& step_for(int64_t tokens);
+  void make_room();  // for another prepared pass
   // Counts the tokens of a pass that has been submitted.
   void hold(std::span<const int32_t> tokens);
   // Waits for results, which are in `host` then.
@@ -140,7 +144,7 @@ Session::State::State(std::shared_ptr<const Model> shared, const SessionOptions&
                                           : Tensor::empty_pinned(logits.shape(), Format::f32)),
       no_graph(why_no_graph(options, model)),
       histories(static_cast<size_t>(options.sequences)) {
-  steps.reserve(kPreparedSteps + 1);
+  steps.reserve(kPreparedSteps);
   if (model.device().is_cpu()) return;
   const int64_t n = options.sequences;
   choice.logits = logits;
@@ -158,10 +162,21 @@ Step& Session::State::step_for(int64_t tokens) {
   if (found != steps.end()) {
     std::rotate(steps.begin(), found, found + 1);
   } else {
+    make_room();
     steps.insert(steps.begin(), std::make_unique<Step>(model, buffers, cache, tokens));
-    if (steps.size() > kPreparedSteps) steps.pop_back();
   }
   return *steps.front();
+}
+
+void Session::State::make_room() {
+  const int64_t spare = (model.weight_bytes() + cache.bytes() + buffers.bytes()) / kSpareShare;
+  int64_t kept = 0;
+  for (const auto& step : steps) kept += step->workspace_bytes();
+  while (!steps.empty() && (kept > spare || steps.size() >= kPreparedSteps)) {
+    stream.synchronize();  // the pass may be under way, and its memory goes to whoever asks
+    kept -= steps.back()->workspace_bytes();
+    steps.pop_back();
+  }
 }
 
 void Session::State::check(std::span<const int32_t> tokens) const {
@@ -411,7 +426,12 @@ void Session::truncate(int64_t length) {
 int64_t Session::bytes_when_full() {
   State& s = *state_;
   const int64_t chunk = s.buffers.ids.size(0) / s.options.sequences;
-  s.step_for(std::min(chunk, s.max_length));
+  // Attention is planned for as many keys as there is room for, here and at the next pass again.
+  s.stream.synchronize();
+  for (Step* step : {&s.decode, &s.step_for(std::min(chunk, s.max_length))}) {
+    step->plan_attention(s.max_length);
+  }
+  for (State::Pass* pass : {&s.forward_pass, &s.greedy, &s.sampled}) *pass = {};
   return bytes() - s.cache.bytes() + KvCache::bytes(s.cache.options(), s.max_length);
 }
 

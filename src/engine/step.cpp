@@ -290,8 +290,12 @@ AttentionPlan* Step::attention_with(int64_t window) {
 // The cache grows by pages; the problems change only then, not with every token.
 void Step::set_capacity(const KvCache& cache) {
   attention_tensors_.page_table = cache.page_table();
-  const int64_t capacity = attention_tensors_.page_table.size(1) * cache.options().page_size;
+  plan_attention(attention_tensors_.page_table.size(1) * cache.options().page_size);
+}
+
+void Step::plan_attention(int64_t length) {
   for (AttentionPlan& p : attentions_) {
+    const int64_t page = p.problem.page_size, capacity = (length + page - 1) / page * page;
     if (p.problem.key_length == capacity) continue;
     AttentionProblem problem = p.problem;
     problem.key_length = capacity;

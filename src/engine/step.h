@@ -50,6 +50,8 @@ class Step {
   Step(const LoadedModel&, const Activations&, const KvCache&, int64_t tokens);
   int64_t tokens() const { return tokens_; }
   int64_t workspace_bytes() const;
+  // For caches with room for sequences of this length; a pass does so by itself.
+  void plan_attention(int64_t length);
 
   // ids, positions -> the residual stream behind the last layer, and keys and values in the cache,
   // which has room for them. `length` is that of a sequence when the call these tokens belong to is

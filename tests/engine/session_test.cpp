@@ -1,5 +1,6 @@
 // Sessions: chunks of the prompt, the cache's length and formats, threads, wrong calls.
 #include <algorithm>
+#include <optional>
 #include <thread>
 
 #include "engine/support/memory_model.h"
@@ -98,7 +99,7 @@ TEST_P(SessionTest, SequencesInStepGiveWhatEachGivesAlone) {
 }
 
 // The count is made of tensors without memory; the weights' is exact, and of a full session only
-// the attention's workspace, planned for a longer cache then, is not.
+// the passes that stay prepared are not.
 TEST_P(SessionTest, MemoryIsCountedBeforeAWeightIsRead) {
   for (const char* weights : {"", "bf16", "fp8", "nvfp4", "int4_asym"}) {
     for (const Format kv : {Format::f32, Format::fp8_e4m3, Format::nvfp4}) {
@@ -114,6 +115,38 @@ TEST_P(SessionTest, MemoryIsCountedBeforeAWeightIsRead) {
       EXPECT_EQ(need.weights, model->weight_bytes());
       EXPECT_NEAR(static_cast<double>(need.session) / static_cast<double>(session.bytes()), 1, 0.05)
           << weights << " " << name(kv);
+    }
+  }
+}
+
+// What is counted is the most that is taken, whatever the prompts are: of one pass, of several, of
+// odd lengths, of several sequences. Prompts shorter than a pass take less.
+TEST_P(SessionTest, MemoryIsCountedForAnyPrompts) {
+  const test::MemoryCheckpoint checkpoint = random_checkpoint(config());
+  const auto model = make_model(checkpoint, "nvfp4");
+  using Prompts = std::vector<int64_t>;
+  for (const Prompts& prompts :
+       {Prompts{1024}, {699, 324, 1}, {1, 1023}, {17, 300, 299, 301, 107}}) {
+    for (const int64_t sequences : {1, 3}) {
+      SCOPED_TRACE(std::to_string(sequences) + " sequences, first prompt " +
+                   std::to_string(prompts.front()));
+      LoadOptions load;
+      load.weights = "nvfp4";
+      SessionOptions options;
+      options.threads = 1, options.sequences = sequences;
+      const auto need = static_cast<double>(memory_needed(checkpoint, load, options).session);
+      int64_t most = 0;
+      std::optional<Session> session;
+      options.on_attention = [&](int64_t, const Tensor&, const Tensor&, const Tensor&) {
+        most = std::max(most, session->bytes());
+      };
+      session.emplace(model, options);
+      for (const int64_t length : prompts) session->forward(random_tokens(length * sequences, 5));
+      EXPECT_LT(static_cast<double>(most), 1.05 * need);
+      const bool whole_passes = prompts.back() >= 1023 && sequences == 1;
+      if (whole_passes) {
+        EXPECT_GT(static_cast<double>(most), 0.95 * need);
+      }
     }
   }
 }
