@@ -11,8 +11,10 @@ void check_kind(const char* operation, const char* argument, const Tensor& x, Fo
   require(x.defined(), operation, ": ", argument, " is undefined; pass a tensor of ", name(format));
   require(x.format() == format, operation, ": ", argument, " is ", name(x.format()),
           ", the plan was made for ", name(format));
-  require(x.device() == device, operation, ": ", argument, " is on ", x.device().name(),
-          ", the plan was made for ", device.name());
+  if (!(x.device() == device)) {  // names are made only to complain
+    fail(ErrorCode::invalid_argument, operation, ": ", argument, " is on ", x.device().name(),
+         ", the plan was made for ", device.name());
+  }
   require(x.rank() == 0 || x.size(-1) <= 1 || x.stride(-1) == 1, operation, ": ", argument,
           " has a last stride of ", x.rank() == 0 ? 1 : x.stride(-1),
           "; it must be 1 (contiguous_copy() makes it so)");
@@ -35,8 +37,9 @@ Span span_of(const Tensor& x) {
 }  // namespace
 
 void check_stream(const char* operation, const Stream& stream, const Device& device) {
-  require(stream.device() == device, operation, ": the stream is on ", stream.device().name(),
-          ", the plan was made for ", device.name());
+  if (stream.device() == device) return;
+  fail(ErrorCode::invalid_argument, operation, ": the stream is on ", stream.device().name(),
+       ", the plan was made for ", device.name());
 }
 
 void check_tensor(const char* operation, const char* argument, const Tensor& x, const Shape& shape,

@@ -1,15 +1,10 @@
-#include <algorithm>
-#include <optional>
+// Sessions: passes of a prompt and of a token, and what they take of memory.
+#include "engine/session_state.h"
 
-#include "base/function_ref.h"
+#include <algorithm>
+
 #include "base/message.h"
 #include "engine/mapped_file.h"
-#include "engine/model.h"
-#include "engine/step.h"
-#include "halftone/engine.h"
-#include "halftone/graph.h"
-#include "ops/sampling/draw.h"
-#include "ops/sampling/greedy.h"
 
 namespace halftone {
 
@@ -23,60 +18,8 @@ constexpr int64_t kPassTokens = 512;
 // the model and the session take: memory_needed() counts one, and must hold for any prompt.
 constexpr size_t kPreparedSteps = 4;
 constexpr int64_t kSpareShare = 40;
-// Passes whose choice may be on its way to the host; one is read while the next one runs.
-constexpr int64_t kChoices = 2;
 // Positions of a model that states no limit.
 constexpr int64_t kDefaultLength = 2048;
-
-}  // namespace
-
-struct Session::State {
-  State(std::shared_ptr<const Model> shared, const SessionOptions& options);
-
-  // Runs a chunk; the caller takes the logits it wants from the step.
-  // `length`: of the sequence at the end of the call that the chunk is a part of.
-  Step& run_chunk(std::span<const int32_t> tokens, int64_t length);
-  void check(std::span<const int32_t> tokens) const;
-  Step& step_for(int64_t tokens);
-  void make_room();  // for another prepared pass
-  // Counts the tokens of a pass that has been submitted.
-  void hold(std::span<const int32_t> tokens);
-  // Waits for results, which are in `host` then.
-  void to_host(const Tensor& results, const Tensor& host);
-  // `tokens` of each sequence from `begin` on, of those that are given sequence by sequence.
-  std::span<const int32_t> part(std::span<const int32_t> all, int64_t begin, int64_t tokens);
-
-  // A pass of one token, whose arguments are all on the device.
-  struct Pass {
-    int64_t pages = -1;  // of the cache when it ran last: their tables are in its arguments
-    std::optional<Graph> graph;
-  };
-  // `body` submits it, to the stream it is given.
-  void run_pass(Pass&, FunctionRef<void(Stream&)> body);
-  // A pass whose tokens the device chooses: the largest logits', or those of `draw`.
-  void submit_chosen(int64_t length, bool drawn);
-  void prepare_draw(std::span<const Sampler> samplers);
-
-  std::shared_ptr<const Model> owner;
-  const LoadedModel& model;
-  SessionOptions options;
-  int64_t max_length;
-  Stream stream;
-  KvCache cache;
-  Activations buffers;
-  Step decode;
-  std::vector<std::unique_ptr<Step>> steps;  // of more tokens; most recently used first
-  Tensor logits, logits_host;                // f32 [sequences, vocabulary]; one on the CPU
-  Pass forward_pass, greedy, sampled;
-  GreedyStep choice;   // of passes that choose on a GPU
-  TokenDraw draw;      // of sampled ones; made at the first
-  Tensor picked_host;  // of choice.picked
-  std::string no_graph;
-  std::vector<std::vector<int32_t>> histories;
-  std::vector<int32_t> gathered;
-};
-
-namespace {
 
 const LoadedModel& loaded(const std::shared_ptr<const Model>& model) {
   const auto* result = dynamic_cast<const LoadedModel*>(model.get());
@@ -233,54 +176,6 @@ void Session::State::to_host(const Tensor& results, const Tensor& host) {
   stream.synchronize();
 }
 
-// The first pass after the cache has grown plans attention anew, which allocates; the second one is
-// captured.
-void Session::State::run_pass(Pass& pass, FunctionRef<void(Stream&)> body) {
-  const int64_t pages = cache.page_table().size(1);
-  if (!no_graph.empty() || pass.pages != pages) {
-    pass.graph.reset();
-    pass.pages = pages;
-    return body(stream);
-  }
-  if (!pass.graph) {
-    try {
-      pass.graph = Graph::capture(stream, [&](Stream& captured) { body(captured); });
-    } catch (const Error& error) {
-      no_graph = error.what();
-      return body(stream);
-    }
-  }
-  pass.graph->replay(stream);
-}
-
-void Session::State::submit_chosen(int64_t length, bool drawn) {
-  cache.reserve(length);
-  run_pass(drawn ? sampled : greedy, [&](Stream& on) {
-    decode.run_layers(cache, length, on, options.on_attention);
-    decode.run_head(Step::Head::last_rows, logits, on);
-    if (drawn) {
-      draw.run(logits, on);
-      GreedyStep step = choice;
-      step.best = draw.chosen();
-      next_token(step, on);
-    } else {
-      greedy_step(choice, on);
-    }
-    copy(choice.picked, picked_host, on);
-  });
-}
-
-void Session::State::prepare_draw(std::span<const Sampler> samplers) {
-  if (!draw.chosen().defined()) draw = {options.sequences, logits.size(1), model.device()};
-  std::vector<DrawRow> rows;
-  for (const Sampler& sampler : samplers) rows.push_back(SamplerOnGpu::row(sampler));
-  // Which filters run is a part of a captured pass.
-  const auto filters = [&] { return std::pair(draw.has_top_k(), draw.has_top_p()); };
-  const auto before = filters();
-  draw.set(rows, stream);
-  if (filters() != before) sampled = {};
-}
-
 Session::Session(std::shared_ptr<const Model> model, const SessionOptions& options)
     : state_(std::make_unique<State>(std::move(model), options)) {}
 Session::~Session() = default;
@@ -337,72 +232,6 @@ Tensor Session::forward_all(std::span<const int32_t> tokens) {
   }
   check_mapped_files();
   return logits;
-}
-
-void Session::decode_greedily(std::span<const int32_t> tokens, int64_t passes,
-                              const std::function<bool(std::span<const int32_t>)>& on_tokens) {
-  std::vector<Sampler> greedy(static_cast<size_t>(sequences()), Sampler({}));
-  decode(tokens, passes, greedy, on_tokens);
-}
-
-void Session::decode(std::span<const int32_t> tokens, int64_t passes, std::span<Sampler> samplers,
-                     const std::function<bool(std::span<const int32_t>)>& on_tokens) {
-  State& s = *state_;
-  const auto sequences = static_cast<size_t>(s.options.sequences);
-  require(tokens.size() == sequences && samplers.size() == sequences, "decode: tokens has ",
-          tokens.size(), " and samplers ", samplers.size(), "; each takes one of each sequence, ",
-          sequences);
-  s.check(tokens);
-  const int64_t held = s.cache.length();
-  require(passes >= 1 && held + passes <= s.max_length, "decode: passes is ", passes, " behind ",
-          held, " tokens; it must be at least 1, and max_length is ", s.max_length);
-  std::vector<int32_t> now(tokens.begin(), tokens.end());
-  if (s.model.device().is_cpu() ||
-      !std::all_of(samplers.begin(), samplers.end(), SamplerOnGpu::can)) {
-    for (int64_t i = 0; i < passes; ++i) {
-      const std::span<const float> logits = forward(now);
-      const size_t vocabulary = logits.size() / sequences;
-      for (size_t row = 0; row < sequences; ++row) {
-        now[row] =
-            samplers[row].sample(logits.subspan(row * vocabulary, vocabulary), s.histories[row]);
-      }
-      if (!on_tokens(now)) return;
-    }
-    return;
-  }
-  const bool drawn = std::any_of(samplers.begin(), samplers.end(), [](const Sampler& sampler) {
-    return sampler.options().temperature != 0;
-  });
-  if (drawn) s.prepare_draw(samplers);
-  s.buffers.set_inputs(now, held, s.stream);
-  s.buffers.upload(s.stream);
-  Event ended[kChoices] = {Event(s.model.device()), Event(s.model.device())};
-  const auto submit = [&](int64_t pass) {
-    s.submit_chosen(held + pass + 1, drawn);
-    ended[pass % kChoices].record(s.stream);
-  };
-  submit(0);
-  for (int64_t pass = 0; pass < passes; ++pass) {
-    if (pass + 1 < passes) submit(pass + 1);
-    ended[pass % kChoices].synchronize();
-    s.hold(now);
-    const int64_t slot = (held + pass) % kChoices;
-    std::copy_n(s.picked_host.data<int32_t>() + slot * s.options.sequences, sequences, now.begin());
-    // A kernel has found logits among which none is the largest, and reported them.
-    if (*std::min_element(now.begin(), now.end()) < 0) s.stream.synchronize();
-    std::for_each(samplers.begin(), samplers.end(), SamplerOnGpu::count_draw);
-    if (!on_tokens(now)) break;
-  }
-  check_mapped_files();
-}
-
-std::string Session::decoding() const {
-  const State& s = *state_;
-  if (!s.no_graph.empty()) return "operation by operation: " + s.no_graph;
-  for (const State::Pass* pass : {&s.greedy, &s.sampled, &s.forward_pass}) {
-    if (pass->graph) return concat("a graph of ", pass->graph->size(), " operations");
-  }
-  return "operation by operation: no pass has been captured yet";
 }
 
 int64_t Session::length() const { return state_->cache.length(); }

@@ -64,8 +64,10 @@ Rows rows_of(const Tensor& x) {
 void check_rows(const char* what, const Tensor& x, const KvCacheOptions& o, const Device& device) {
   require(x.defined() && is_plain_float(x.format()), what, " is ",
           x.defined() ? name(x.format()) : "undefined", "; a cache takes f32, f16 or bf16");
-  require(x.device() == device, what, " is on ", x.device().name(), ", the cache on ",
-          device.name());
+  if (!(x.device() == device)) {
+    fail(ErrorCode::invalid_argument, what, " is on ", x.device().name(), ", the cache on ",
+         device.name());
+  }
   require(x.rank() == 3 && x.size(1) == o.kv_heads && x.size(2) == o.head_dim, what, " has shape ",
           shown(x.shape()), "; the cache takes [rows, ", o.kv_heads, ", ", o.head_dim, "]");
   require(x.stride(2) == 1 || o.head_dim == 1, what, " has stride ", x.stride(2),
@@ -153,11 +155,13 @@ void KvCache::append(int64_t layer, const Tensor& k, const Tensor& v, Stream& st
 }
 
 void KvCache::check_positions(const Tensor& k, const Tensor& positions) const {
-  require(positions.defined() && positions.format() == Format::i32 &&
-              positions.device() == device_ && positions.shape() == Shape{k.size(0)} &&
-              positions.contiguous(),
-          "positions is ", positions.defined() ? to_string(positions) : "undefined",
-          "; the cache takes i32 [", k.size(0), "] on ", device_.name(), ", without gaps");
+  const bool fits = positions.defined() && positions.format() == Format::i32 &&
+                    positions.device() == device_ && positions.shape() == Shape{k.size(0)} &&
+                    positions.contiguous();
+  if (fits) return;  // what follows is written only to complain
+  fail(ErrorCode::invalid_argument, "positions is ",
+       positions.defined() ? to_string(positions) : "undefined", "; the cache takes i32 [",
+       k.size(0), "] on ", device_.name(), ", without gaps");
 }
 
 void KvCache::append(int64_t layer, const Tensor& k, const Tensor& v, const Tensor& positions,
@@ -168,10 +172,13 @@ void KvCache::append(int64_t layer, const Tensor& k, const Tensor& v, const Tens
 }
 
 void KvCache::check_heads(const Tensor& q, const Tensor& k, const HeadTransform& to) const {
-  require(q.defined() && q.rank() == 3 && q.size(0) == k.size(0) && q.size(2) == k.size(2) &&
-              q.format() == k.format() && q.device() == device_,
-          "q is ", q.defined() ? to_string(q) : "undefined", "; beside k ", to_string(k),
-          " it must have as many rows and elements of a head, in its format and on its device");
+  const bool fits = q.defined() && q.rank() == 3 && q.size(0) == k.size(0) &&
+                    q.size(2) == k.size(2) && q.format() == k.format() && q.device() == device_;
+  if (!fits) {
+    fail(ErrorCode::invalid_argument, "q is ", q.defined() ? to_string(q) : "undefined",
+         "; beside k ", to_string(k),
+         " it must have as many rows and elements of a head, in its format and on its device");
+  }
   for (const Tensor* weight : {&to.q_weight, &to.k_weight}) {
     if (!weight->defined()) continue;
     check_tensor("kv_cache", weight == &to.q_weight ? "q_weight" : "k_weight", *weight,

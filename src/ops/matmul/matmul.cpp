@@ -120,8 +120,9 @@ MatmulProblem problem_of(const Tensor& x, const Tensor& weight, const MatmulOpti
 }
 
 void check_device(const Tensor& t, const char* what, const Device& device) {
-  require(!t.defined() || t.device() == device, what, " is on ", t.device().name(),
-          "; the plan runs on ", device.name());
+  if (!t.defined() || t.device() == device) return;
+  fail(ErrorCode::invalid_argument, what, " is on ", t.device().name(), "; the plan runs on ",
+       device.name());
 }
 
 void check_matrix(const Tensor& t, const char* what, int64_t rows, int64_t columns, Format format,
