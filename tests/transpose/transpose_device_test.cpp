@@ -44,6 +44,28 @@ TEST_P(PermuteOnDevice, StridesInAnyOrder) {
   }
 }
 
+// Lines of whole pieces of 16 bytes, on both sides or along one.
+TEST_P(PermuteOnDevice, WholePieces) {
+  for (const Format format : {Format::u8, Format::f16, Format::f32, Format::i64}) {
+    for (const Shape& shape : {Shape{128, 144}, Shape{16, 160}, Shape{304, 16}}) {
+      const Tensor x = random_bytes(shape, format, 4), there = x.to(device);
+      const Tensor out = Tensor::empty({shape[1], shape[0]}, format, device);
+      const PermutePlan p = plan(PermuteProblem{shape, {1, 0}, format}, device);
+      expect_any_order(out, [&](Stream& s) { run(p, {there, out}, s); });
+      EXPECT_TRUE(same_bits(out.to(Device::cpu()), transpose(x))) << to_string(x);
+    }
+    Stream s = stream();
+    const Tensor x = random_bytes({2, 48, 3, 64}, format, 5), there = x.to(device);
+    for (const Dims& order : {Dims{0, 2, 1, 3}, Dims{2, 0, 3, 1}, Dims{1, 0, 2, 3}}) {
+      EXPECT_TRUE(same_bits(permute(there, order, s).to(Device::cpu()), permute(x, order)));
+      const Tensor part = there.slice(3, 16, 48);
+      EXPECT_TRUE(
+          same_bits(permute(part, order, s).to(Device::cpu()), permute(x.slice(3, 16, 48), order)))
+          << to_string(order);
+    }
+  }
+}
+
 TEST_P(PermuteOnDevice, RandomProblems) {
   const Format formats[] = {Format::u8, Format::int8, Format::bf16, Format::f32, Format::i64};
   random_problems([&](test::Draw& draw, uint64_t seed) {

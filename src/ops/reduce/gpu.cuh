@@ -239,8 +239,7 @@ struct ReduceColumnsGpu {
     for (Largest& l : largest) l.where = static_cast<uint32_t>(begin);
     for (int64_t i = begin; i < end && at.first < args.width; i += kRows * kWarps) {
       float part[8] = {};
-      HT_UNROLL
-      for (uint32_t read = 0; read < kRows; read += kReads) {
+      for (uint32_t read = 0; read < kRows; read += kReads) {  // once, where rows are whole
         EightNumbers<kAccess> x_eight[kReads], y_eight[kReads];
         HT_UNROLL
         for (uint32_t k = 0; k < kReads; ++k) {
