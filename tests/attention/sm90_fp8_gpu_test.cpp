@@ -2,6 +2,7 @@
 #include <random>
 
 #include "attention/sm90_fp8_cases.h"
+#include "attention/sm90_fp8_layouts.h"
 #include "cuda/gpu.h"
 
 namespace halftone::test {
@@ -42,6 +43,14 @@ TEST_F(AttentionFp8OnGpu, RandomProblems) {
     expect_fp8(stream, s, 100 + i);
     if (HasFailure()) break;
   }
+}
+
+TEST_F(AttentionFp8OnGpu, EveryRuleAndLayoutWithinTheBound) {
+  Stream stream(device);
+  for (const Case& c : fp8_layout_cases()) expect_fp8_layout(stream, c);
+  expect_fp8_pages(stream);
+  expect_fp8_packed(stream);
+  expect_fp8_padding(stream);
 }
 
 TEST_F(AttentionFp8OnGpu, RunsAgainWithTheSameBits) {

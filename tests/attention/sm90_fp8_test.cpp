@@ -83,13 +83,13 @@ TEST(AttentionSm90Fp8, RefusesWithTheReason) {
     return attention_sm90_fp8_error(p);
   };
   EXPECT_EQ(reason([](AttentionProblem&) {}), "");
-  EXPECT_EQ(reason([](AttentionProblem& p) { p.head_dim = 40; }),
-            "head_dim is 40 and value_dim 64; attention_sm90_fp8 takes multiples of 16");
+  EXPECT_EQ(reason([](AttentionProblem& p) { p.head_dim = 40; }), "");
+  EXPECT_EQ(reason([](AttentionProblem& p) { p.head_dim = 300; }),
+            "head_dim is 300 and value_dim 64; attention_sm90_fp8 takes up to 256");
+  EXPECT_EQ(reason([](AttentionProblem& p) { p.query_length = 63; }),
+            "query_length is 63; attention_sm90_fp8 takes 64 and more");
   EXPECT_EQ(reason([](AttentionProblem& p) { p.out = Format::f32; }),
             "out is f32; attention_sm90_fp8 takes bf16");
-  EXPECT_EQ(reason([](AttentionProblem& p) { p.softcap = 30; }),
-            "softcap is 30; attention_sm90_fp8 takes one length, no mask tensor, no softcap and a "
-            "positive softmax_scale");
 }
 
 }  // namespace

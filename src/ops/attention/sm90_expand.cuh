@@ -8,7 +8,7 @@
 #include "hw/bits.h"
 #include "hw/pair.h"
 #include "ops/attention/sm80_operand.cuh"
-#include "ops/attention/sm90_general.cuh"
+#include "ops/attention/sm90_general_load.cuh"
 
 namespace halftone::attention_sm90 {
 

@@ -1,11 +1,11 @@
 // Attention in E4M3 on Hopper, host side: what it takes, and the launch.
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 #include "base/load_kernel.h"
 #include "base/message.h"
 #include "base/token_scales.h"
-#include "ops/attention/sm80.h"
 #include "ops/attention/sm90.h"
 #include "ops/attention/sm90_fp8_tiles.h"
 #include "ops/attention/sm90_host.h"
@@ -16,23 +16,35 @@ namespace {
 
 using namespace attention_sm90;
 
+// What copies and masks of one length do not do is for the general form.
+bool needs_general(const AttentionProblem& p) {
+  return p.paged || p.variable_length || p.mask || p.softcap != 0 || !(softmax_scale(p) > 0) ||
+         p.head_dim % 16 != 0 || value_dim(p) % 16 != 0;
+}
 int tile_of(const AttentionProblem& p) {
-  return choose_fp8_tile(static_cast<uint32_t>(p.head_dim), static_cast<uint32_t>(value_dim(p)));
+  return choose_fp8_tile(kFp8Tiles, p.head_dim, value_dim(p));
+}
+int general_tile_of(const AttentionProblem& p) {
+  return choose_fp8_tile(kFp8GeneralTiles, p.head_dim, value_dim(p));
 }
 
-// What a plan keeps between runs; and the plan of the kernel that takes the tensors which tensor
-// copies do not.
+// What a plan keeps between runs.
 struct Workspace {
   pipe::TensorMapCache maps;
-  AttentionPlan other;
+  std::shared_ptr<const void> memory;
+  uint32_t* counter = nullptr;  // of the general form's schedule
 };
 
 void prepare_fp8(AttentionPlan& plan) {
   auto workspace = std::make_shared<Workspace>();
-  workspace->other = plan;
-  attention_sm80_gpu.prepare(workspace->other);
-  plan.workspace_bytes = workspace->other.workspace_bytes;
+  void* memory = nullptr;
+  plan.workspace_bytes = sizeof(uint32_t);
+  workspace->memory = allocate_memory(plan.device, sizeof(uint32_t), &memory);
+  workspace->counter = static_cast<uint32_t*>(memory);
+  fill_memory(plan.device, memory, 0, sizeof(uint32_t));
   plan.workspace = std::move(workspace);
+  load(fp8_general_instance(general_tile_of(plan.problem)).image, plan.device);
+  if (needs_general(plan.problem)) return;
   for (const bool blocks : {false, true}) {
     load(fp8_instance(tile_of(plan.problem), blocks).image, plan.device);
   }
@@ -40,17 +52,57 @@ void prepare_fp8(AttentionPlan& plan) {
 
 // Rows that share a scale; 0: those of a head, or all.
 int64_t rows_of_scale(const Tensor& t) {
-  if (!t.has_scales() || t.scales().size(1) == 1) return 0;
-  return tokens_of_scale(t.size(1), t.scales().size(1));
+  const int row = t.rank() - 3;
+  if (!t.has_scales() || t.scales().size(row) == 1) return 0;
+  return tokens_of_scale(t.size(row), t.scales().size(row));
 }
 
 OperandScales scales_of(const Tensor& t) {
   if (!t.has_scales()) return {nullptr, 0, 0, 0, 0};
   const Tensor& scales = t.scales();
+  const int row = t.rank() - 3;
   const auto stride = [&](int dim) { return scales.size(dim) == 1 ? 0 : scales.stride(dim); };
-  const auto shared = static_cast<uint64_t>(tokens_of_scale(t.size(1), scales.size(1)));
-  return {scales.data<float>(), stride(0), stride(1), stride(2),
+  const auto shared = static_cast<uint64_t>(tokens_of_scale(t.size(row), scales.size(row)));
+  return {scales.data<float>(), row == 0 ? 0 : stride(0), stride(row), stride(row + 1),
           static_cast<uint32_t>(std::countr_zero(shared))};
+}
+void set_scales(const AttentionTensors& t, Fp8Scales* scales) {
+  scales->q_scales = scales_of(t.q);
+  scales->k_scales = scales_of(t.k), scales->v_scales = scales_of(t.v);
+  scales->scaled_keys = rows_of_scale(t.k) == 1 || rows_of_scale(t.v) == 1;
+}
+
+void run_general(const AttentionPlan& plan, const AttentionTensors& t, Stream& stream) {
+  const AttentionProblem& p = plan.problem;
+  auto& workspace = *static_cast<Workspace*>(plan.workspace.get());
+  const int index = general_tile_of(p);
+  const Fp8Tile& tile = kFp8GeneralTiles[index];
+  const DeviceProperties& chip = properties(plan.device);
+  Fp8GeneralParams params{};
+  set_general(p, t, chip, &params);
+  set_scales(t, &params);
+  // Here keys have scales of their own where not all of a head share one.
+  const auto own = [&](const Tensor& x) {
+    return rows_of_scale(x) > 0 || (p.paged && x.has_scales() && x.scales().size(0) > 1);
+  };
+  params.scaled_keys = own(t.k) || own(t.v);
+  params.counter = workspace.counter;
+  const auto map = [&](const Tensor& x, uint32_t rows, uint32_t line) {
+    return workspace.maps.get(box_of(x, rows, 1, x.size(x.rank() - 3), line_swizzle(line)),
+                              plan.device);
+  };
+  const uint32_t box =
+      p.paged ? static_cast<uint32_t>(std::gcd<int64_t>(p.page_size, tile.keys)) : tile.keys;
+  if (box % 8 == 0 && copied_by_engine(t.k) && copied_by_engine(t.v)) {
+    params.key_box = box;
+    params.k = map(t.k, box, tile.head_dim), params.v = map(t.v, box, tile.value_dim);
+  }
+  if (copied_by_engine(t.q)) {
+    params.query_boxes = true;
+    params.q = map(t.q, 64 * tile.warpgroups, tile.head_dim);
+  }
+  const auto kernel = fp8_general_instance(index);
+  launch(kernel.image, kernel.shape(params, static_cast<uint32_t>(chip.sm_count)), params, stream);
 }
 
 void run_fp8(const AttentionPlan& plan, const AttentionTensors& t, Stream& stream) {
@@ -60,14 +112,13 @@ void run_fp8(const AttentionPlan& plan, const AttentionTensors& t, Stream& strea
   const bool has_keys = p.key_length > 0;
   const bool direct = aligned(t.out) && copied_by_engine(t.q) &&
                       (!has_keys || (copied_by_engine(t.k) && copied_by_engine(t.v)));
-  if (!direct) return attention_sm80_gpu.run(workspace.other, t, stream);
+  if (needs_general(p) || !direct) return run_general(plan, t, stream);
   const int index = tile_of(p);
   const Fp8Tile& tile = kFp8Tiles[index];
   const DeviceProperties& chip = properties(plan.device);
   Fp8Params params{};
   set_common(p, t, chip, &params);
-  params.q_scales = scales_of(t.q);
-  params.k_scales = scales_of(t.k), params.v_scales = scales_of(t.v);
+  set_scales(t, &params);
   const auto map = [&](const Tensor& x, uint32_t rows, int64_t length, uint32_t line) {
     return workspace.maps.get(box_of(x, rows, 1, length, line_swizzle(line)), plan.device);
   };
@@ -76,23 +127,23 @@ void run_fp8(const AttentionPlan& plan, const AttentionTensors& t, Stream& strea
     params.k = map(t.k, tile.keys, p.key_length, tile.head_dim);
     params.v = map(t.v, tile.keys, p.key_length, tile.value_dim);
   }
-  const int64_t shared[] = {rows_of_scale(t.k), rows_of_scale(t.v)};
-  params.scaled_keys = shared[0] == 1 || shared[1] == 1;
-  const auto kernel = fp8_instance(index, !params.scaled_keys && shared[0] + shared[1] > 0);
+  const bool blocks = rows_of_scale(t.k) > 1 || rows_of_scale(t.v) > 1;
+  const auto kernel = fp8_instance(index, blocks && !params.scaled_keys);
   launch(kernel.image, kernel.shape(params, static_cast<uint32_t>(chip.sm_count)), params, stream);
 }
 
 std::string describe_fp8(const AttentionPlan& plan) {
-  const Fp8Tile& tile = kFp8Tiles[tile_of(plan.problem)];
+  const AttentionProblem& p = plan.problem;
+  const bool general = needs_general(p);
+  const Fp8Tile& tile = general ? kFp8GeneralTiles[general_tile_of(p)] : kFp8Tiles[tile_of(p)];
   return concat("tiles of ", 64 * tile.warpgroups, " queries x ", tile.keys, " keys, ",
-                tile.warpgroups, " warpgroups");
+                tile.warpgroups, " warpgroups", general ? ", general form" : "");
 }
 
 }  // namespace
 
 std::string attention_sm90_fp8_error(const AttentionProblem& p) {
-  // What it hands over to the other kernel must suit that one, too.
-  if (std::string error = attention_sm80_error(p); !error.empty()) return error;
+  if (std::string error = attention_problem_error(p); !error.empty()) return error;
   const Format fp8 = Format::fp8_e4m3;
   if (p.mode != AttentionMode{fp8, fp8}) {
     return concat("mode is ", to_string(p.mode), "; attention_sm90_fp8 takes fp8+fp8");
@@ -105,23 +156,9 @@ std::string attention_sm90_fp8_error(const AttentionProblem& p) {
                     name(wanted[i]));
     }
   }
-  if (p.head_dim % 16 != 0 || value_dim(p) % 16 != 0) {
-    return concat("head_dim is ", p.head_dim, " and value_dim ", value_dim(p),
-                  "; attention_sm90_fp8 takes multiples of 16");
-  }
   if (p.query_length < kFewRows) {
     return concat("query_length is ", p.query_length, "; attention_sm90_fp8 takes ", kFewRows,
                   " and more");
-  }
-  if (p.paged || p.variable_length || p.mask || p.softcap != 0 || !(softmax_scale(p) > 0)) {
-    return concat(
-        p.paged             ? "paged is set"
-        : p.variable_length ? "variable_length is set"
-        : p.mask            ? "mask is given"
-        : p.softcap != 0    ? concat("softcap is ", p.softcap)
-                            : concat("softmax_scale is ", softmax_scale(p)),
-        "; attention_sm90_fp8 takes one length, no mask tensor, no softcap and a positive ",
-        "softmax_scale");
   }
   return size_error(p, "attention_sm90_fp8");
 }

@@ -8,9 +8,9 @@ namespace halftone::attention_sm90 {
 
 namespace {
 
-template <bool kBlocks, int... kIndex>
+template <class Source, int... kIndex>
 const void* entry(int tile, std::integer_sequence<int, kIndex...>) {
-  const void* const entries[] = {hw::gpu_entry<ForwardFp8<kFp8Tiles[kIndex], kBlocks>>()...};
+  const void* const entries[] = {hw::gpu_entry<ForwardFp8<kFp8Tiles[kIndex], Source>>()...};
   return entries[tile];
 }
 
@@ -18,7 +18,7 @@ const void* entry(int tile, std::integer_sequence<int, kIndex...>) {
 
 const void* gpu_fp8_entry(int tile, bool blocks) {
   constexpr auto kAll = std::make_integer_sequence<int, kFp8TileCount>();
-  return blocks ? entry<true>(tile, kAll) : entry<false>(tile, kAll);
+  return blocks ? entry<Fp8Blocks>(tile, kAll) : entry<Fp8Dense>(tile, kAll);
 }
 
 }  // namespace halftone::attention_sm90

@@ -14,48 +14,31 @@
 #include "hw/fence.h"
 #include "hw/memory.h"
 #include "hw/vote.h"
-#include "ops/attention/sm90_dense.cuh"
 #include "ops/attention/sm90_fp8_math.cuh"
+#include "ops/attention/sm90_fp8_source.cuh"
 #include "ops/attention/sm90_store.cuh"
 #include "pipe/named_barrier.h"
 
 namespace halftone::attention_sm90 {
 
-// f32 scales of an operand: of sequence, row and head; null: all 1.
-struct OperandScales {
-  const float* data;
-  int64_t batch, row, head;  // strides in elements, 0 where all share one
-  uint32_t shift;            // 2^this rows share one
-
-  HT_DEVICE float of(uint32_t sequence, int32_t at_row, uint32_t at_head,
-                     hw::Site site = hw::Site::current()) const {
-    if (data == nullptr) return 1;
-    return hw::load_global(data + sequence * batch + (at_row >> shift) * row + at_head * head,
-                           site);
-  }
-};
-
-struct Fp8Params : Params {
-  OperandScales q_scales, k_scales, v_scales;
-  bool scaled_keys;  // K or V has a scale a row; not where kBlocks
-};
-
-// kBlocks: K or V has a scale for 128 rows, neither one a row. An instance of its own, as what it
-// needs would cost the others registers.
-template <Fp8Tile kTile, bool kBlocks>
+template <Fp8Tile kTile, class Source>
 struct ForwardFp8 {
-  using Params = Fp8Params;
-  using Work = Dense::Work;
-  using L = Fp8Layout<kTile>;
+  using Params = typename Source::Params;
+  using Work = typename Source::Work;
+  using L = Fp8Layout<kTile, Source::kGeneral>;
+  static constexpr bool kBlocks = Source::kBlocks;
   // Of a tile's keys, those that share a scale for sure.
   static constexpr uint32_t kRuns = kBlocks ? L::kKeys / std::gcd(L::kKeys, 128u) : 1;
   using Barrier = typename L::Barrier;
   using Worker = typename L::Worker;
-  using Schedule = Dense::Schedule;
+  using Schedule = typename Source::Schedule;
   static constexpr uint32_t kThreads = L::kThreads, kMinBlocks = L::kMinBlocks;
 
+  HT_HOST_DEVICE static pipe::AttentionGrid tiles(const Params& p) {
+    return Source::template tiles<L>(p);
+  }
   static LaunchShape shape(const Params& p, uint32_t multiprocessors) {
-    const uint32_t wanted = Schedule::items(Dense::tiles<L>(p));
+    const uint32_t wanted = Schedule::items(tiles(p));
     return {.grid = {wanted < multiprocessors ? wanted : multiprocessors, 1, 1},
             .block = {kThreads, 1, 1},
             .shared_bytes = L::kSharedBytes};
@@ -68,9 +51,14 @@ struct ForwardFp8 {
   HT_DEVICE static void run(const Params& p) {
     const hw::SharedAddress base = hw::shared_memory_base();
     const auto rings = L::rings(base);
-    if (hw::thread_index().x == 0) L::init(rings);
+    if (hw::thread_index().x == 0) {
+      if constexpr (Source::kGeneral) {
+        Schedule::init(base + L::kSchedule, L::kLoadWarps + L::kWarps);
+      }
+      L::init(rings);
+    }
     hw::barrier_sync();
-    const Schedule schedule = Dense::schedule<L>(p, base);
+    const Schedule schedule = Source::template schedule<L>(p, base);
     if (pipe::enter<L::kRoles, Worker::load>()) {
       load(p, rings, base, schedule);
     } else if (pipe::enter<L::kRoles, Worker::multiply>()) {
@@ -78,40 +66,26 @@ struct ForwardFp8 {
     }
   }
 
-  // The first thread starts the copies, one tile ahead; all turn V around.
+  // The loading warps: copies one tile ahead, and V turned around.
   HT_DEVICE static void load(const Params& p, const typename L::Rings& rings,
                              hw::SharedAddress base, Schedule schedule) {
-    const bool first = hw::thread_index().x == 0, leads = hw::lane_index() == 0;
+    const bool leads = hw::lane_index() == 0;
+    typename Source::template Loader<L> loader{p};
     auto fill_q = rings.q.producer();
     auto fill_k = rings.k.producer();
     auto fill_v = rings.v.producer();
     auto fill_turned = rings.turned.producer();
     auto read_v = rings.v.consumer();
     auto fill_scales = rings.scales.producer();
-    for (pipe::AttentionTile t; schedule.next(Dense::tiles<L>(p), t);) {
-      const KeyTiles keys = key_tiles(Work(p, t), t);
+    const auto lead = [&] {
+      if constexpr (Source::kGeneral) {
+        if (hw::thread_index().x == 0) schedule.lead(tiles(p));
+      }
+    };
+    for (pipe::AttentionTile t; schedule.next(tiles(p), t); lead()) {
+      const Work work(p, t);
+      const KeyTiles keys = key_tiles(work, t);
       if (keys.none()) continue;
-      const auto head = static_cast<int32_t>(t.head / p.group);
-      const auto batch = static_cast<int32_t>(t.sequence);
-      const auto copy = [&](auto& fill, const hw::TensorMap* map, hw::SharedAddress to,
-                            const SharedTile& tile, int32_t at_head, uint32_t row,
-                            hw::Site site = hw::Site::current()) {
-        const pipe::Slot slot = fill.acquire(site);
-        to = to + slot.stage * tile.bytes();
-        HT_UNROLL
-        for (uint32_t panel = 0; panel < tile.panels(); ++panel) {
-          hw::tensor_load(to + panel * tile.panel_bytes(), map,
-                          {static_cast<int32_t>(panel * tile.panel_elements()), at_head,
-                           static_cast<int32_t>(row), batch},
-                          slot.full, site);
-        }
-      };
-      const auto copy_keys = [&](uint32_t n, hw::Site site = hw::Site::current()) {
-        copy(fill_k, &p.k, base + L::kK, L::k_tile(), head, n * L::kKeys, site);
-      };
-      const auto copy_values = [&](uint32_t n, hw::Site site = hw::Site::current()) {
-        copy(fill_v, &p.v, base + L::kV, L::v_tile(), head, n * L::kKeys, site);
-      };
       KeyScales scales;
       const auto store_scales = [&](hw::Site site = hw::Site::current()) {
         if (!by_row(p)) return;
@@ -120,21 +94,22 @@ struct ForwardFp8 {
         hw::warp_sync(hw::kFullWarp, site);
         if (leads) fill_scales.commit(slot, site);
       };
-      if (by_row(p)) scales.load(p, t, keys.end - 1);
-      if (first) {
-        copy_keys(keys.end - 1);
-        copy(fill_q, &p.q, base, L::q_tile(), static_cast<int32_t>(t.head), t.query * L::kRows);
-        copy_values(keys.end - 1);
-      }
+      if (by_row(p)) scales.load(p, work, keys.end - 1);
+      loader.load_k(fill_k, base, work, keys.end - 1);
+      loader.load_q(fill_q, base, work, static_cast<int32_t>(t.query * L::kRows));
+      loader.load_v(fill_v, base, work, keys.end - 1);
       hw::warp_sync();
       store_scales();
       for (uint32_t n = keys.end; n-- > keys.first;) {
-        if (first && n > keys.first) {
-          copy_keys(n - 1);
-          copy_values(n - 1);
+        if (n > keys.first) {
+          loader.load_k(fill_k, base, work, n - 1);
+          loader.load_v(fill_v, base, work, n - 1);
+        } else {
+          // The last V comes late where threads copy: nothing follows that would hand it over.
+          loader.finish();
         }
         hw::warp_sync();
-        if (by_row(p) && n > keys.first) scales.load(p, t, n - 1);
+        if (by_row(p) && n > keys.first) scales.load(p, work, n - 1);
         const uint32_t stage = read_v.wait();
         const pipe::Slot slot = fill_turned.wait();
         turn_values<L>(base + (L::kV + stage * L::kVBytes),
@@ -147,11 +122,9 @@ struct ForwardFp8 {
         if (n > keys.first) store_scales();
       }
     }
-    if (first) {
-      fill_q.drain();
-      fill_k.drain();
-      fill_v.drain();
-    }
+    loader.drain(fill_q);
+    loader.drain(fill_k);
+    loader.drain(fill_v);
     fill_turned.drain();
     fill_scales.drain();
   }
@@ -162,11 +135,9 @@ struct ForwardFp8 {
     static constexpr uint32_t kEach = L::kKeys / 32;
     float k[(L::kKeys + 127) / 128], v[kEach];
 
-    HT_DEVICE void load(const Params& p, const pipe::AttentionTile& t, uint32_t n) {
-      const uint32_t head = t.head / p.group;
+    HT_DEVICE void load(const Params& p, const Work& work, uint32_t n) {
       const auto scale = [&](const OperandScales& of, uint32_t i) {
-        const auto key = static_cast<int32_t>(n * L::kKeys + i);
-        return of.of(t.sequence, key < p.range.count ? key : p.range.count - 1, head);
+        return Source::key_scale(p, work, of, static_cast<int32_t>(n * L::kKeys + i));
       };
       HT_UNROLL
       for (uint32_t i = 0; i < kEach; ++i) v[i] = scale(p.v_scales, i * 32 + hw::lane_index());
@@ -222,18 +193,17 @@ struct ForwardFp8 {
     if (warpgroup + 1 == L::kWarpgroups) pass_turn();
 
     Fp8Products<L> math(base, warpgroup);
-    for (pipe::AttentionTile t; schedule.next(Dense::tiles<L>(p), t);) {
+    for (pipe::AttentionTile t; schedule.next(tiles(p), t);) {
       const Work work(p, t);
       const auto row = static_cast<int32_t>(t.query * L::kRows + warp_row);
       const KeyTiles keys = key_tiles(work, t);
       const KeyInterval seen[2] = {work.keys(row), work.keys(row + 8)};
       const float key_scale =
           kBlocks || p.scaled_keys
-              ? p.scale_log2
-              : hw::mul(p.scale_log2, p.k_scales.of(t.sequence, 0, t.head / p.group));
+              ? Source::score_scale(p)
+              : hw::mul(Source::score_scale(p), p.k_scales.of(t.sequence, 0, t.head / p.group));
       const auto row_scale = [&](int32_t at) {
-        const int32_t last = p.range.queries - 1;
-        return hw::mul(key_scale, p.q_scales.of(t.sequence, at < last ? at : last, t.head));
+        return hw::mul(key_scale, Source::query_scale(p, work, at));
       };
       TileSoftmax softmax(row_scale(row), row_scale(row + 8));
       HT_UNROLL
@@ -254,17 +224,24 @@ struct ForwardFp8 {
             scales = base + (L::kScales + read_scales.wait(site) * L::kScaleBytes);
             scale_columns(math.s, scales, site);
           }
-          if (keys.masked(n)) hide(math.s, seen, n);
-          if constexpr (kBlocks) {
-            float factor[kRuns][2];
-            HT_UNROLL
-            for (uint32_t i = 0; i < 2 * kRuns; ++i) {
-              factor[i / 2][i % 2] = softmax.factor(i % 2, key_runs[i / 2]);
-            }
-            softmax.step(math.s, factor, kept, of_tile, site);
-          } else {
-            softmax.step(math.s, {{softmax.scale[0], softmax.scale[1]}}, kept, of_tile, site);
+          float factor[kRuns][2];
+          HT_UNROLL
+          for (uint32_t i = 0; i < 2 * kRuns; ++i) {
+            factor[i / 2][i % 2] =
+                kBlocks ? softmax.factor(i % 2, key_runs[i / 2]) : softmax.scale[i % 2];
           }
+          if constexpr (Source::kGeneral) {
+            if (p.scores.given) {
+              HT_UNROLL
+              for (uint32_t i = 0; i < L::kKeys / 2; ++i) {
+                math.s[i] = hw::mul(math.s[i], softmax.scale[i / 2 % 2]);
+              }
+              factor[0][0] = factor[0][1] = 1;
+              Work(p, t).template shape<Source::kMasks>(math.s, row, n, site);
+            }
+          }
+          if (keys.masked(n)) hide(math.s, seen, n);
+          softmax.step(math.s, factor, kept, of_tile, site);
           same = hw::vote_all(kept[0] == 1 && kept[1] == 1, hw::kFullWarp, site);
           if constexpr (kBlocks) weigh_runs(math.s, value_runs, of_tile);
           if (by_row(p)) {
@@ -283,9 +260,8 @@ struct ForwardFp8 {
           HT_UNROLL
           for (uint32_t i = 0; kBlocks && i < kRuns; ++i) {
             const auto key = static_cast<int32_t>(n * L::kKeys + i * (L::kKeys / kRuns));
-            const int32_t at = key < p.range.count ? key : p.range.count - 1;
-            key_runs[i] = p.k_scales.of(t.sequence, at, t.head / p.group, site);
-            value_runs[i] = p.v_scales.of(t.sequence, at, t.head / p.group, site);
+            key_runs[i] = Source::key_scale(p, work, p.k_scales, key);
+            value_runs[i] = Source::key_scale(p, work, p.v_scales, key);
           }
         };
         // Adds P V of a tile: what has been started of it, and the other columns.

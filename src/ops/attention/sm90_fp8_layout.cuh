@@ -27,7 +27,8 @@ struct Fp8Tile {
 // Tensor cores take 8-bit operands from shared memory only where the sum's index is the contiguous
 // one. V comes with its columns contiguous, so the loading warps turn it around: V as it came lies
 // in a ring of its own, V^T, rows of keys, in the ring that the multiplying warpgroups read.
-template <Fp8Tile kTile>
+// kThreadsCopy: whether four warps fill the stages, or one thread by the copy engine.
+template <Fp8Tile kTile, bool kThreadsCopy>
 struct Fp8Layout {
   static constexpr uint32_t kHeadDim = kTile.head_dim, kValueDim = kTile.value_dim;
   static constexpr uint32_t kKeys = kTile.keys, kWarpgroups = kTile.warpgroups;
@@ -35,13 +36,16 @@ struct Fp8Layout {
   static constexpr uint32_t kWarps = kWarpgroups * 4;
   static constexpr uint32_t kColumns = kTile.columns;
   static constexpr bool kOverlap = kTile.overlap;
+  using Element = uint8_t;
   static constexpr uint32_t kStages = 2;  // of each ring
   static_assert(kKeys % 32 == 0, "P V takes 32 keys at a time");
   static_assert(kValueDim % kColumns == 0, "whole products");
 
   enum class Worker { load, multiply };
   static constexpr uint32_t kLoadWarps = 4;
-  static constexpr Budget kBudget = kWarpgroups == 2   ? Budget{40, 232}
+  static_assert(!kThreadsCopy || kWarpgroups < 4, "no registers left for threads that copy");
+  static constexpr Budget kBudget = kThreadsCopy       ? budget(kWarpgroups, true)
+                                    : kWarpgroups == 2 ? Budget{40, 232}
                                     : kWarpgroups == 3 ? Budget{32, 160}
                                                        : Budget{32, 112};
   static constexpr pipe::Roles kRoles{
@@ -89,7 +93,9 @@ struct Fp8Layout {
   static constexpr uint32_t kVBarriers = kKBarriers + KRing::kSharedBytes;
   static constexpr uint32_t kTurnedBarriers = kVBarriers + VRing::kSharedBytes;
   static constexpr uint32_t kScaleBarriers = kTurnedBarriers + TurnedRing::kSharedBytes;
-  static constexpr uint32_t kSharedBytes = kScaleBarriers + ScaleRing::kSharedBytes;
+  static constexpr uint32_t kSchedule = kScaleBarriers + ScaleRing::kSharedBytes;
+  static constexpr uint32_t kSharedBytes =
+      kSchedule + (kThreadsCopy ? pipe::DynamicSchedule::kSharedBytes : 0);
   static_assert(kSharedBytes <= 227 * 1024, "a block of Hopper has 227 KB");
 
   HT_DEVICE static Rings rings(hw::SharedAddress base) {
@@ -100,9 +106,10 @@ struct Fp8Layout {
             {base + kScaleBarriers}};
   }
   HT_DEVICE static void init(const Rings& rings) {
-    rings.q.init(1, kWarps);
-    rings.k.init(1, kWarps);
-    rings.v.init(1, kLoadWarps);
+    constexpr uint32_t kFillers = kThreadsCopy ? kLoadWarps : 1;
+    rings.q.init(kFillers, kWarps);
+    rings.k.init(kFillers, kWarps);
+    rings.v.init(kFillers, kLoadWarps);
     rings.turned.init(kLoadWarps, kWarps);
     rings.q.name("q full", "q empty");
     rings.k.name("k full", "k empty");

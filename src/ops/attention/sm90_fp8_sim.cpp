@@ -8,31 +8,41 @@ namespace halftone::attention_sm90 {
 
 namespace {
 
-const void* entry_of([[maybe_unused]] int tile, [[maybe_unused]] bool blocks) {
 #if HALFTONE_ATTENTION_GPU
-  return gpu_fp8_entry(tile, blocks);
+const void* entry_of(int tile, bool blocks) { return gpu_fp8_entry(tile, blocks); }
+const void* general_entry_of(int tile) { return gpu_fp8_general_entry(tile); }
 #else
-  return nullptr;
+const void* entry_of(int, bool) { return nullptr; }
+const void* general_entry_of(int) { return nullptr; }
 #endif
-}
 
-template <class... Kernel>
-Instance<Fp8Params> pick(int tile, const void* entry) {
+// Kernel `tile` of some.
+template <class Params, class... Kernel>
+Instance<Params> pick(int tile, const void* entry) {
   constexpr void (*kBodies[])(const void*) = {hw::sim_body<Kernel>...};
-  constexpr Instance<Fp8Params> (*kMake[])(const char*, const void*,
-                                           void (*)(const void*)) = {joined<Kernel>...};
+  constexpr Instance<Params> (*kMake[])(const char*, const void*,
+                                        void (*)(const void*)) = {joined<Kernel>...};
   return kMake[tile]("attention_sm90_fp8", entry, kBodies[tile]);
 }
-template <bool kBlocks, int... kIndex>
-Instance<Fp8Params> scaled(int tile, std::integer_sequence<int, kIndex...>) {
-  return pick<ForwardFp8<kFp8Tiles[kIndex], kBlocks>...>(tile, entry_of(tile, kBlocks));
+template <class Source, int... kIndex>
+Instance<Fp8Params> dense(int tile, std::integer_sequence<int, kIndex...>) {
+  return pick<Fp8Params, ForwardFp8<kFp8Tiles[kIndex], Source>...>(tile,
+                                                                   entry_of(tile, Source::kBlocks));
+}
+template <int... kIndex>
+Instance<Fp8GeneralParams> general(int tile, std::integer_sequence<int, kIndex...>) {
+  return pick<Fp8GeneralParams, ForwardFp8<kFp8GeneralTiles[kIndex], Fp8General>...>(
+      tile, general_entry_of(tile));
 }
 
 }  // namespace
 
 Instance<Fp8Params> fp8_instance(int tile, bool blocks) {
   constexpr auto kAll = std::make_integer_sequence<int, kFp8TileCount>();
-  return blocks ? scaled<true>(tile, kAll) : scaled<false>(tile, kAll);
+  return blocks ? dense<Fp8Blocks>(tile, kAll) : dense<Fp8Dense>(tile, kAll);
+}
+Instance<Fp8GeneralParams> fp8_general_instance(int tile) {
+  return general(tile, std::make_integer_sequence<int, kFp8GeneralTileCount>());
 }
 
 }  // namespace halftone::attention_sm90

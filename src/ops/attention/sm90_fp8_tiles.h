@@ -13,15 +13,26 @@ inline constexpr Fp8Tile kFp8Tiles[] = {
 };
 inline constexpr int kFp8TileCount = sizeof(kFp8Tiles) / sizeof(kFp8Tiles[0]);
 
+// Those of the general form, whose loading threads and mask tensors want registers.
+inline constexpr Fp8Tile kFp8GeneralTiles[] = {
+    {64, 64, 96, 3, 32, false},
+    {192, 128, 128, 2, 128, false},
+    {256, 256, 64, 2, 64, false},
+};
+inline constexpr int kFp8GeneralTileCount = sizeof(kFp8GeneralTiles) / sizeof(kFp8GeneralTiles[0]);
+
 // The first that holds the heads.
-constexpr int choose_fp8_tile(uint32_t head_dim, uint32_t value_dim) {
+template <size_t kCount>
+constexpr int choose_fp8_tile(const Fp8Tile (&tiles)[kCount], int64_t head_dim, int64_t value_dim) {
   int i = 0;
-  while (head_dim > kFp8Tiles[i].head_dim || value_dim > kFp8Tiles[i].value_dim) ++i;
+  while (head_dim > tiles[i].head_dim || value_dim > tiles[i].value_dim) ++i;
   return i;
 }
 
 // sm90_fp8.cu and sm90_fp8_sim.cpp
 const void* gpu_fp8_entry(int tile, bool blocks);
+const void* gpu_fp8_general_entry(int tile);
 Instance<Fp8Params> fp8_instance(int tile, bool blocks);
+Instance<Fp8GeneralParams> fp8_general_instance(int tile);
 
 }  // namespace halftone::attention_sm90

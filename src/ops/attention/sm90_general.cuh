@@ -9,8 +9,6 @@
 // Rows of a tile: query row / pack of head row % pack, counted from the first head of the tile. A
 // few queries of all heads that share keys fill a tile together and read the keys once.
 #pragma once
-#include "hw/cp_async.h"
-#include "hw/fence.h"
 #include "hw/memory.h"
 #include "ops/attention/sm90_dense.cuh"
 #include "ops/attention/sm90_scores.cuh"
@@ -20,10 +18,10 @@ namespace halftone::attention_sm90 {
 
 // [batch or page, row, head, dim] for threads to read.
 struct Rows {
-  const uint16_t* data;
-  int64_t batch, row, head;  // strides in elements
-  uint32_t dim;
-  bool aligned;  // every row begins at a multiple of 16 bytes
+  const uint8_t* data;
+  int64_t batch, row, head;  // strides in bytes
+  uint32_t dim;              // elements of a row
+  bool aligned;              // every row begins at a multiple of 16 bytes
 };
 
 struct GeneralParams : Params {
@@ -143,7 +141,7 @@ struct General {
       batch = p.cu_queries == nullptr ? sequence : 0, at = first_query + i;
       return i < range.queries;
     }
-    HT_DEVICE const uint16_t* query_row(int32_t row) const {
+    HT_DEVICE const uint8_t* query_row(int32_t row) const {
       int64_t batch, at;
       uint32_t h;
       if (!find_query(row, batch, at, h)) return nullptr;
@@ -162,7 +160,7 @@ struct General {
       batch = batch_of(key, row);
       return p.pages == nullptr || static_cast<uint32_t>(batch) < p.page_count;
     }
-    HT_DEVICE const uint16_t* key_row(const Rows& rows, int32_t key) const {
+    HT_DEVICE const uint8_t* key_row(const Rows& rows, int32_t key) const {
       int32_t batch, row;
       if (!find_key(key, batch, row)) return nullptr;
       return rows.data + batch * rows.batch + row * rows.row + int64_t{head / p.group} * rows.head;
@@ -221,163 +219,6 @@ struct General {
 
 struct Masked : General {
   static constexpr bool kMasks = true;
-};
-
-// The loading warps. What threads have copied is handed over once the copies after it are on their
-// way: two stages are in flight.
-template <class Layout>
-class General::Loader {
- public:
-  HT_DEVICE explicit Loader(const GeneralParams& p)
-      : p_(p), thread_(hw::thread_index().x), lane_(hw::lane_index()) {}
-
-  template <class Producer>
-  HT_DEVICE void load_k(Producer& fill, hw::SharedAddress base, const Work& work, uint32_t n,
-                        hw::Site site = hw::Site::current()) {
-    keys<Layout::kHeadDim>(fill, base + Layout::kK, &p_.k, p_.k_rows, work, n, site);
-  }
-  template <class Producer>
-  HT_DEVICE void load_v(Producer& fill, hw::SharedAddress base, const Work& work, uint32_t n,
-                        hw::Site site = hw::Site::current()) {
-    keys<Layout::kValueDim>(fill, base + Layout::kV, &p_.v, p_.v_rows, work, n, site);
-  }
-  template <class Producer>
-  HT_DEVICE void load_q(Producer& fill, hw::SharedAddress base, const Work& work, int32_t first,
-                        hw::Site site = hw::Site::current()) {
-    queries(fill, base, work, first, site);
-  }
-
-  // Hands over what is still on its way.
-  HT_DEVICE void finish(hw::Site site = hw::Site::current()) {
-    if (!copied_) return;
-    hw::cp_async_wait<0>(site);
-    hand_over(site);
-    copied_ = false;
-  }
-
- private:
-  static constexpr uint32_t kLine = 128,
-                            kChunk = 8;  // bytes, and 16-bit elements of 16 bytes
-
-  // Tile n of K or V, of kColumns columns.
-  template <uint32_t kColumns, class Producer>
-  HT_DEVICE void keys(Producer& fill, hw::SharedAddress to, const hw::TensorMap* map,
-                      const Rows& rows, const Work& work, uint32_t n,
-                      hw::Site site = hw::Site::current()) {
-    constexpr uint32_t kPanelBytes = Layout::kKeys * kLine;
-    const pipe::Slot slot = fill.wait(site);
-    to = to + slot.stage * (kPanelBytes * kColumns / Layout::kPanel);
-    const int32_t first = static_cast<int32_t>(n * Layout::kKeys);
-    const bool engine =
-        p_.key_box != 0 && first + static_cast<int32_t>(Layout::kKeys) <= work.range.count;
-    if (engine && expect(slot, kPanelBytes * kColumns / Layout::kPanel, site)) {
-      // A box or page for each lane.
-      for (uint32_t i = lane_ * p_.key_box; i < Layout::kKeys; i += 32 * p_.key_box) {
-        int32_t row;
-        const int32_t batch = work.batch_of(first + static_cast<int32_t>(i), row);
-        HT_UNROLL
-        for (uint32_t panel = 0; panel < kColumns / Layout::kPanel; ++panel) {
-          hw::tensor_load(to + (panel * kPanelBytes + i * kLine), map,
-                          {static_cast<int32_t>(panel * Layout::kPanel),
-                           static_cast<int32_t>(work.head / p_.group), row, batch},
-                          slot.full, site);
-        }
-      }
-    }
-    if (!engine) {
-      gather<Layout::kKeys, kColumns>(
-          to, rows, [&](uint32_t r) { return work.key_row(rows, first + static_cast<int32_t>(r)); },
-          site);
-    }
-    filled(slot, !engine, site);
-  }
-
-  template <class Producer>
-  HT_DEVICE void queries(Producer& fill, hw::SharedAddress to, const Work& work, int32_t first,
-                         hw::Site site = hw::Site::current()) {
-    constexpr uint32_t kPanelBytes = Layout::kRows * kLine;
-    const pipe::Slot slot = fill.wait(site);
-    const bool engine = p_.query_boxes;
-    if (engine && expect(slot, Layout::kQBytes, site) && lane_ == 0) {
-      // Rows of the next sequence come along and are not written.
-      const int32_t batch = p_.cu_queries == nullptr ? static_cast<int32_t>(work.sequence) : 0;
-      HT_UNROLL
-      for (uint32_t panel = 0; panel < Layout::kHeadDim / Layout::kPanel; ++panel) {
-        hw::tensor_load(
-            to + panel * kPanelBytes, &p_.q,
-            {static_cast<int32_t>(panel * Layout::kPanel), static_cast<int32_t>(work.head),
-             work.first_query + work.query(first), batch},
-            slot.full, site);
-      }
-    }
-    if (!engine) {
-      gather<Layout::kRows, Layout::kHeadDim>(
-          to, p_.q_rows,
-          [&](uint32_t r) { return work.query_row(first + static_cast<int32_t>(r)); }, site);
-    }
-    filled(slot, !engine, site);
-  }
-
-  // Every loading warp arrives; the first one, which is to start the copies, says for how much.
-  HT_DEVICE bool expect(const pipe::Slot& slot, uint32_t bytes, hw::Site site) const {
-    const bool starts = thread_ < 32;
-    // No lane may still be waiting for the stage to be left when it fills: the phase would pass.
-    hw::warp_sync(hw::kFullWarp, site);
-    if (lane_ == 0) {
-      if (starts) {
-        hw::mbarrier_arrive_expect_tx(slot.full, bytes, site);
-      } else {
-        hw::mbarrier_arrive(slot.full, site);
-      }
-    }
-    hw::warp_sync(hw::kFullWarp, site);
-    return starts;
-  }
-
-  // kRows rows of kColumns columns; `row(i)` is where row i begins, or null for zeros.
-  template <uint32_t kRows, uint32_t kColumns, class Row>
-  HT_DEVICE void gather(hw::SharedAddress to, const Rows& rows, Row row, hw::Site site) const {
-    constexpr uint32_t kChunks = kColumns / kChunk, kOfPanel = kLine / 16;
-    for (uint32_t i = thread_; i < kRows * kChunks; i += Layout::kLoadWarps * 32) {
-      const uint32_t r = i / kChunks, chunk = i % kChunks, column = chunk * kChunk;
-      const uint16_t* from = row(r);
-      const uint32_t left = from == nullptr || column >= rows.dim ? 0 : rows.dim - column;
-      from = left == 0 ? rows.data : from + column;
-      const uint32_t count = left < kChunk ? left : kChunk;
-      const hw::SharedAddress at =
-          to + (chunk / kOfPanel * kRows * kLine +
-                tile::chunk_offset(tile::Swizzle::b128, r, chunk % kOfPanel));
-      if (rows.aligned) {
-        hw::cp_async_zero_fill<16>(at, from, count * 2, site);
-      } else {
-        hw::Vector<uint16_t, kChunk> x{};
-        HT_UNROLL
-        for (uint32_t e = 0; e < kChunk; ++e) {
-          if (e < count) x[e] = hw::load_global(from + e, site);
-        }
-        hw::store_shared(at, x, site);
-      }
-    }
-  }
-
-  HT_DEVICE void filled(const pipe::Slot& slot, bool copied, hw::Site site) {
-    hw::cp_async_commit(site);
-    if (copied_) {
-      hw::cp_async_wait<1>(site);  // all but the copies of this stage
-      hand_over(site);
-    }
-    full_ = slot.full, copied_ = copied;
-  }
-  HT_DEVICE void hand_over(hw::Site site) {
-    hw::fence_proxy_async_shared(site);  // the tensor cores read it
-    hw::warp_sync(hw::kFullWarp, site);
-    if (lane_ == 0) hw::mbarrier_arrive(full_, site);
-  }
-
-  const GeneralParams& p_;
-  uint32_t thread_, lane_;
-  hw::Mbarrier full_{};
-  bool copied_ = false;  // the stage filled last, by threads: not handed over yet
 };
 
 }  // namespace halftone::attention_sm90

@@ -96,10 +96,11 @@ namespace {
 
 Rows rows_of(const Tensor& t) {
   const int row_dim = t.rank() - 3;
-  return {static_cast<const uint16_t*>(t.data()),
-          row_dim == 0 ? 0 : t.stride(0),
-          t.stride(row_dim),
-          t.stride(row_dim + 1),
+  const int64_t bytes = bits(t.format()) / 8;  // 4-bit codes are not read as rows
+  return {static_cast<const uint8_t*>(t.data()),
+          row_dim == 0 ? 0 : t.stride(0) * bytes,
+          t.stride(row_dim) * bytes,
+          t.stride(row_dim + 1) * bytes,
           static_cast<uint32_t>(t.size(-1)),
           aligned(t)};
 }

@@ -39,6 +39,7 @@ struct Layout {
   static constexpr uint32_t kKeys = kTile.keys, kWarpgroups = kTile.warpgroups;
   static constexpr uint32_t kRows = 64 * kWarpgroups, kCluster = kTile.cluster;
   static constexpr uint32_t kWarps = kWarpgroups * 4;
+  using Element = uint16_t;
   static constexpr uint32_t kStages = 2;  // of K and of V: one is read while the other is filled
   static constexpr uint32_t kPanel = 64;  // 16-bit elements of a 128-byte line
   static_assert(kHeadDim % kPanel == 0 && kValueDim % kPanel == 0, "whole panels");

@@ -2,7 +2,7 @@
 #pragma once
 #include "base/launch.h"
 #include "ops/attention/sm90.cuh"
-#include "ops/attention/sm90_general.cuh"
+#include "ops/attention/sm90_general_load.cuh"
 
 namespace halftone::attention_sm90 {
 

@@ -1,0 +1,125 @@
+// Attention in E4M3 on Hopper: where rows, keys and their scales are. By tensor copies alone where
+// all sequences have one length, or as the general form has them.
+#pragma once
+#include "ops/attention/sm90_fp8_layout.cuh"
+#include "ops/attention/sm90_general_load.cuh"
+
+namespace halftone::attention_sm90 {
+
+// f32 scales of an operand: of sequence (or page), row and head; null: all 1.
+struct OperandScales {
+  const float* data;
+  int64_t batch, row, head;  // strides in elements, 0 where all share one
+  uint32_t shift;            // 2^this rows share one
+
+  HT_DEVICE float of(int64_t at_batch, int64_t at_row, uint32_t at_head,
+                     hw::Site site = hw::Site::current()) const {
+    if (data == nullptr) return 1;
+    return hw::load_global(data + at_batch * batch + (at_row >> shift) * row + at_head * head,
+                           site);
+  }
+};
+
+struct Fp8Scales {
+  OperandScales q_scales, k_scales, v_scales;
+  bool scaled_keys;  // K or V has a scale a row; not where kBlocks
+};
+struct Fp8Params : Params, Fp8Scales {};
+struct Fp8GeneralParams : GeneralParams, Fp8Scales {};
+
+struct Fp8Dense : Dense {
+  using Params = Fp8Params;
+  // K or V has a scale for 128 rows, neither one a row. An instance of its own, as what it needs
+  // would cost the others registers.
+  static constexpr bool kBlocks = false;
+
+  HT_DEVICE static float query_scale(const Params& p, const Work& work, int32_t row) {
+    const int32_t last = p.range.queries - 1;
+    return p.q_scales.of(work.t.sequence, row < last ? row : last, work.t.head);
+  }
+  HT_DEVICE static float key_scale(const Params& p, const Work& work, const OperandScales& of,
+                                   int32_t key) {
+    const int32_t last = p.range.count - 1;
+    return of.of(work.t.sequence, key < last ? key : last, work.t.head / p.group);
+  }
+
+  // The first thread starts the copies.
+  template <class Layout>
+  struct Loader {
+    const Params& p;
+
+    template <class Producer>
+    HT_DEVICE void copy(Producer& fill, const hw::TensorMap* map, hw::SharedAddress to,
+                        const SharedTile& tile, uint32_t head, uint32_t row, uint32_t batch,
+                        hw::Site site) const {
+      if (hw::thread_index().x != 0) return;
+      const pipe::Slot slot = fill.acquire(site);
+      to = to + slot.stage * tile.bytes();
+      HT_UNROLL
+      for (uint32_t panel = 0; panel < tile.panels(); ++panel) {
+        hw::tensor_load(
+            to + panel * tile.panel_bytes(), map,
+            {static_cast<int32_t>(panel * tile.panel_elements()), static_cast<int32_t>(head),
+             static_cast<int32_t>(row), static_cast<int32_t>(batch)},
+            slot.full, site);
+      }
+    }
+    template <class Producer>
+    HT_DEVICE void load_k(Producer& fill, hw::SharedAddress base, const Work& work, uint32_t n,
+                          hw::Site site = hw::Site::current()) const {
+      copy(fill, &p.k, base + Layout::kK, Layout::k_tile(), work.t.head / p.group,
+           n * Layout::kKeys, work.t.sequence, site);
+    }
+    template <class Producer>
+    HT_DEVICE void load_v(Producer& fill, hw::SharedAddress base, const Work& work, uint32_t n,
+                          hw::Site site = hw::Site::current()) const {
+      copy(fill, &p.v, base + Layout::kV, Layout::v_tile(), work.t.head / p.group,
+           n * Layout::kKeys, work.t.sequence, site);
+    }
+    template <class Producer>
+    HT_DEVICE void load_q(Producer& fill, hw::SharedAddress base, const Work& work, int32_t first,
+                          hw::Site site = hw::Site::current()) const {
+      copy(fill, &p.q, base, Layout::q_tile(), work.t.head, static_cast<uint32_t>(first),
+           work.t.sequence, site);
+    }
+    HT_DEVICE void finish(hw::Site = hw::Site::current()) const {}
+    template <class Producer>
+    HT_DEVICE static void drain(Producer& fill) {
+      if (hw::thread_index().x == 0) fill.drain();
+    }
+  };
+};
+
+struct Fp8Blocks : Fp8Dense {
+  static constexpr bool kBlocks = true;
+};
+
+// Scales of blocks go the way of those of rows.
+struct Fp8General : Masked {
+  using Params = Fp8GeneralParams;
+  static constexpr bool kBlocks = false;
+
+  HT_DEVICE static float query_scale(const Params& p, const Work& work, int32_t row) {
+    int64_t batch, at;
+    uint32_t head;
+    if (!work.find_query(row, batch, at, head)) return 1;
+    return p.q_scales.of(batch, at, head);
+  }
+  HT_DEVICE static float key_scale(const Params& p, const Work& work, const OperandScales& of,
+                                   int32_t key) {
+    int32_t batch, row;
+    if (!work.find_key(key, batch, row)) return 0;
+    return of.of(batch, row, work.head / p.group);
+  }
+
+  template <class Layout>
+  struct Loader : General::Loader<Layout> {
+    using General::Loader<Layout>::Loader;
+    template <class Producer>
+    HT_DEVICE static void drain(Producer& fill) {
+      fill.drain();
+    }
+  };
+};
+
+}  // namespace halftone::attention_sm90
