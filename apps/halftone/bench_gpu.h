@@ -81,11 +81,11 @@ struct PrefillShape {
   int64_t batch, length, heads, kv_heads, head_dim;
   bool causal;
 };
-// `one_scale`: operands in fp8 have one scale a tensor, not a row.
-std::string prefill_name(const PrefillShape&, const AttentionMode&, bool one_scale);
+// `scale_tokens`: of operands in fp8 that share a scale: 1, a block of 128, or 0, all.
+std::string prefill_name(const PrefillShape&, const AttentionMode&, int64_t scale_tokens);
 // A row of it; in TFLOP/s of a burst, causal counted as half. Random data, two sets of it in turn.
 BenchRow bench_prefill(const PrefillShape&, const AttentionMode&, Stream&, const GpuTimingOptions&,
-                       bool one_scale = false);
+                       int64_t scale_tokens = 1);
 
 // One problem of the decode suite, and its row, in TB/s of the cache.
 struct DecodeShape {

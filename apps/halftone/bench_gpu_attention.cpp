@@ -1,4 +1,7 @@
 // Attention on a GPU, prefill.
+#include <algorithm>
+#include <memory>
+
 #include "base/message.h"
 #include "bench_gpu.h"
 #include "bench_gpu_data.h"
@@ -20,16 +23,18 @@ AttentionProblem prefill_problem(const PrefillShape& s, const AttentionMode& mod
 
 }  // namespace
 
-std::string prefill_name(const PrefillShape& s, const AttentionMode& mode, bool one_scale) {
+std::string prefill_name(const PrefillShape& s, const AttentionMode& mode, int64_t scale_tokens) {
   const std::string heads =
       s.heads == s.kv_heads ? concat(s.heads) : concat(s.heads, "/", s.kv_heads);
   return concat("prefill ", s.batch, " x ", s.length, ", ", heads, " heads of ", s.head_dim,
                 s.causal ? ", causal " : ", full ", to_string(mode),
-                one_scale ? ", one scale" : "");
+                scale_tokens == 0  ? ", one scale"
+                : scale_tokens > 1 ? ", blocks"
+                                   : "");
 }
 
 BenchRow bench_prefill(const PrefillShape& s, const AttentionMode& mode, Stream& stream,
-                       const GpuTimingOptions& options, bool one_scale) {
+                       const GpuTimingOptions& options, int64_t scale_tokens) {
   const Device& device = stream.device();
   const AttentionProblem p = prefill_problem(s, mode);
   const AttentionPlan made = plan(p, device);
@@ -37,12 +42,17 @@ BenchRow bench_prefill(const PrefillShape& s, const AttentionMode& mode, Stream&
   Stream& host = Stream::default_stream();
   const auto operand = [&](int64_t heads, Format format, uint64_t seed) {
     const Tensor x = normal_data({s.batch, s.length, heads, s.head_dim}, seed);
-    if (one_scale && format == Format::fp8_e4m3) {
+    if (scale_tokens == 0 && format == Format::fp8_e4m3) {
       QuantizeOptions how(format);
       how.scaling = {Format::f32, 0, 0};
-      return quantize(x, how, host).to(device);
+      // As one matrix: each matrix of the last two dimensions has a scale of its own.
+      const Tensor flat = quantize(x.reshape({x.numel() / s.head_dim, s.head_dim}), how, host);
+      return Tensor::share(std::make_shared<Tensor>(flat), flat.data(), x.shape(), x.strides(),
+                           format)
+          .quantized(how.scaling, flat.scales().reshape({1, 1, 1, 1}))
+          .to(device);
     }
-    return attention_operand(x, format, host).to(device);
+    return attention_operand(x, format, host, std::max<int64_t>(scale_tokens, 1)).to(device);
   };
   AttentionTensors sets[2];
   for (uint64_t i = 0; i < 2; ++i) {
@@ -55,7 +65,7 @@ BenchRow bench_prefill(const PrefillShape& s, const AttentionMode& mode, Stream&
       stream, [&](int i) { run(made, sets[i % 2], stream); }, options);
 
   BenchRow row;
-  row.name = prefill_name(s, mode, one_scale);
+  row.name = prefill_name(s, mode, scale_tokens);
   row.seconds = time.burst;
   const double pairs = static_cast<double>(s.length) * static_cast<double>(s.length);
   row.flops =
@@ -91,11 +101,11 @@ std::vector<BenchRow> bench_gpu_prefill(const GpuBench& b) {
       if (!plain && (b.quick || s.batch > 2 || s.heads != s.kv_heads)) continue;
       if (mode.qk == Format::f16 && (s.head_dim != 128 || s.batch != 1)) continue;
       if (!can_run(prefill_problem(s, mode), b.stream.device()).ok) continue;
-      for (const bool one_scale : {false, true}) {
-        // A scale for all, as other libraries have them, beside one a row.
-        if (one_scale && (mode.pv != Format::fp8_e4m3 || mode.qk != mode.pv)) continue;
-        if (!b.wants(prefill_name(s, mode, one_scale))) continue;
-        rows.push_back(bench_prefill(s, mode, b.stream, b.timing(), one_scale));
+      for (const int64_t scale_tokens : {1, 0, 128}) {
+        // A scale for all, as other libraries have them, and blocks, beside one a row.
+        if (scale_tokens != 1 && (mode.pv != Format::fp8_e4m3 || mode.qk != mode.pv)) continue;
+        if (!b.wants(prefill_name(s, mode, scale_tokens))) continue;
+        rows.push_back(bench_prefill(s, mode, b.stream, b.timing(), scale_tokens));
       }
     }
   }

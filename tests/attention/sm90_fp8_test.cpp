@@ -76,6 +76,22 @@ TEST(AttentionSm90Fp8, StrictUnderAdversarialSchedules) {
   }
 }
 
+// Sums of 13 fraction bits are of one tile alone: sixteen times the keys cost no precision.
+TEST(AttentionSm90Fp8, TheErrorDoesNotGrowWithTheLength) {
+  Stream stream = hopper();
+  const auto error = [&](int64_t keys) {
+    Fp8Problem x = make_fp8({{1, 64, keys, 1, 1, 64}}, 9);
+    const std::vector<float> exact = to_floats(attention_reference(x.c.problem, x.c.tensors));
+    run_on(stream, &x.c);
+    return compare(to_floats(x.c.tensors.out), exact).relative_l2;
+  };
+  const double few = error(512), many = error(8192);
+  RecordProperty("relative_l2_of_512_keys", std::to_string(few));
+  RecordProperty("relative_l2_of_8192_keys", std::to_string(many));
+  EXPECT_LT(few, 0.05);
+  EXPECT_LT(many, 1.2 * few);
+}
+
 TEST(AttentionSm90Fp8, RefusesWithTheReason) {
   const auto reason = [&](auto change) {
     AttentionProblem p = make_fp8({{1, 64, 64, 1, 1, 64}}, 1).c.problem;
