@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <span>
 
 #include "engine/pipeline_tokenizer.h"
 #include "engine_files/malformed_case.h"
@@ -19,6 +20,18 @@ using test::TempDirectory;
 using test::TinyTokenizer;
 using Words = std::vector<std::string>;
 
+// Each message begins with the file's name.
+void expect_refused(std::span<const Case> cases, const std::string& name) {
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    const TempDirectory directory;
+    const std::string path = directory.write(name, c.bytes);
+    std::vector<std::string> words = c.words;
+    words.push_back(name + ": ");
+    test::expect_error([&] { Tokenizer::load(path); }, words);
+  }
+}
+
 TEST(Malformed, Llama2cTokenizer) {
   const auto number = [](auto value) {
     return std::string(reinterpret_cast<const char*>(&value), sizeof value);
@@ -34,14 +47,7 @@ TEST(Malformed, Llama2cTokenizer) {
       {"huge length", length + number(1.0f) + number(int32_t{1 << 30}), {"length of piece 0"}},
       {"score is no number", length + number(std::nanf("")) + number(int32_t{0}), {"not finite"}},
   };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.name);
-    const TempDirectory directory;
-    const std::string path = directory.write("tokenizer.bin", c.bytes);
-    Words words = c.words;
-    words.emplace_back("tokenizer.bin: ");
-    test::expect_error([&] { Tokenizer::load(path); }, words);
-  }
+  expect_refused(cases, "tokenizer.bin");
 }
 
 TEST(Malformed, TokenizerJson) {
@@ -122,14 +128,7 @@ TEST(Malformed, TokenizerJson) {
        with([](T& t) { t.model_extra = R"(, "continuing_subword_prefix": "##")"; }),
        {"continuing_subword_prefix", "##"}},
   };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.name);
-    const TempDirectory directory;
-    const std::string path = directory.write("tokenizer.json", c.bytes);
-    Words words = c.words;
-    words.emplace_back("tokenizer.json: ");
-    test::expect_error([&] { Tokenizer::load(path); }, words);
-  }
+  expect_refused(cases, "tokenizer.json");
 }
 
 TEST(Malformed, UnigramJson) {
@@ -167,14 +166,7 @@ TEST(Malformed, UnigramJson) {
        with(R"("decoder": {"type": "Metaspace")", R"("decoder": {"type": "Strip", "content": "x")"),
        {"decoder", "one space"}},
   };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.name);
-    const TempDirectory directory;
-    const std::string path = directory.write("tokenizer.json", c.bytes);
-    Words words = c.words;
-    words.emplace_back("tokenizer.json: ");
-    test::expect_error([&] { Tokenizer::load(path); }, words);
-  }
+  expect_refused(cases, "tokenizer.json");
 }
 
 TEST(Malformed, SentencePiece) {
@@ -218,14 +210,7 @@ TEST(Malformed, SentencePiece) {
       {"odd trie", charsmap("\x03" + std::string(7, '\0')), {"trie of 3 bytes", "multiple of 4"}},
       {"text without end", charsmap(std::string("\x04\0\0\0\0\0\0\0x", 9)), {"inside a text"}},
   };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.name);
-    const TempDirectory directory;
-    const std::string path = directory.write("tokenizer.model", c.bytes);
-    Words words = c.words;
-    words.emplace_back("tokenizer.model: ");
-    test::expect_error([&] { Tokenizer::load(path); }, words);
-  }
+  expect_refused(cases, "tokenizer.model");
 }
 
 TEST(Malformed, Tiktoken) {
@@ -234,14 +219,7 @@ TEST(Malformed, Tiktoken) {
       {"unknown vocabulary", first, {"1 ranks", "50256"}},
       {"no rank", first + "Yg==\n", {"2 ranks"}},
   };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.name);
-    const TempDirectory directory;
-    const std::string path = directory.write("x.tiktoken", c.bytes);
-    Words words = c.words;
-    words.emplace_back("x.tiktoken: ");
-    test::expect_error([&] { Tokenizer::load(path); }, words);
-  }
+  expect_refused(cases, "x.tiktoken");
   const Case lines[] = {
       {"no rank", "Yg==\n", {"line 2", "\"Yg==\""}},
       {"no base64", "Y! 1\n", {"line 2", "base64"}},
