@@ -48,6 +48,7 @@ TEST(MatmulSm90, Fp8) {
                              {row, row},
                              {tensor, tensor},
                              {blocks, row},
+                             {groups, groups},
                              {WeightSpec{F::fp8_e4m3, true, {F::bf16, 128, 128}}, groups}}) {
     for (const auto& [m, n, k] : {std::array<int64_t, 3>{19, 140, 400}, {140, 130, 1024}}) {
       const GpuCase c{w, x, m, n, k, F::f32};
@@ -57,19 +58,42 @@ TEST(MatmulSm90, Fp8) {
   }
 }
 
+// Rounded on the way is the same bits as rounded before.
+TEST(MatmulSm90, RoundedOnTheWay) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t m = 37, n = 24, k = 400;
+  const Tensor w = random_weight({F::fp8_e4m3, true, {F::f32, 128, 128}}, n, k, 6).tensor;
+  for (const F format : {F::bf16, F::f32}) {
+    const Tensor x = random_tensor({m, k}, format, 4, Data::outliers);
+    for (const char* name : {"fp8_row", "fp8_1x128"}) {
+      SCOPED_TRACE(concat(name, " of ", halftone::name(format)));
+      MatmulOptions plain, rounding;
+      plain.out = rounding.out = F::f32;
+      rounding.quantize_x = parse_quantization(name);
+      const Tensor before = quantize(x, *rounding.quantize_x);
+      EXPECT_EQ(to_floats(matmul_on(stream, x, w, rounding)),
+                to_floats(matmul_on(stream, before, w, plain)));
+    }
+  }
+}
+
 // No race, no conflict of banks, whatever the order; and the same bits. With K in parts and
 // without, results by the copy engine and by threads.
 TEST(MatmulSm90, StrictUnderAdversarialSchedules) {
-#if defined(HALFTONE_SANITIZED)
   constexpr uint64_t kSeeds = 2;
-#else
-  constexpr uint64_t kSeeds = 3;
-#endif
-  for (const WeightSpec& spec : kSpecs) {
+  std::vector<std::pair<WeightSpec, WeightSpec>> operands;
+  for (const WeightSpec& w : kSpecs) operands.push_back({w, kBf16});
+  const WeightSpec groups{F::fp8_e4m3, true, {F::f32, 1, 128}};
+  operands.push_back({{F::fp8_e4m3, true, {F::f32, 128, 128}}, groups});
+  operands.push_back({groups, groups});
+  operands.push_back({{F::int8, true, {F::f16, 1, 64}}, {F::int8, true, {F::f32, 1, 128}}});
+  for (const auto& [spec, of_x] : operands) {
+    // Eight parts of K, each of nine stages of 128 bytes: every stage of the ring is used again.
+    const int64_t parts = 8 * 9 * 128 * 8 / bits(spec.format);
     for (const auto& [m, n, k, out] :
-         {std::tuple<int64_t, int64_t, int64_t, F>{20, 136, 1536, F::f32},
+         {std::tuple<int64_t, int64_t, int64_t, F>{20, 40, parts, F::f32},
           {150, 130, 512, F::bf16}}) {
-      const Tensor x = random_tensor({m, k}, F::bf16, 3);
+      const Tensor x = random_weight(of_x, m, k, 3).tensor;
       const Tensor w = random_weight(spec, n, k, 4).tensor;
       MatmulOptions options;
       options.out = out;

@@ -116,7 +116,13 @@ struct Fp8Policy : PlainOrder {
   static constexpr uint32_t kBits = 8, kTerms = 1;
   static constexpr hw::Type kType = hw::Type::bf16;
   static constexpr PairOf kPair = PairOf::none;
-  HT_DEVICE static void expand(const uint32_t (&codes)[2], uint32_t, uint32_t (&pairs)[1][4]) {
+  // Where one of four codes is no finite number, bits of 0x80808080 are set.
+  HT_DEVICE static uint32_t special(uint32_t codes) {
+    constexpr uint32_t kCarry = (0x80 - kHighest) * 0x01010101u;
+    return (codes & 0x7f7f7f7fu) + kCarry;
+  }
+  HT_DEVICE static void expand_finite(const uint32_t (&codes)[2], uint32_t,
+                                      uint32_t (&pairs)[1][4]) {
     HT_UNROLL
     for (uint32_t i = 0; i < 4; ++i) {
       const uint32_t upper = hw::prmt(codes[i / 2], 0, i % 2 == 0 ? 0x1404 : 0x3424);
@@ -125,11 +131,13 @@ struct Fp8Policy : PlainOrder {
           fma_bf16x2(hw::lop3<(hw::kLop3A & hw::kLop3B) | hw::kLop3C>(upper, 0x80008000, magnitude),
                      twice(kBias), kMinusZeros);
     }
+  }
+  HT_DEVICE static void expand(const uint32_t (&codes)[2], uint32_t, uint32_t (&pairs)[1][4]) {
+    expand_finite(codes, 0, pairs);
     // NaN and infinity have other bits in bf16. Four codes are looked at in one addition.
-    constexpr uint32_t kCarry = (0x80 - kHighest) * 0x01010101u;
     HT_UNROLL
     for (uint32_t word = 0; word < 2; ++word) {
-      if ((((codes[word] & 0x7f7f7f7fu) + kCarry) & 0x80808080u) == 0) continue;
+      if ((special(codes[word]) & 0x80808080u) == 0) continue;
       HT_UNROLL
       for (uint32_t i = 0; i < 4; ++i) {
         const uint32_t code = codes[word] >> 8 * i & 0x7f;

@@ -53,6 +53,14 @@ Sm90Scales scales_of(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
   return x.scale_group() > 0 ? Sm90Scales::sums : *scales_of(p, w);
 }
 
+Sm90Factors factors_of(const Sm90Problem& p, const GpuProduct& g) {
+  if (g.x_scales == nullptr) return Sm90Factors::rows;
+  // One scale for all rows of a tile.
+  const bool one = !g.scaled || (!p.gate && p.experts == 0 && g.weight.row_step == 1 &&
+                                 g.source[0].first_row == 0 && g.weight.block_rows % kRows == 0);
+  return one ? Sm90Factors::columns : Sm90Factors::both;
+}
+
 uint32_t depth(GpuCode code) {
   return code <= GpuCode::bf16 ? 64 : code <= GpuCode::int8 ? 128 : 256;
 }
@@ -238,6 +246,7 @@ void launch_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
                          tile::Swizzle::b128),
         device);
   }
+  p.factors = factors_of(problem, g);
   const Sm90Instance instance = fp8                       ? sm90_fp8(choice)
                                 : w.code <= GpuCode::bf16 ? sm90_plain(choice)
                                 : w.code <= GpuCode::int8 ? sm90_bytes(choice)

@@ -9,16 +9,16 @@
 // Of experts a list in device memory says whose matrix is multiplied by which rows of x, which lie
 // by expert: a tile has rows of one part of the list, and only those are loaded.
 //
-// Sums: one chain of MMAs over K, 16 elements each; with scales of groups, one for every group, at
-// least 64 elements, which the scales multiply on its way to an f32 sum. Parts of K are added in
-// their order. So the bits of an output are a function of its rows of W and x, the format and the
-// number of parts.
+// Sums: one chain of MMAs over K, 16 elements each; with scales of groups, one for every 64
+// elements (sm90_sums.cuh), which the scales multiply on its way to an f32 sum. Parts of K are
+// added in their order. So the bits of an output are a function of its rows of W and x, the format
+// and the number of parts.
 #pragma once
 #include "base/launch.h"
 #include "hw/griddep.h"
 #include "hw/tma.h"
 #include "ops/product/sm90_finish.cuh"
-#include "ops/product/sm90_operand.cuh"
+#include "ops/product/sm90_sums.cuh"
 #include "ops/product/sm90_tables.cuh"
 #include "pipe/roles.h"
 #include "pipe/schedule.h"
@@ -31,21 +31,22 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
   using Params = Sm90Params;
   using Stages = Sm90Stages<kCode, kScales, kTileColumns>;
   using Tables = Sm90Tables<kCode, kScales, kTileColumns>;
-  using Operand = Sm90Operand<kCode, kScales, kTileColumns>;
+  using Sums = Sm90Sums<kCode, kScales, kTileColumns, kMajorW>;
   using Finish = Sm90Finish<Stages>;
   using Tile = typename Stages::Tile;
-  using Fragment = typename Operand::Fragment;
   using Schedule = pipe::PersistentSchedule<pipe::ProductGrid>;
   static constexpr uint32_t kColumns = kTileColumns, kXSteps = Stages::kXSteps;
-  static constexpr uint32_t kPair = kXSteps < 2 ? 1 : 2;
-  static constexpr bool kExpands = Stages::kExpands, kTables = Stages::kSlots > 0;
-  static constexpr bool kSums = Stages::kSums;
+  static constexpr bool kTables = Stages::kSlots > 0, kSums = Stages::kSums;
 
   enum class Worker { load, multiply };
   // Warps that decode scales need more registers than one thread that starts copies.
   static constexpr uint32_t kMinBlocks = Stages::kBlocks;
-  static constexpr uint32_t kMultiply = kMinBlocks == 1 ? (kTables ? 224 : 232) : kTables ? 88 : 96;
-  static constexpr pipe::Roles kRoles{{{"load", 4, kTables ? 56 : 40}, {"multiply", 8, kMultiply}}};
+  static constexpr uint32_t kLoaders = kSums && Stages::kSlots > 1 && kMinBlocks == 1 ? 72
+                                       : kTables                                      ? 56
+                                                                                      : 40;
+  // Of what 12 warps start with: what the loaders leave.
+  static constexpr uint32_t kMultiply = (kMinBlocks == 1 ? 252 : 120) - kLoaders / 2;
+  static constexpr pipe::Roles kRoles{{{"load", 4, kLoaders}, {"multiply", 8, kMultiply / 8 * 8}}};
   static constexpr uint32_t kThreads = kRoles.threads();
   static constexpr uint32_t kMultipliers = 8;  // warps
   static constexpr uint32_t kSharedBytes = Stages::kSharedBytes;
@@ -192,90 +193,34 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
     }
   }
 
+  // A warp has stages of its own, wherever the ring stands: nobody may wait for a stage that others
+  // fill, as these and its readers go on and the phase that was waited for may be the one before
+  // the last.
   HT_DEVICE static void make_tables(const Params& p, const Rings& rings, hw::SharedAddress base,
-                                    Schedule schedule, uint32_t turn) {
+                                    Schedule schedule, uint32_t mine) {
     const Range range(p);
-    auto fill = rings.w.producer();
-    uint32_t count = 0;
+    pipe::Cursor<Stages::kStages> at;
     for (pipe::ProductTile t; schedule.next(t);) {
       const Tile tile = tile_of(p, t);
       typename Tables::Rows rows;
-      if constexpr (kSums) rows = Tables::rows_of(p.product, tile);
-      for (uint32_t step = range.begin; step < range.end; ++step, ++count) {
-        const bool mine = count % Tables::kWarps == turn;
-        typename Tables::Bytes bytes;
-        if constexpr (!kSums) {
-          if (mine) Tables::load(p.product, tile, step * Stages::kDepth, bytes);
-        }
-        // Also the stages of others: a phase that is not waited for cannot be told from the next.
-        const pipe::Slot slot = fill.wait();
-        if (!mine) continue;
-        const hw::SharedAddress table = base + (Stages::kTables + slot.stage * Stages::kTable);
+      if constexpr (kSums) rows = Tables::rows_of(p, tile);
+      for (uint32_t step = range.begin; step < range.end; ++step, at.advance()) {
+        const uint32_t stage = at.stage(), k0 = step * Stages::kDepth;
+        if (stage % Tables::kWarps != mine) continue;
+        const hw::SharedAddress table = base + (Stages::kTables + stage * Stages::kTable);
         if constexpr (kSums) {
-          Tables::store_sums(p.product, rows, step * Stages::kDepth, table);
+          typename Tables::Raw scales;
+          Tables::load(p.product, rows, k0, scales);
+          hw::mbarrier_wait(rings.w.empty(stage), at.phase() ^ 1);
+          Tables::store(p, rows, k0, scales, table);
         } else {
-          Tables::store(bytes, table);
+          typename Tables::Bytes scales;
+          Tables::load(p.product, tile, k0, scales);
+          hw::mbarrier_wait(rings.w.empty(stage), at.phase() ^ 1);
+          Tables::store(scales, table);
         }
         hw::warp_sync();
-        if (hw::lane_index() == 0) fill.commit(slot);
-      }
-    }
-  }
-
-  // What a warpgroup adds up: one chain of MMAs, or chains that join a sum.
-  struct Sums {
-    float chain[kColumns / 2];
-    float total[kSums ? kColumns / 2 : 1];
-  };
-
-  // Starts adding the elements of K of one step of x.
-  HT_DEVICE static void start(float (&sum)[kColumns / 2], hw::SharedAddress w, hw::SharedAddress x,
-                              Fragment& a, bool fresh, hw::Site site = hw::Site::current()) {
-    constexpr uint32_t kDepth = Stages::kXDepth, kBits = Stages::kLine * 8 / kDepth;
-    constexpr hw::Type kType = Stages::kFp8 ? hw::Type::e4m3 : Stages::Policy::kType;
-    constexpr tile::SharedTile x_tile{tile::Major::k, tile::Swizzle::b128, kBits, kColumns, kDepth};
-    constexpr tile::SharedTile w_tile{kMajorW, tile::Swizzle::b128, kBits, 64, kDepth};
-    static_assert(x_tile.valid() && w_tile.valid());
-    const auto x_start = tile::WgmmaDescriptor::of(x_tile, x.value);
-    const auto w_start = tile::WgmmaDescriptor::of(w_tile, w.value);
-    if constexpr (kExpands) {
-      HT_UNROLL
-      for (uint32_t j = 0; j < 4; ++j) hw::hold_registers(a.step[j], site);
-    }
-    hw::wgmma_fence(site);
-    HT_UNROLL
-    for (uint32_t j = 0; j < 4; ++j) {
-      const uint32_t k = j * kDepth / 4;
-      const auto b = x_start.advanced(x_tile.advance(0, k));
-      if constexpr (kExpands) {
-        hw::wgmma<kType>(sum, a.step[j], b, !fresh || j > 0, site);
-      } else {
-        hw::wgmma<kType, kType, kMajorW>(sum, w_start.advanced(w_tile.advance(0, k)), b,
-                                         !fresh || j > 0, site);
-      }
-    }
-    hw::wgmma_commit(site);
-  }
-
-  // The chain times the scales of its group joins the sum.
-  HT_DEVICE static void join(const GpuProduct& p, hw::SharedAddress table, const Operand& at,
-                             uint32_t x_step, Sums& s, hw::Site site = hw::Site::current()) {
-    float w[2];
-    HT_UNROLL
-    for (uint32_t half = 0; half < 2; ++half) {
-      w[half] = hw::load_shared<float>(
-          table + ((at.row + 8 * half) * Stages::kTableRow + x_step * 4), site);
-    }
-    HT_UNROLL
-    for (uint32_t j = 0; j < kColumns / 8; ++j) {
-      hw::Vector<float, 2> x{{1, 1}};
-      if (p.x_scales != nullptr) {
-        x = hw::load_shared<hw::Vector<float, 2>>(
-            table + (Stages::kXScales + (x_step * kColumns + j * 8 + at.quad * 2) * 4), site);
-      }
-      HT_UNROLL
-      for (uint32_t e = 0; e < 4; ++e) {
-        s.total[j * 4 + e] = hw::fma(s.chain[j * 4 + e], w[e / 2] * x[e % 2], s.total[j * 4 + e]);
+        if (hw::lane_index() == 0) hw::mbarrier_arrive(rings.w.full(stage));
       }
     }
   }
@@ -283,83 +228,18 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
   HT_DEVICE static void multiply(const Params& p, const Rings& rings, hw::SharedAddress base,
                                  Schedule schedule) {
     const Range range(p);
-    const uint32_t group = hw::warp_index() / 4 - 1;
-    const bool first_lane = hw::lane_index() == 0;
-    const Operand operand(group * 64 + hw::warp_index() % 4 * 16);
     const Finish finish(p, base);
-    auto read = rings.w.consumer();
-    auto read_x = rings.x.consumer();
-    Sums sums;
-    Fragment a[2] = {};
+    Sums sums(p, base, rings.w.consumer(), rings.x.consumer());
     for (pipe::ProductTile t; schedule.next(t);) {
-      bool fresh = true, running = false;
-      if constexpr (kSums) {
-        HT_UNROLL
-        for (uint32_t i = 0; i < kColumns / 2; ++i) sums.total[i] = 0;
-      }
-      // What one group of wgmma has read is given back when it has ended.
-      const auto release = [&] {
-        read_x.release(first_lane);
-        if constexpr (!kExpands) read.release(first_lane);
-      };
-      for (uint32_t step = range.begin; step < range.end; ++step) {
-        const uint32_t stage = read.wait();
-        const hw::SharedAddress w = base + stage * Stages::kBytes;
-        const hw::SharedAddress table = base + (Stages::kTables + stage * Stages::kTable);
-        // Two sets of registers: one is filled while the tensor cores read the other.
-        HT_ROLLED
-        for (uint32_t pair = 0; pair < kXSteps; pair += kPair) {
-          HT_UNROLL
-          for (uint32_t f = 0; f < kPair; ++f) {
-            const uint32_t i = pair + f;
-            if constexpr (kExpands) operand.expand(w, table, i, a[f]);
-            const hw::SharedAddress x = base + (Stages::kX + read_x.wait() * Stages::kXBytes);
-            start(sums.chain, w + group * 64 * Stages::kLine, x, a[f], fresh);
-            if (running) {
-              hw::wgmma_wait<1>();
-              release();
-            }
-            if constexpr (kExpands) {
-              HT_UNROLL
-              for (uint32_t j = 0; j < 4; ++j) hw::hold_registers(a[1 - f].step[j]);
-            }
-            fresh = false, running = true;
-            if constexpr (kSums) {
-              const uint32_t chunk = (step * kXSteps + i + 1) * (Stages::kXDepth / 32);
-              const bool last = step + 1 == range.end && i + 1 == kXSteps;
-              if (last || Stages::kFp8 || (p.product.period > 0 && chunk % p.product.period == 0)) {
-                hw::wgmma_wait<0>();
-                hw::hold_registers(sums.chain);
-                release();
-                join(p.product, table, operand, i, sums);
-                fresh = true, running = false;
-              }
-            }
-          }
-        }
-        if constexpr (kExpands) {
-          hw::fence_proxy_async_shared();  // codes were read by loads, copies take their place
-          hw::warp_sync();
-          read.release(first_lane);
-        }
-      }
-      if constexpr (!kSums) {
-        hw::wgmma_wait<0>();
-        hw::hold_registers(sums.chain);
-        if (running) release();
-      }
+      sums.add_up(range.end - range.begin);
       const Tile tile = tile_of(p, t);
-      const auto end = [&](const float(&values)[kColumns / 2]) {
-        if constexpr (Stages::kCanSplit) {
-          if (p.split > 1) return finish.split_tile(tile, values);
+      if constexpr (Stages::kCanSplit) {
+        if (p.split > 1) {
+          finish.split_tile(tile, sums.result());
+          continue;
         }
-        finish.tile(tile, values);
-      };
-      if constexpr (kSums) {
-        end(sums.total);
-      } else {
-        end(sums.chain);
       }
+      finish.tile(tile, sums.result());
     }
     finish.drain();
   }

@@ -52,45 +52,72 @@ struct Sm90Operand {
     }
   }
 
+  // What multiplies the codes of a row, or their zero point.
+  HT_DEVICE hw::Words4 load_scales(hw::SharedAddress entry, uint32_t x_step,
+                                   hw::Site site = hw::Site::current()) const {
+    hw::Words4 scales{};
+    if constexpr (kScales == Sm90Scales::pairs) {
+      scales = hw::load_shared<hw::Words4>(entry + x_step * 16, site);
+    } else if constexpr (kScales == Sm90Scales::powers) {
+      const auto two = hw::load_shared<hw::Vector<uint32_t, 2>>(entry + x_step * 8, site);
+      scales[0] = scales[1] = two[0], scales[2] = scales[3] = two[1];
+    } else if constexpr (Stages::kZeros) {
+      scales[0] = hw::load_shared<uint32_t>(entry + (Stages::kSlots + x_step) * 4, site);
+    }
+    return scales;
+  }
+
+  struct Codes {
+    uint32_t at[2][2][Policy::kBits / 4];  // [row or the one eight below][32 elements]
+    hw::Words4 scales[2];
+  };
+  template <bool kFinite>
+  HT_DEVICE static void convert(const Codes& c, Fragment& a) {
+    HT_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      HT_UNROLL
+      for (uint32_t j = 0; j < 4; j += 2) {
+        uint32_t pairs[1][4];
+        const hw::Words4& s = c.scales[half];
+        if constexpr (kScales == Sm90Scales::pairs) {
+          Policy::expand_each(c.at[half][j / 2], {s[j], s[j + 1], s[j], s[j + 1]}, pairs);
+        } else if constexpr (kCode == GpuCode::e2m1) {
+          Policy::expand(c.at[half][j / 2], Policy::kUnscaled, pairs);
+        } else if constexpr (kFinite) {
+          Policy::expand_finite(c.at[half][j / 2], 0, pairs);
+        } else {
+          Policy::expand(c.at[half][j / 2], s[0], pairs);
+        }
+        HT_UNROLL
+        for (uint32_t i = 0; i < 4; ++i) {
+          uint32_t pair = pairs[0][place(i / 2, i % 2)];
+          if constexpr (kScales == Sm90Scales::powers) {
+            pair = fma_bf16x2(pair, s[j], kMinusZeros);
+          }
+          a.step[j + i / 2][2 * (i % 2) + half] = pair;
+        }
+      }
+    }
+  }
   HT_DEVICE void expand(hw::SharedAddress stage, hw::SharedAddress table, uint32_t x_step,
                         Fragment& a, hw::Site site = hw::Site::current()) const {
+    Codes c;
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
       const hw::SharedAddress line = stage + (row * Stages::kLine + half * kHalf);
-      const hw::SharedAddress entry = table + (row + 8 * half) * Stages::kTableRow;
-      hw::Words4 scales{};
-      if constexpr (kScales == Sm90Scales::pairs) {
-        scales = hw::load_shared<hw::Words4>(entry + x_step * 16, site);
-      } else if constexpr (kScales == Sm90Scales::powers) {
-        const auto two = hw::load_shared<hw::Vector<uint32_t, 2>>(entry + x_step * 8, site);
-        scales[0] = scales[1] = two[0], scales[2] = scales[3] = two[1];
-      } else if constexpr (Stages::kZeros) {
-        scales[0] = hw::load_shared<uint32_t>(entry + (Stages::kSlots + x_step) * 4, site);
-      }
       HT_UNROLL
-      for (uint32_t j = 0; j < 4; j += 2) {
-        uint32_t codes[Policy::kBits / 4], pairs[1][4];
-        load_codes(line, x_step, j, codes, site);
-        if constexpr (kScales == Sm90Scales::pairs) {
-          const uint32_t each[4] = {scales[j], scales[j + 1], scales[j], scales[j + 1]};
-          Policy::expand_each(codes, each, pairs);
-        } else if constexpr (kCode == GpuCode::e2m1) {
-          Policy::expand(codes, Policy::kUnscaled, pairs);
-        } else {
-          Policy::expand(codes, scales[0], pairs);
-        }
-        HT_UNROLL
-        for (uint32_t i = 0; i < 2; ++i) {
-          HT_UNROLL
-          for (uint32_t h = 0; h < 2; ++h) {
-            uint32_t pair = pairs[0][place(i, h)];
-            if constexpr (kScales == Sm90Scales::powers) {
-              pair = fma_bf16x2(pair, scales[j], kMinusZeros);
-            }
-            a.step[j + i][2 * h + half] = pair;
-          }
-        }
-      }
+      for (uint32_t j = 0; j < 2; ++j) load_codes(line, x_step, 2 * j, c.at[half][j], site);
+      c.scales[half] = load_scales(table + (row + 8 * half) * Stages::kTableRow, x_step, site);
+    }
+    if constexpr (kCode == GpuCode::e4m3) {
+      // One look at all codes: branches between them would make each wait for the one before.
+      convert<true>(c, a);
+      uint32_t special = 0;
+      HT_UNROLL
+      for (uint32_t i = 0; i < 8; ++i) special |= Policy::special(c.at[i / 4][i / 2 % 2][i % 2]);
+      if ((special & 0x80808080u) != 0) convert<false>(c, a);
+    } else {
+      convert<false>(c, a);
     }
   }
 };

@@ -17,6 +17,10 @@ namespace halftone::product {
 // the tensor cores add FP8 products up with few bits.
 enum class Sm90Scales : uint8_t { none, pairs, powers, sums, fp8 };
 
+// What multiplies a chain of `sums` or `fp8`: scales of rows of W; scales of rows of x, with that
+// of W in them if all rows of a tile have the same; or a product of both.
+enum class Sm90Factors : uint8_t { rows, columns, both };
+
 struct Sm90Params {
   GpuProduct product;
   hw::TensorMap w, x, out;
@@ -25,8 +29,9 @@ struct Sm90Params {
   // of x has x_rows rows.
   const uint8_t* w_first = nullptr;
   uint32_t w_shift = 0, w_rows = 0, x_rows = 0;
-  uint32_t parts = 0;       // at most, of x's rows by expert; 0: there are no experts
-  uint32_t split = 1;       // blocks of a cluster that share K
+  uint32_t parts = 0;  // at most, of x's rows by expert; 0: there are no experts
+  uint32_t split = 1;  // blocks of a cluster that share K
+  Sm90Factors factors = Sm90Factors::rows;
   bool copies_out = false;  // bf16 or f16 leave by tensor copies
 };
 
@@ -48,7 +53,8 @@ struct Sm90Stages {
 
   // A row of the table has a word for every 16, 32 or 64 elements; for sums of INT4 its zero points
   // follow the scales. Rows of more than 16 bytes lie 16 further apart, so that eight of them, or
-  // four, are in different banks. After the rows the scales of x, [step of x][column].
+  // four, are in different banks. After the rows the scales of x, [step of x][column], of every 16
+  // columns the four that a lane has as neighbours.
   static constexpr uint32_t kSlotDepth = kScales == Sm90Scales::pairs    ? 16
                                          : kScales == Sm90Scales::powers ? 32
                                                                          : kXDepth;
@@ -57,6 +63,9 @@ struct Sm90Stages {
   static constexpr uint32_t kWords = kZeros ? 2 * kSlots : kSlots;
   static constexpr uint32_t kTableRow = (kWords > 4 ? kWords + 4 : kWords) * 4;
   static constexpr uint32_t kXScales = kRows * kTableRow;
+  HT_HOST_DEVICE static uint32_t x_place(uint32_t column) {
+    return column / 16 * 16 + column % 8 / 2 * 4 + column % 16 / 8 * 2 + column % 2;
+  }
   static constexpr uint32_t kTable = kXScales + (kSums ? kXSteps * kColumns * 4 : 0);
 
   // A warpgroup's results: columns of 64 f32 each, with room between columns so that a warp's
@@ -75,7 +84,7 @@ struct Sm90Stages {
   static constexpr uint32_t kLeft = kShared - kXStages * kXBytes - 2 * kStaging - 512;
   static constexpr uint32_t kFitting = kLeft / (kBytes + kTable);
   static constexpr uint32_t kStages = kFitting < 8 ? kFitting : 8;
-  static_assert(kStages >= 3, "warps that fill tables take every third stage");
+  static_assert(kStages >= 3, "three warps fill the tables of stages");
 
   static constexpr uint32_t kX = kStages * kBytes;
   static constexpr uint32_t kOut = kX + kXStages * kXBytes;

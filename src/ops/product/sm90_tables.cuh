@@ -1,5 +1,5 @@
 // What multiplies the codes of a stage of W, or their sums: made by three warps beside the one that
-// starts the copies, which take turns at the stages.
+// starts the copies, each for stages of its own.
 #pragma once
 #include "hw/warp.h"
 #include "ops/product/sm90_stages.h"
@@ -38,31 +38,31 @@ struct Sm90Tables {
     HT_UNROLL
     for (uint32_t i = 0; i < kRowsOfLane; ++i) {
       const hw::SharedAddress row = table + (i * 32 + hw::lane_index()) * Stages::kTableRow;
+      uint32_t pairs[Stages::kSlots];
+      multipliers(bytes.word[i], pairs);
       HT_UNROLL
-      for (uint32_t f = 0; f < kFours; ++f) {
-        hw::Words4 pairs;
-        multipliers(bytes.word[i][f], pairs);
-        hw::store_shared(row + f * 16, pairs);
+      for (uint32_t s = 0; s < Stages::kSlots; s += 4) {
+        hw::store_shared(row + s * 4,
+                         hw::Words4{{pairs[s], pairs[s + 1], pairs[s + 2], pairs[s + 3]}});
       }
     }
   }
-
-  // Of four scales pairs of bf16, without branches: a warp that takes them holds the others up.
-  HT_DEVICE static void multipliers(uint32_t four, hw::Words4& pairs) {
+  // Scales as pairs of bf16, without branches: a warp that takes them holds the others up.
+  HT_DEVICE static void multipliers(const uint32_t (&words)[kFours > 0 ? kFours : 1],
+                                    uint32_t (&pairs)[Stages::kSlots]) {
     if constexpr (kScales == Sm90Scales::pairs) {
-      uint32_t values[1][4];
-      CodePolicy<GpuCode::e4m3>::expand({four, 0}, 0, values);
-      constexpr uint32_t kLeft = 0x7a807a80;  // 2^118, as Policy::pair_of has it
       HT_UNROLL
-      for (uint32_t i = 0; i < 2; ++i) {
-        const uint32_t two = fma_bf16x2(values[0][i], kLeft, kMinusZeros);
-        pairs[2 * i] = hw::prmt(two, two, 0x1010), pairs[2 * i + 1] = hw::prmt(two, two, 0x3232);
+      for (uint32_t w = 0; w < kFours; w += 2) {
+        uint32_t eight[8];
+        Policy::pairs_of({words[w], words[w + 1]}, eight);
+        HT_UNROLL
+        for (uint32_t i = 0; i < 8; ++i) pairs[w * 4 + i] = eight[i];
       }
     } else {
       // 2^(code - 127); 0 is subnormal, 255 NaN: both have the upper bit of the mantissa.
       HT_UNROLL
-      for (uint32_t i = 0; i < 4; ++i) {
-        const uint32_t code = four >> 8 * i & 0xff;
+      for (uint32_t i = 0; i < Stages::kSlots; ++i) {
+        const uint32_t code = words[i / 4] >> 8 * (i % 4) & 0xff;
         pairs[i] = twice(code << 7 | (code - 1 < 254 ? 0 : 0x40));
       }
     }
@@ -74,14 +74,17 @@ struct Sm90Tables {
     const uint8_t* zero[kRowsOfLane];
     const float* x[kColumns / 32];
   };
-  HT_DEVICE static Rows rows_of(const GpuProduct& p, const Tile& tile) {
+  HT_DEVICE static Rows rows_of(const Sm90Params& params, const Tile& tile) {
+    const GpuProduct& p = params.product;
     Rows rows{};
+    const bool one = params.factors == Sm90Factors::columns;
+    if (one && p.scaled) rows.scale[0] = scale_address(p.weight, tile.source[0], tile.n0, 0);
     HT_UNROLL
     for (uint32_t i = 0; i < kRowsOfLane; ++i) {
       const uint32_t r = i * 32 + hw::lane_index(), row = tile.output(r);
       if (row >= p.n) continue;
       const GpuSource source = tile.source_of(r);
-      if (p.scaled) rows.scale[i] = scale_address(p.weight, source, row, 0);
+      if (!one && p.scaled) rows.scale[i] = scale_address(p.weight, source, row, 0);
       if (Stages::kZeros && source.zeros != nullptr) {
         const int64_t of_tensor = source.first_row + row * p.weight.row_step;
         const int64_t block = p.weight.block_rows > 0 ? of_tensor / p.weight.block_rows : 0;
@@ -96,68 +99,118 @@ struct Sm90Tables {
     }
     return rows;
   }
-  HT_DEVICE static void store_sums(const GpuProduct& p, const Rows& rows, uint32_t k0,
-                                   hw::SharedAddress table) {
-    // Beyond the last column the codes are zeros, but their sums are those of the columns before
-    // in the same group: the scale is the last one.
-    uint32_t group[Stages::kSlots], x_group[Stages::kSlots];
+
+  // Beyond the last column the codes are zeros, but their sums are those of the columns before in
+  // the same group: the scale is the last one.
+  HT_DEVICE static uint32_t group_of(const GpuProduct& p, uint32_t group, uint32_t k) {
+    return group > 0 ? (k < p.k ? k : p.k - 1) / group : 0;
+  }
+
+  // The scales of a stage, loaded before it is free and written after that.
+  struct Raw {
+    uint32_t scale[kRowsOfLane][Stages::kSlots];
+    float x[Stages::kSlots][kColumns / 32];
+  };
+  // All loads without waiting; by the bytes of a scale outside the loops.
+  HT_DEVICE static void load(const GpuProduct& p, const Rows& rows, uint32_t k0, Raw& raw) {
+    uint32_t group[Stages::kSlots];
     HT_UNROLL
     for (uint32_t s = 0; s < Stages::kSlots; ++s) {
-      const uint32_t k = k0 + s * Stages::kSlotDepth, column = k < p.k ? k : p.k - 1;
-      group[s] = p.weight.group > 0 ? column / p.weight.group : 0;
-      x_group[s] = p.x_group > 0 ? column / p.x_group : 0;
+      group[s] = group_of(p, p.weight.group, k0 + s * Stages::kSlotDepth);
     }
-    // All loads first, then what waits for them; by the bytes of a scale, outside the loops.
-    uint32_t raw[kRowsOfLane][Stages::kSlots] = {};
-    const auto load = [&](auto kind) {
+    const auto scales = [&](auto type) {
       HT_UNROLL
       for (uint32_t i = 0; i < kRowsOfLane; ++i) {
         HT_UNROLL
         for (uint32_t s = 0; s < Stages::kSlots; ++s) {
-          const auto* from = reinterpret_cast<const decltype(kind)*>(
+          const auto* from = reinterpret_cast<const decltype(type)*>(
               rows.scale[i] + group[s] * p.weight.scale_step);
-          if (rows.scale[i] != nullptr) raw[i][s] = hw::load_global(from);
+          raw.scale[i][s] = rows.scale[i] != nullptr ? hw::load_global(from) : 0;
         }
       }
     };
-    const Format format = p.weight.scale_format;
-    if (format == Format::f32) {
-      load(uint32_t{});
-    } else if (format == Format::f16 || format == Format::bf16) {
-      load(uint16_t{});
+    const uint32_t bytes = scale_bytes(p.weight.scale_format);
+    if (bytes == 4) {
+      scales(uint32_t{});
+    } else if (bytes == 2) {
+      scales(uint16_t{});
     } else {
-      load(uint8_t{});
+      scales(uint8_t{});
     }
     HT_UNROLL
-    for (uint32_t i = 0; i < kRowsOfLane; ++i) {
-      const hw::SharedAddress at = table + (i * 32 + hw::lane_index()) * Stages::kTableRow;
-      hw::Vector<float, Stages::kSlots> scales;
+    for (uint32_t s = 0; s < Stages::kSlots; ++s) {
+      const uint32_t of_x = group_of(p, p.x_group, k0 + s * Stages::kSlotDepth);
       HT_UNROLL
-      for (uint32_t s = 0; s < Stages::kSlots; ++s) {
-        scales[s] = p.scaled ? decode_scale(format, raw[i][s]) : 1.0f;
+      for (uint32_t i = 0; i < kColumns / 32; ++i) {
+        raw.x[s][i] = rows.x[i] != nullptr ? hw::load_global(rows.x[i] + of_x) : 0;
       }
-      hw::store_shared(at, scales);
+    }
+  }
+
+  // What the scales of a stage stand for; by their format outside the loops.
+  HT_DEVICE static void decode(const GpuProduct& p, const Raw& raw,
+                               float (&scale)[kRowsOfLane][Stages::kSlots]) {
+    const auto each = [&](const auto& value) {
+      HT_UNROLL
+      for (uint32_t i = 0; i < kRowsOfLane; ++i) {
+        HT_UNROLL
+        for (uint32_t s = 0; s < Stages::kSlots; ++s) scale[i][s] = value(raw.scale[i][s]);
+      }
+    };
+    const Format format = p.weight.scale_format;
+    if (!p.scaled) {
+      each([](uint32_t) { return 1.0f; });
+    } else if (format == Format::f32) {
+      each([](uint32_t code) { return std::bit_cast<float>(code); });
+    } else if (format == Format::bf16) {
+      each([](uint32_t code) { return std::bit_cast<float>(code << 16); });
+    } else if (format == Format::f16) {
+      each([](uint32_t code) { return hw::cvt_f32_f16(static_cast<uint16_t>(code)); });
+    } else {
+      each([&](uint32_t code) { return decode_scale(format, code); });
+    }
+  }
+
+  // Zero points are loaded only here: few weights have them, and their registers are missing.
+  HT_DEVICE static void store(const Sm90Params& params, const Rows& rows, uint32_t k0,
+                              const Raw& raw, hw::SharedAddress table) {
+    const uint32_t lane = hw::lane_index();
+    float scale[kRowsOfLane][Stages::kSlots];
+    decode(params.product, raw, scale);
+    HT_UNROLL
+    for (uint32_t i = 0; i < kRowsOfLane; ++i) {
+      const hw::SharedAddress at = table + (i * 32 + lane) * Stages::kTableRow;
+      if (params.factors != Sm90Factors::columns) {
+        hw::Vector<float, Stages::kSlots> scales;
+        HT_UNROLL
+        for (uint32_t s = 0; s < Stages::kSlots; ++s) scales[s] = scale[i][s];
+        hw::store_shared(at, scales);
+      }
       if constexpr (Stages::kZeros) {
         hw::Words4 zeros;
         HT_UNROLL
-        for (uint32_t s = 0; s < Stages::kSlots; ++s) {
-          zeros[s] = kInt4Zero;
-          const uint8_t* from = rows.zero[i] + group[s] * p.weight.zero_step;
-          if (rows.zero[i] != nullptr) zeros[s] = hw::load_global(from);
+        for (uint32_t s = 0; s < Stages::kSlots; ++s) zeros[s] = kInt4Zero;
+        if (rows.zero[i] != nullptr) {
+          const GpuProduct& p = params.product;
+          HT_UNROLL
+          for (uint32_t s = 0; s < Stages::kSlots; ++s) {
+            const uint32_t group = group_of(p, p.weight.group, k0 + s * Stages::kSlotDepth);
+            zeros[s] = hw::load_global(rows.zero[i] + group * p.weight.zero_step);
+          }
         }
         HT_UNROLL
         for (uint32_t s = 0; s < Stages::kSlots; ++s) zeros[s] = Policy::pair_of(zeros[s]);
         hw::store_shared(at + Stages::kSlots * 4, zeros);
       }
     }
-    if (p.x_scales == nullptr) return;
+    if (params.factors == Sm90Factors::rows) return;
     HT_UNROLL
-    for (uint32_t s = 0; s < Stages::kXSteps; ++s) {
+    for (uint32_t s = 0; s < Stages::kSlots; ++s) {
+      const float of_rows = params.factors == Sm90Factors::columns ? scale[0][s] : 1.0f;
       HT_UNROLL
       for (uint32_t i = 0; i < kColumns / 32; ++i) {
-        const uint32_t column = i * 32 + hw::lane_index();
-        hw::store_shared(table + (Stages::kXScales + (s * kColumns + column) * 4),
-                         rows.x[i] != nullptr ? hw::load_global(rows.x[i] + x_group[s]) : 0.0f);
+        const uint32_t place = s * kColumns + Stages::x_place(i * 32 + lane);
+        hw::store_shared(table + (Stages::kXScales + place * 4), of_rows * raw.x[s][i]);
       }
     }
   }
