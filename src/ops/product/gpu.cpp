@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/message.h"
+#include "formats/gpu_kernels.h"
 #include "ops/product/gpu_gather.cuh"
 #include "ops/product/gpu_instances.h"
 #include "ops/product/weights.h"
@@ -195,6 +196,10 @@ void GpuX::enter(const Tensor& x, int64_t m, GpuProduct* product, Stream& stream
     product->x_scale_row = x.scales().stride(0);
     return;
   }
+  if (as_codes && order == nullptr && params_.quantise && params_.given == 0 &&
+      params_.recipe.scale_format == Format::f32) {
+    return enter_quantised(x, m, product, stream);
+  }
   GpuRowsParams p = params_;
   p.layout = gpu_layout(x, "x");
   p.source = gpu_source(x);
@@ -211,6 +216,23 @@ void GpuX::enter(const Tensor& x, int64_t m, GpuProduct* product, Stream& stream
     product->x_scale_row = p.groups;
   }
   launch(hw::image_of<GpuRows>("product_rows"), taking_turns(GpuRows::shape(p), stream), p, stream);
+}
+
+void GpuX::enter_quantised(const Tensor& x, int64_t m, GpuProduct* product, Stream& stream) const {
+  QuantizeArgs q;
+  q.recipe = params_.recipe;
+  q.source = x.format();
+  q.x = {x.data<char>(), 1, x.stride(0) * bits(x.format()) / 8, 0};
+  q.rows = m, q.columns = k_;
+  q.codes = rows_.data<uint8_t>();
+  q.scales = (group_ > 0 ? scales_ : row_scales_).data<uint8_t>();
+  quantize_gpu(q, stream);
+  product->x = q.codes, product->x_row = k_;
+  if (group_ == 0) {
+    product->finish.row_scales = row_scales_.data<float>();
+  } else {
+    product->x_scales = scales_.data<float>(), product->x_scale_row = params_.groups;
+  }
 }
 
 void set_weight(const GpuWeight& w, const GpuLayout& layout, GpuProduct* p) {

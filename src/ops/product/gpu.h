@@ -45,6 +45,9 @@ class GpuX {
              const int32_t* order = nullptr) const;
 
  private:
+  // Codes and f32 scales by the kernels of quantize(), at the speed of copies.
+  void enter_quantised(const Tensor& x, int64_t m, GpuProduct*, Stream&) const;
+
   GpuRowsParams params_;
   Format codes_ = Format::f32;
   bool direct_ = true, plain_scales_ = false;  // f32, linear
