@@ -9,6 +9,7 @@
 #include "bench_gpu_data.h"
 #include "formats/gpu_kernels.h"
 #include "halftone/halftone.h"
+#include "ops/sampling/draw.h"
 
 namespace halftone {
 
@@ -189,6 +190,16 @@ void reductions(OpsBench& bench, Reduction operation, int axis, Format f) {
             });
 }
 
+void draws(OpsBench& bench, int64_t rows, const DrawRow& options, const char* filters) {
+  constexpr int64_t kVocabulary = 128256;  // of Llama 3
+  const Tensor logits = bench.random({rows, kVocabulary}, Format::f32);
+  TokenDraw draw(rows, kVocabulary, bench.device());
+  draw.set(std::vector<DrawRow>(static_cast<size_t>(rows), options), bench.bench.stream);
+  bench.add(concat("token of ", kVocabulary, " logits f32, ", filters, ", ", rows,
+                   rows == 1 ? " row" : " rows"),
+            logits.bytes(), 1, [&](int, Stream& stream) { draw.run(logits, stream); });
+}
+
 void quantisations(OpsBench& bench, const Tensor& x, const QuantizeOptions& options) {
   const int64_t rows = x.size(0) / 2;
   Tensor out[2];
@@ -256,6 +267,10 @@ std::vector<BenchRow> bench_gpu_ops(const GpuBench& on) {
     for (const int axis : {1, 0}) reductions(bench, Reduction::sum, axis, f);
   }
   reductions(bench, Reduction::argmax, 1, Format::bf16);
+  for (const int64_t rows : {1, 32}) {
+    draws(bench, rows, {.temperature = 1}, "no filter");
+    draws(bench, rows, {.temperature = 0.8f, .top_k = 40, .top_p = 0.95f}, "top-k, top-p");
+  }
   return bench.rows;
 }
 
