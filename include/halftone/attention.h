@@ -128,7 +128,7 @@ AttentionPlan plan(const AttentionProblem&, const Device&);
 // same, and so does decode by one token or by several. Decode adds a score in another order than
 // prefill does, which saves it a transposition of every key (docs/findings/cpu-decode.md). Keys
 // beyond a sequence are never read. Keys hidden from a row need not be finite; only in the kernels
-// for Hopper, of bf16 and f16, must V be, within a sequence.
+// for Hopper, of bf16, f16 and fp8 (fp8+fp8), must V be, within a sequence.
 void run(const AttentionPlan&, const AttentionTensors&, Stream&);
 
 struct AttentionOptions {
