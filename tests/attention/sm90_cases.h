@@ -2,8 +2,7 @@
 #pragma once
 #include <utility>
 
-#include "attention/attention_fixture.h"
-#include "halftone/simulator.h"
+#include "attention/run_on.h"
 
 namespace halftone::test {
 
@@ -47,29 +46,6 @@ inline std::vector<Sm90Case> sm90_cases() {
       {{1, 100, 81, 2, 1, 256, 200}, Format::f16, true},
       {{1, 33, 0, 1, 1, 64}},
   };
-}
-
-inline AttentionTensors on(const Device& device, const Case& c) {
-  const AttentionProblem& p = c.problem;
-  AttentionTensors t;
-  t.q = c.tensors.q.to(device), t.k = c.tensors.k.to(device), t.v = c.tensors.v.to(device);
-  if (p.sinks) t.sinks = c.tensors.sinks.to(device);
-  // Poisoned: what is not written shows.
-  Tensor out = Tensor::empty({p.batch, p.query_length, p.heads, p.value_dim}, p.out);
-  std::fill_n(static_cast<uint16_t*>(const_cast<void*>(std::as_const(out).data())), out.numel(),
-              uint16_t{0x7fff});
-  t.out = out.to(device);
-  t.lse = Tensor::zeros({p.batch, p.heads, p.query_length}, Format::f32).to(device);
-  return t;
-}
-
-// Runs the case on the stream's device; the results come back to the CPU.
-inline void run_on(Stream& stream, Case* c) {
-  AttentionTensors t = on(stream.device(), *c);
-  run(plan(c->problem, stream.device()), t, stream);
-  stream.synchronize();
-  c->tensors.out = t.out.to(Device::cpu());
-  c->tensors.lse = t.lse.to(Device::cpu());
 }
 
 inline void expect_case(Stream& stream, const Sm90Case& s, uint64_t seed) {
