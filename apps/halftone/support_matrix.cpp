@@ -195,7 +195,8 @@ Operation sparse_attention_rows() {
 std::vector<Operation> operations() {
   std::vector<Operation> table{attention_rows(), sparse_attention_rows()};
   Operation product{"matrix product", {}}, experts{"expert product (MoE)", {}},
-      lookup{"embedding", {}}, quantised{"quantize, dequantize", {}};
+      grouped{"grouped product", {}}, lookup{"embedding", {}},
+      quantised{"quantize, dequantize", {}};
   for (const Weight& w : weights()) {
     std::vector<MatmulProblem> products;
     for (const Format x : {Format::f32, Format::bf16, Format::f16}) {
@@ -212,6 +213,14 @@ std::vector<Operation> operations() {
     moe.tokens = 8, moe.hidden = moe.intermediate = 256, moe.experts = 8, moe.top_k = 2;
     moe.weight = w.format, moe.scaling = w.scaling, moe.scaled = w.scaled;
     experts.formats.emplace_back(w.name, all<MoeProblem>({moe}));
+    std::vector<GroupedProblem> groups;
+    for (const bool masked : {false, true}) {
+      GroupedProblem g;
+      g.groups = 4, g.rows = 64, g.n = g.k = 256, g.masked = masked;
+      g.weight = w.format, g.scaling = w.scaling, g.scaled = w.scaled;
+      groups.push_back(g);
+    }
+    grouped.formats.emplace_back(w.name, all(groups));
     EmbeddingProblem e;
     e.tokens = 8, e.vocabulary = e.columns = 256;
     e.table = w.format, e.scaling = w.scaling, e.scaled = w.scaled;
@@ -222,6 +231,7 @@ std::vector<Operation> operations() {
   }
   table.push_back(product);
   table.push_back(experts);
+  table.push_back(grouped);
   table.push_back(lookup);
   table.push_back(quantised);
 
