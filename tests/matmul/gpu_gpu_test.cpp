@@ -55,6 +55,24 @@ TEST_F(MatmulOnGpu, TransposedWeights) {
   }
 }
 
+TEST_F(MatmulOnGpu, QuantisedOutput) {
+  Stream stream(device);
+  const Tensor w =
+      random_weight({Format::fp8_e4m3, true, {Format::f32, 128, 128}}, 288, 256, 5).tensor;
+  for (const int64_t m : {1, 21, 300}) {
+    const Tensor x = random_tensor({m, 256}, Format::bf16, 4, Data::outliers);
+    MatmulOptions o;
+    o.out = Format::f32;
+    const Tensor y = matmul_on(stream, x, w, o);
+    for (const char* text : {"fp8_tensor", "fp8_row", "fp8_1x128", "fp8_e5m2_row", "mxfp8", "mxfp4",
+                             "nvfp4", "int8", "int8_g128"}) {
+      SCOPED_TRACE(concat(text, " m ", m));
+      o.quantize_out = parse_quantization(text);
+      expect_same_bits(matmul_on(stream, x, w, o), quantize(y, *o.quantize_out));
+    }
+  }
+}
+
 // Runs again in a graph, and gives the same bits.
 TEST_F(MatmulOnGpu, CapturedInAGraph) {
   Stream stream(device);

@@ -1,6 +1,6 @@
 // Experts on the GPU.
 #include "cuda/gpu.h"
-#include "moe/gpu_cases.h"
+#include "moe/grouped_cases.h"
 #include "support/draw.h"
 
 namespace halftone::test {
@@ -15,6 +15,12 @@ TEST_F(MoeOnGpu, EveryFormatAndBatch) {
       expect_experts(stream, spec, Format::bf16, tokens, 5, 2);
     }
     expect_experts(stream, spec, Format::f32, 9, 4, 3);
+  }
+}
+
+TEST_F(MoeOnGpu, GroupsOfEveryFormatAndLayout) {
+  for (const WeightSpec& spec : kGroupedSpecs) {
+    for (const bool masked : {false, true}) expect_groups({device}, spec, masked);
   }
 }
 
