@@ -98,18 +98,7 @@ TEST(MatmulLayouts, SumsInF16WhereTensorCoresAreFasterForThem) {
 TEST(MatmulLayouts, SumsInF16KeepTheirBound) {
   const int64_t m = 33, n = 130, k = 200;
   const Weight w = random_weight({F::f16}, n, k, 1), x = random_weight({F::f16}, m, k, 2);
-  Expected e;
-  for (int64_t i = 0; i < m; ++i) {
-    for (int64_t j = 0; j < n; ++j) {
-      double sum = 0, magnitude = 0;
-      for (int64_t l = 0; l < k; ++l) {
-        const double product =
-            x.values[static_cast<size_t>(i * k + l)] * w.values[static_cast<size_t>(j * k + l)];
-        sum += product, magnitude += std::abs(product);
-      }
-      e.values.push_back(static_cast<float>(sum)), e.magnitudes.push_back(magnitude);
-    }
-  }
+  const Expected e = expect(to_floats(x.tensor), w.values, m, n, k);
   std::vector<double> f32_bounds = gpu_bounds(e, k, F::f32, 8), bounds = f32_bounds;
   for (size_t i = 0; i < bounds.size(); ++i) bounds[i] += 0x1p-8 * e.magnitudes[i];
   for (const Arch arch : {Arch::sm_89, Arch::sm_120a}) {
