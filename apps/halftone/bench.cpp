@@ -115,6 +115,11 @@ json gpu_machine(const Device& device) {
   return all;
 }
 
+void require_rows(const Options& o, const json& report) {
+  if (!report.at("families").empty()) return;
+  wrong_input(fmt::format("bench: no row's name contains \"{}\"", fmt::join(o.rows, "\" or \"")));
+}
+
 json measure_gpu(const Options& o, const Device& device) {
   if (device.kind() == Device::Kind::simulator) {
     wrong_input(fmt::format(
@@ -149,9 +154,7 @@ json measure_gpu(const Options& o, const Device& device) {
     if (rows.empty()) continue;  // none of its rows was asked for
     report["families"].push_back(family_to_json(family.name, family.title, rows));
   }
-  if (report["families"].empty()) {
-    wrong_input(fmt::format("bench: no row's name contains \"{}\"", fmt::join(o.rows, "\" or \"")));
-  }
+  require_rows(o, report);
   conditions["load_average_after"] = load_average();
   report["conditions"] = std::move(conditions);
   return report;
@@ -160,23 +163,24 @@ json measure_gpu(const Options& o, const Device& device) {
 json measure(const Options& o) {
   if (const Device device = Device::parse(o.device); !device.is_cpu())
     return measure_gpu(o, device);
-  if (!o.rows.empty()) wrong_input("bench: --rows goes with a GPU");
   const std::vector<BenchFamily> chosen = families(o);
   Stream stream(Device::cpu(), static_cast<int>(o.threads.value_or(0)));
   json conditions{{"started", now()}, {"quick", o.quick}, {"load_average_before", load_average()}};
   json report{{"benchmark", o.suite.empty() ? o.what : o.suite},
               {"machine", machine(stream.threads())},
               {"published_source", kPublishedSource},
-              {"roofs", roofs(stream)},
               {"families", json::array()}};
   size_t done = 0;
   for (const BenchFamily& family : chosen) {
     if (chosen.size() > 1) {
       fmt::print(stderr, "bench: {} ({} of {})\n", family.title, ++done, chosen.size());
     }
-    report["families"].push_back(
-        family_to_json(family.name, family.title, family.run(stream, o.quick)));
+    const std::vector<BenchRow> rows = family.run({stream, o.quick, o.rows});
+    if (rows.empty()) continue;  // none of its rows was asked for
+    report["families"].push_back(family_to_json(family.name, family.title, rows));
   }
+  require_rows(o, report);
+  report["roofs"] = roofs(stream);
   conditions["load_average_after"] = load_average();
   report["conditions"] = std::move(conditions);
   return report;
@@ -254,7 +258,7 @@ std::function<int()> declare(CLI::App& app) {
       ->type_name("FORMAT")
       ->capture_default_str();
   app.add_option("--batch", o->generate.batches, "generate: sequences in step")->type_name("N ...");
-  app.add_option("--rows", o->rows, "of a GPU: only rows whose names contain one of these")
+  app.add_option("--rows", o->rows, "only rows whose names contain one of these")
       ->type_name("TEXT ...");
   app.add_flag("--quick", o->quick, "fewer sizes and repeats");
   o->json = app.add_option("--json", o->json_path, "write JSON to FILE; alone: to stdout")
@@ -276,6 +280,7 @@ Command bench_command() {
   return {"bench", "speed of the operations beside the roofs of this machine",
           "  halftone bench gemv\n"
           "  halftone bench attention --quick\n"
+          "  halftone bench attention --rows decode int8+bf16\n"
           "  halftone bench attention --device cuda:0 --suite prefill\n"
           "  halftone bench --suite cpu --json cpu.json --html cpu.html\n"
           "  halftone bench --from a.json b.json --html both.html\n",

@@ -52,8 +52,24 @@ void add_roof(bool bf16, Stream& stream, BenchRow* row) {
 
 using Rule = std::function<void(AttentionProblem*, AttentionTensors*)>;
 
-BenchRow prefill(const std::string& name, const Shapes& s, AttentionMode mode, int repeats,
-                 Stream& stream, const Rule& rule = {}) {
+// The rows that were asked for, measured in turn.
+struct Bench {
+  const CpuBench& asked;
+  std::vector<BenchRow> rows = {};
+  int repeats() const { return asked.quick ? 3 : 9; }
+
+  void prefill(const std::string& shape, const Shapes&, AttentionMode, const Rule& = {});
+  void rules(const Shapes&);
+  void decode(const Shapes&, Format cache);
+  void sparse(LatentFormat, int64_t batch, int64_t heads);
+};
+
+void Bench::prefill(const std::string& shape, const Shapes& s, AttentionMode mode,
+                    const Rule& rule) {
+  BenchRow row;
+  row.name = shape + " " + to_string(mode);
+  if (!asked.wants(row.name)) return;
+  Stream& stream = asked.stream;
   AttentionTensors t;
   t.q = in_format(random_normal({1, s.queries, s.heads, s.head_dim}, 1), mode.qk, stream);
   t.k = in_format(random_normal({1, s.keys, s.kv_heads, s.head_dim}, 2), mode.qk, stream);
@@ -62,19 +78,22 @@ BenchRow prefill(const std::string& name, const Shapes& s, AttentionMode mode, i
   AttentionProblem problem = make_problem(s, mode, t.q.format());
   if (rule) rule(&problem, &t);
   const AttentionPlan p = plan(problem, stream.device());
-  BenchRow row;
-  row.name = name + " " + to_string(mode);
-  row.seconds = median_seconds(repeats, [&](int) { run(p, t, stream); });
+  row.seconds = median_seconds(repeats(), [&](int) { run(p, t, stream); });
   const double pairs = static_cast<double>(s.queries * s.keys) * (s.causal ? 0.5 : 1.0);
   row.flops = 4.0 * pairs * static_cast<double>(s.heads * s.head_dim);
   row.bytes = static_cast<double>(t.q.bytes() + t.k.bytes() + t.v.bytes() + t.out.bytes());
   row.value = row.flops / row.seconds * 1e-9;
   row.unit = "GFLOP/s";
   add_roof(mode.qk != Format::f32 && mode.qk != Format::f16, stream, &row);
-  return row;
+  rows.push_back(row);
 }
 
-BenchRow decode(const Shapes& s, Format cache, int repeats, Stream& stream) {
+void Bench::decode(const Shapes& s, Format cache) {
+  BenchRow row;
+  row.name = concat("decode ", s.heads, "/", s.kv_heads, " heads of ", s.head_dim, ", cache ",
+                    s.keys, " ", name(cache));
+  if (!asked.wants(row.name)) return;
+  Stream& stream = asked.stream;
   AttentionMode mode{cache, is_plain_float(cache) ? cache : Format::bf16};
   AttentionProblem problem = make_problem(s, mode, Format::f32);
   problem.v = cache;
@@ -92,10 +111,7 @@ BenchRow decode(const Shapes& s, Format cache, int repeats, Stream& stream) {
     return data.quantized(x.scaling(), x.scales().contiguous_copy(), x.tensor_scale());
   };
   for (AttentionTensors& t : turns) t.q = q, t.out = out, t.k = copy(k), t.v = copy(k);
-  BenchRow row;
-  row.name = concat("decode ", s.heads, "/", s.kv_heads, " heads of ", s.head_dim, ", cache ",
-                    s.keys, " ", name(cache));
-  row.seconds = median_seconds(repeats * static_cast<int>(copies), [&](int i) {
+  row.seconds = median_seconds(repeats() * static_cast<int>(copies), [&](int i) {
     run(p, turns[static_cast<size_t>(i) % turns.size()], stream);
   });
   row.flops = 4.0 * static_cast<double>(s.queries * s.keys * s.heads * s.head_dim);
@@ -104,14 +120,14 @@ BenchRow decode(const Shapes& s, Format cache, int repeats, Stream& stream) {
   row.unit = "GB/s";
   row.roof = read_roof(stream, total) * 1e-9;
   row.roof_name = "memory read";
-  return row;
+  rows.push_back(row);
 }
 
 // What each rule of the scores costs beside the plain row.
-void add_rules(const Shapes& s, int repeats, Stream& stream, std::vector<BenchRow>* rows) {
+void Bench::rules(const Shapes& s) {
   const auto add = [&](const char* name, const Rule& rule) {
-    rows->push_back(prefill(concat("prefill 32/8 heads of 128, 2048 causal, ", name), s,
-                            {Format::bf16, Format::bf16}, repeats, stream, rule));
+    prefill(concat("prefill 32/8 heads of 128, 2048 causal, ", name), s,
+            {Format::bf16, Format::bf16}, rule);
   };
   add("sinks", [](AttentionProblem* p, AttentionTensors* t) {
     p->sinks = true, t->sinks = Tensor::zeros({p->heads}, Format::f32);
@@ -130,13 +146,18 @@ void add_rules(const Shapes& s, int repeats, Stream& stream, std::vector<BenchRo
 
 // One step of latent attention over 2048 listed tokens of a cache of 32 Ki (queries of a batch each
 // with a list of its own), or V4's window of 128 beside 512 compressed tokens.
-BenchRow sparse(LatentFormat format, int64_t batch, int64_t heads, int repeats, Stream& stream) {
+void Bench::sparse(LatentFormat format, int64_t batch, int64_t heads) {
   const bool v4 = format == LatentFormat::fp8_584;
   SparseAttentionProblem p;
   p.batch = batch, p.heads = heads, p.out = Format::bf16, p.sinks = v4;
   p.cache = {format, 64, v4 ? 512 : 576};
   p.indices = v4 ? 128 : 2048;
   if (v4) p.extra = p.cache, p.extra_indices = 512;
+  BenchRow row;
+  row.name = concat("sparse ", name(format), ", ", heads, " heads of ", p.cache.dim, "/512, batch ",
+                    batch, ", ", p.indices, v4 ? " + 512" : "", " tokens");
+  if (!asked.wants(row.name)) return;
+  Stream& stream = asked.stream;
   constexpr int64_t kTokens = 32 * 1024;
   std::mt19937_64 engine(5);
   const auto indices = [&](int64_t entries) {
@@ -161,50 +182,47 @@ BenchRow sparse(LatentFormat format, int64_t batch, int64_t heads, int repeats, 
   t.sinks = random_normal({heads}, 3);
   t.out = Tensor::empty({batch, 1, heads, p.value_dim}, Format::bf16);
   const SparseAttentionPlan made = plan(p, stream.device());
-  BenchRow row;
-  row.name = concat("sparse ", name(format), ", ", heads, " heads of ", p.cache.dim, "/512, batch ",
-                    batch, ", ", p.indices, v4 ? " + 512" : "", " tokens");
-  row.seconds = median_seconds(repeats, [&](int) { run(made, t, stream); });
+  row.seconds = median_seconds(repeats(), [&](int) { run(made, t, stream); });
   const double pairs = static_cast<double>(batch * heads * (p.indices + p.extra_indices));
   row.flops = 2.0 * pairs * static_cast<double>(p.cache.dim + p.value_dim);
   row.value = row.flops / row.seconds * 1e-9;
   row.unit = "GFLOP/s";
   add_roof(true, stream, &row);
-  return row;
+  rows.push_back(row);
 }
 
 }  // namespace
 
-std::vector<BenchRow> bench_attention(Stream& stream, bool quick) {
-  const int repeats = quick ? 3 : 9;
-  std::vector<BenchRow> rows;
+std::vector<BenchRow> bench_attention(const CpuBench& asked) {
+  Bench bench{asked};
+  const bool quick = asked.quick;
   const Shapes model{2048, 2048, 32, 8, 128, true};
   for (const AttentionMode& mode : attention_modes()) {
     const bool main_mode =
         mode.qk == Format::bf16 || mode == AttentionMode{Format::nvfp4, Format::fp8_e4m3};
     if (quick && !main_mode) continue;
-    rows.push_back(prefill("prefill 32/8 heads of 128, 2048 causal", model, mode, repeats, stream));
+    bench.prefill("prefill 32/8 heads of 128, 2048 causal", model, mode);
   }
-  rows.push_back(prefill("prefill 6 heads of 64, 1500 full", {1500, 1500, 6, 6, 64, false},
-                         {Format::bf16, Format::bf16}, repeats, stream));
-  if (!quick) add_rules(model, repeats, stream, &rows);
+  bench.prefill("prefill 6 heads of 64, 1500 full", {1500, 1500, 6, 6, 64, false},
+                {Format::bf16, Format::bf16});
+  if (!quick) bench.rules(model);
   for (const Format cache : {Format::f32, Format::bf16, Format::f16, Format::fp8_e4m3,
                              Format::nvfp4, Format::mxfp8, Format::mxfp4, Format::int8}) {
     if (quick && cache != Format::bf16 && cache != Format::nvfp4) continue;
-    rows.push_back(decode({1, 8192, 32, 8, 128, true}, cache, repeats, stream));
+    bench.decode({1, 8192, 32, 8, 128, true}, cache);
   }
   for (const Format cache : {Format::bf16, Format::fp8_e4m3}) {
-    if (!quick) rows.push_back(decode({1, 65536, 32, 8, 128, true}, cache, repeats, stream));
+    if (!quick) bench.decode({1, 65536, 32, 8, 128, true}, cache);
   }
-  rows.push_back(sparse(LatentFormat::fp8_656, 4, 128, repeats, stream));
+  bench.sparse(LatentFormat::fp8_656, 4, 128);
   if (!quick) {
-    rows.push_back(sparse(LatentFormat::bf16, 4, 128, repeats, stream));
-    rows.push_back(sparse(LatentFormat::fp8_656, 4, 16, repeats, stream));
-    rows.push_back(sparse(LatentFormat::fp8_656, 1, 128, repeats, stream));
-    rows.push_back(sparse(LatentFormat::fp8_584, 4, 128, repeats, stream));
-    rows.push_back(sparse(LatentFormat::fp8_584, 4, 64, repeats, stream));
+    bench.sparse(LatentFormat::bf16, 4, 128);
+    bench.sparse(LatentFormat::fp8_656, 4, 16);
+    bench.sparse(LatentFormat::fp8_656, 1, 128);
+    bench.sparse(LatentFormat::fp8_584, 4, 128);
+    bench.sparse(LatentFormat::fp8_584, 4, 64);
   }
-  return rows;
+  return bench.rows;
 }
 
 }  // namespace halftone

@@ -1,12 +1,14 @@
-// The row of `halftone bench overhead` that needs the engine.
+// The rows of `halftone bench overhead` that need the engine.
 #pragma once
-#include "bench_row.h"
-#include "halftone/stream.h"
+#include <vector>
+
+#include "bench_families.h"
 
 namespace halftone {
 
-// Time of a token (norms, attention over 128 keys on average, sampling, every call) less that of
-// its products alone, both measured by turns.
-BenchRow bench_engine_overhead(Stream&, bool quick);
+// A token of a model whose kernels have next to nothing to do: calls, checks, sampling. Then one of
+// stories260K's extents (norms, attention over 128 keys on average, sampling, every call), whole
+// and less its products, both measured by turns.
+std::vector<BenchRow> bench_engine_overhead(const CpuBench&);
 
 }  // namespace halftone

@@ -27,12 +27,6 @@ std::span<const GpuBenchFamily> gpu_bench_families() {
   return kFamilies;
 }
 
-bool GpuBench::wants(const std::string& row) const {
-  return rows.empty() || std::any_of(rows.begin(), rows.end(), [&](const std::string& part) {
-           return row.find(part) != std::string::npos;
-         });
-}
-
 GpuTimingOptions GpuBench::timing() const {
   if (quick) return {.rest = 0.1, .bursts = 3, .warm_up = 0.05, .sustained = 0.05};
   return {};

@@ -33,7 +33,7 @@ struct GpuBench {
   GpuRoofs roofs = {};
   GenerateBench generate = {};
   std::vector<std::string> rows = {};  // only rows whose names contain one of these; empty: all
-  bool wants(const std::string& row) const;
+  bool wants(const std::string& row) const { return is_wanted(row, rows); }
   GpuTimingOptions timing() const;
   // Copies of `bytes` to use in turn, at least two, so that none is found in the second-level
   // cache.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <random>
+#include <span>
 
 #include "base/message.h"
 #include "halftone/matmul.h"
@@ -95,6 +96,10 @@ void add_peer(const Tensor& x, const Tensor& w, int repeats, int copies, double 
   row->peer_name = "oneDNN";
 }
 
+std::string product_name(const Case& c, int64_t m) {
+  return concat("matmul ", m, "x", kSize, "x", kSize, " ", c.weights, " weights x ", name(c.x));
+}
+
 BenchRow product(const Case& c, const Tensor& f32, int64_t m, int repeats, Stream& stream) {
   const Tensor w = in_format(f32, c.weights, stream);
   const bool integers = c.x == Format::int8;
@@ -102,7 +107,7 @@ BenchRow product(const Case& c, const Tensor& f32, int64_t m, int repeats, Strea
   const Tensor out = Tensor::empty({m, kSize}, integers ? Format::bf16 : c.x);
   const MatmulPlan p = plan_for(x, w);
   BenchRow row;
-  row.name = concat("matmul ", m, "x", kSize, "x", kSize, " ", c.weights, " weights x ", name(c.x));
+  row.name = product_name(c, m);
   const bool dot = uses_dot(p);
   const double roof = around(
       [&] { return integers ? int8_roof(stream)
@@ -124,13 +129,21 @@ BenchRow product(const Case& c, const Tensor& f32, int64_t m, int repeats, Strea
 // What it costs that a row's result does not depend on its batch: a product of many rows could fold
 // the scales of blocks into the strip of W that it expands, which a matrix-vector product has no
 // room for, so both multiply sums. The same codes with a scale a row need no such step.
+constexpr Case kScaledBlocks{"mxfp8", Format::bf16}, kScaledRows{"fp8_row", Format::bf16};
+std::string batch_invariance_name() {
+  return concat("batch invariance, share of the time of ", product_name(kScaledBlocks, 512));
+}
 BenchRow batch_invariance(const BenchRow& blocks, const BenchRow& rows) {
   BenchRow row;
-  row.name = concat("batch invariance, share of the time of ", blocks.name);
+  row.name = batch_invariance_name();
   row.seconds = Timing(std::max(0.0, blocks.seconds - rows.seconds));
   row.value = 100 * row.seconds / blocks.seconds;
   row.unit = "%";
   return row;
+}
+
+std::string gemv_name(const Case& c) {
+  return concat("gemv ", kSize, "x", kSize, " ", c.weights, " weights x ", name(c.x));
 }
 
 BenchRow gemv(const Case& c, const Tensor& f32, int turns, Stream& stream) {
@@ -142,7 +155,7 @@ BenchRow gemv(const Case& c, const Tensor& f32, int turns, Stream& stream) {
   const Tensor out = Tensor::empty({1, kSize}, c.x);
   const MatmulPlan p = plan_for(x, copies[0]);
   BenchRow row;
-  row.name = concat("gemv ", kSize, "x", kSize, " ", c.weights, " weights x ", name(c.x));
+  row.name = gemv_name(c);
   const double roof =
       around([&] { return read_roof(stream, kRotation); },
              [&] {
@@ -164,36 +177,39 @@ BenchRow gemv(const Case& c, const Tensor& f32, int turns, Stream& stream) {
 
 }  // namespace
 
-std::vector<BenchRow> bench_matmul(Stream& stream, bool quick) {
+std::vector<BenchRow> bench_matmul(const CpuBench& asked) {
+  const bool quick = asked.quick;
   const Tensor f32 = random_normal({kSize, kSize}, 1);
   std::vector<BenchRow> rows;
-  int left = quick ? kQuickProducts : static_cast<int>(std::size(kProducts));
-  for (const Case& c : kProducts) {
-    if (left-- == 0) break;
-    rows.push_back(product(c, f32, 512, quick ? 5 : 11, stream));
-  }
-  const auto row_of = [&](const char* weights) {
-    return *std::find_if(rows.begin(), rows.end(), [&](const BenchRow& row) {
-      return row.name.find(concat(" ", weights, " weights x bf16")) != std::string::npos;
-    });
+  const auto add = [&](const Case& c, int64_t m, int repeats) {
+    if (asked.wants(product_name(c, m))) rows.push_back(product(c, f32, m, repeats, asked.stream));
   };
-  rows.push_back(batch_invariance(row_of("mxfp8"), row_of("fp8_row")));
+  const std::span products(kProducts);
+  for (const Case& c : quick ? products.first(kQuickProducts) : products) {
+    add(c, 512, quick ? 5 : 11);
+  }
+  const auto row_of = [&](const Case& c) {
+    return std::find_if(rows.begin(), rows.end(),
+                        [&](const BenchRow& row) { return row.name == product_name(c, 512); });
+  };
+  const auto blocks = row_of(kScaledBlocks), scaled_rows = row_of(kScaledRows);
+  if (asked.wants(batch_invariance_name()) && blocks != rows.end() && scaled_rows != rows.end()) {
+    rows.push_back(batch_invariance(*blocks, *scaled_rows));
+  }
   if (quick) return rows;
   for (int64_t m : {4, 16, 64}) {
-    for (const char* weights : {"bf16", "fp8", "nvfp4"}) {
-      rows.push_back(product({weights, Format::bf16}, f32, m, 21, stream));
-    }
+    for (const char* weights : {"bf16", "fp8", "nvfp4"}) add({weights, Format::bf16}, m, 21);
   }
   return rows;
 }
 
-std::vector<BenchRow> bench_gemv(Stream& stream, bool quick) {
+std::vector<BenchRow> bench_gemv(const CpuBench& asked) {
+  const bool quick = asked.quick;
   const Tensor f32 = random_normal({kSize, kSize}, 1);
   std::vector<BenchRow> rows;
-  int left = quick ? kQuickGemvs : static_cast<int>(std::size(kGemvs));
-  for (const Case& c : kGemvs) {
-    if (left-- == 0) break;
-    rows.push_back(gemv(c, f32, quick ? 2 : 5, stream));
+  const std::span gemvs(kGemvs);
+  for (const Case& c : quick ? gemvs.first(kQuickGemvs) : gemvs) {
+    if (asked.wants(gemv_name(c))) rows.push_back(gemv(c, f32, quick ? 2 : 5, asked.stream));
   }
   return rows;
 }

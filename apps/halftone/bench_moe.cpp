@@ -43,6 +43,10 @@ Arithmetic arithmetic_of(const std::string& plan) {
   return {f32_roof, "f32 multiply-add", "GFLOP/s"};
 }
 
+std::string product_name(const char* weights, const char* rounding, int64_t m) {
+  return concat("matmul ", m, "x", kSize, "x", kSize, " ", weights, " weights x ", rounding);
+}
+
 // x is bf16 rounded on the way; the rounding is part of the time.
 BenchRow product(const char* weights, const char* rounding, int64_t m, int repeats,
                  Stream& stream) {
@@ -57,7 +61,7 @@ BenchRow product(const char* weights, const char* rounding, int64_t m, int repea
   const MatmulPlan made = plan(p, Device::cpu());
   const Arithmetic bound = arithmetic_of(describe(made));
   BenchRow row;
-  row.name = concat("matmul ", m, "x", kSize, "x", kSize, " ", weights, " weights x ", rounding);
+  row.name = product_name(weights, rounding, m);
   row.roof = 1e-9 * around([&] { return bound.roof(stream); },
                            [&] {
                              row.seconds = median_seconds(repeats, [&](int) {
@@ -100,8 +104,16 @@ Tensor random_codes(const Shape& shape, const QuantizeOptions& options, uint64_t
   return t.quantized(s, scales);
 }
 
-std::vector<BenchRow> layer(const char* weights, const char* rounding,
-                            const std::vector<int64_t>& sweep, Stream& stream) {
+std::vector<BenchRow> layer(const char* weights, const char* rounding, std::vector<int64_t> sweep,
+                            const CpuBench& asked) {
+  const auto row_name = [&](int64_t tokens) {
+    return concat("moe ", kExperts, " experts top ", kTopK, ", ", kHidden, "x", kIntermediate, ", ",
+                  tokens, " tokens, ", weights, " weights x ",
+                  *rounding != '\0' ? rounding : "bf16");
+  };
+  std::erase_if(sweep, [&](int64_t tokens) { return !asked.wants(row_name(tokens)); });
+  if (sweep.empty()) return {};
+  Stream& stream = asked.stream;
   const QuantizeOptions format = parse_quantization(weights);
   MoeProblem p;
   p.hidden = kHidden, p.intermediate = kIntermediate, p.experts = kExperts, p.top_k = kTopK;
@@ -131,9 +143,7 @@ std::vector<BenchRow> layer(const char* weights, const char* rounding,
       used += static_cast<double>(std::set<int32_t>(e, e + tokens * kTopK).size()) / 8;
     }
     BenchRow row;
-    row.name =
-        concat("moe ", kExperts, " experts top ", kTopK, ", ", kHidden, "x", kIntermediate, ", ",
-               tokens, " tokens, ", weights, " weights x ", p.quantize_x ? rounding : "bf16");
+    row.name = row_name(tokens);
     const int repeats = tokens > 64 ? 5 : 24;
     row.flops = 6.0 * static_cast<double>(tokens * kTopK * kHidden * kIntermediate);
     row.bytes = used * expert_bytes + static_cast<double>(x.bytes() + out.bytes());
@@ -171,30 +181,35 @@ std::vector<BenchRow> layer(const char* weights, const char* rounding,
 
 }  // namespace
 
-std::vector<BenchRow> bench_quantised_products(Stream& stream, bool quick) {
+std::vector<BenchRow> bench_quantised_products(const CpuBench& asked) {
+  const bool quick = asked.quick;
   std::vector<BenchRow> rows;
+  const auto add = [&](const char* weights, const char* rounding, int64_t m, int repeats) {
+    if (!asked.wants(product_name(weights, rounding, m))) return;
+    rows.push_back(product(weights, rounding, m, repeats, asked.stream));
+  };
   for (const auto& [weights, rounding] : {std::pair{"fp8", "fp8_1x128"},
                                           {"fp8_row", "fp8_row"},
                                           {"int8", "int8"},
                                           {"mxfp8", "mxfp8"},
                                           {"nvfp4", "nvfp4"},
                                           {"mxfp4", "mxfp8"}}) {
-    rows.push_back(product(weights, rounding, 512, quick ? 5 : 11, stream));
+    add(weights, rounding, 512, quick ? 5 : 11);
   }
   if (quick) return rows;
   for (const int64_t m : {1, 16, 64}) {
-    rows.push_back(product("fp8", "fp8_1x128", m, 21, stream));
-    rows.push_back(product("int8", "int8", m, 21, stream));
+    add("fp8", "fp8_1x128", m, 21);
+    add("int8", "int8", m, 21);
   }
   return rows;
 }
 
-std::vector<BenchRow> bench_moe(Stream& stream, bool quick) {
-  if (quick) return layer("nvfp4", "", {1, 16, 256}, stream);
-  std::vector<BenchRow> rows = layer("fp8", "", {1, 4, 16, 64, 256, 1024}, stream);
+std::vector<BenchRow> bench_moe(const CpuBench& asked) {
+  if (asked.quick) return layer("nvfp4", "", {1, 16, 256}, asked);
+  std::vector<BenchRow> rows = layer("fp8", "", {1, 4, 16, 64, 256, 1024}, asked);
   for (const auto& [weights, rounding] :
        {std::pair{"nvfp4", ""}, {"mxfp4", ""}, {"fp8", "fp8_1x128"}, {"nvfp4", "nvfp4"}}) {
-    for (BenchRow& row : layer(weights, rounding, {1, 16, 256}, stream)) {
+    for (BenchRow& row : layer(weights, rounding, {1, 16, 256}, asked)) {
       rows.push_back(std::move(row));
     }
   }

@@ -24,14 +24,16 @@ Tensor random_tensor(const Shape& shape, Format format) {
 }
 
 struct Bench {
+  const CpuBench& asked;
   Stream& stream;
   int repeats;
-  std::vector<BenchRow> rows;
+  std::vector<BenchRow> rows = {};
 
   // `work` in units of 1e9 a second, against `roof` of the same.
   template <class F>
   void against(const std::string& name, double work, const char* unit, double roof,
                const char* roof_name, const F& f) {
+    if (!asked.wants(name)) return;
     BenchRow row;
     row.name = name;
     row.unit = unit;
@@ -46,6 +48,7 @@ struct Bench {
   // `bytes` a call reads and writes, against a copy that touches as many.
   template <class F>
   void add(const std::string& name, int64_t bytes, const F& f) {
+    if (!asked.wants(name)) return;
     BenchRow row;
     row.name = name;
     row.unit = "GB/s";
@@ -193,8 +196,10 @@ void convolutions(Bench& bench, bool quick) {
 
 }  // namespace
 
-std::vector<BenchRow> bench_ops(Stream& stream, bool quick) {
-  Bench bench{stream, quick ? 5 : 15, {}};
+std::vector<BenchRow> bench_ops(const CpuBench& asked) {
+  const bool quick = asked.quick;
+  Stream& stream = asked.stream;
+  Bench bench{asked, stream, quick ? 5 : 15};
   // 1 row: in the first-level cache; 512 rows of bf16: 4 MiB, beyond the second level; 8192: DRAM.
   for (const int64_t rows : {int64_t{1}, int64_t{512}, int64_t{8192}}) {
     if (quick && rows > 512) continue;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <functional>
 #include <random>
 
 #include "base/message.h"
@@ -43,13 +44,15 @@ BenchRow seconds_row(const std::string& name, const Timing& seconds) {
 
 }  // namespace
 
-std::vector<BenchRow> bench_overhead([[maybe_unused]] Stream& stream, bool quick) {
-  const int repeats = quick ? 9 : 31;
+std::vector<BenchRow> bench_overhead(const CpuBench& asked) {
+  const int repeats = asked.quick ? 9 : 31;
   std::vector<BenchRow> rows;
-  rows.push_back(
-      seconds_row("start halftone --help", median_seconds(repeats, [](int) { start_and_end(); })));
+  const auto add = [&](const std::string& name, const std::function<void(int)>& f) {
+    if (asked.wants(name)) rows.push_back(seconds_row(name, median_seconds(repeats, f)));
+  };
+  add("start halftone --help", [](int) { start_and_end(); });
 #if HALFTONE_HAS_ENGINE
-  rows.push_back(bench_engine_overhead(stream, quick));
+  for (BenchRow& row : bench_engine_overhead(asked)) rows.push_back(std::move(row));
 #endif
   std::vector<float> logits(128256);  // a large vocabulary
   std::mt19937 engine(1);
@@ -69,9 +72,8 @@ std::vector<BenchRow> bench_overhead([[maybe_unused]] Stream& stream, bool quick
   cases[3].options.top_p = 0.95f, cases[3].options.repetition_penalty = 1.1f;
   for (const Case& c : cases) {
     Sampler sampler(c.options);
-    rows.push_back(
-        seconds_row(concat("sample one of ", logits.size(), " tokens, ", c.name),
-                    median_seconds(repeats, [&](int) { sampler.sample(logits, history); })));
+    add(concat("sample one of ", logits.size(), " tokens, ", c.name),
+        [&](int) { sampler.sample(logits, history); });
   }
   return rows;
 }

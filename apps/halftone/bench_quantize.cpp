@@ -38,10 +38,13 @@ bool two_passes(const std::string& name) {
 
 }  // namespace
 
-std::vector<BenchRow> bench_quantize(Stream& stream, bool quick) {
+std::vector<BenchRow> bench_quantize(const CpuBench& asked) {
+  const bool quick = asked.quick;
+  Stream& stream = asked.stream;
   const int repeats = quick ? 3 : 9;
   std::vector<BenchRow> rows;
   const auto add = [&](const std::string& name, int64_t bytes, const std::function<void(int)>& f) {
+    if (!asked.wants(name)) return false;
     BenchRow row;
     row.name = name;
     // The roof before and after: on a shared machine it moves, and the better one counts.
@@ -53,6 +56,7 @@ std::vector<BenchRow> bench_quantize(Stream& stream, bool quick) {
     row.unit = "GB/s";
     row.roof_name = "copy of as many bytes";
     rows.push_back(row);
+    return true;
   };
   std::vector<std::string> names = {"fp8", "fp8_row", "mxfp8", "mxfp4", "nvfp4", "int8", "int4"};
   if (!quick) {
@@ -76,19 +80,22 @@ std::vector<BenchRow> bench_quantize(Stream& stream, bool quick) {
           rows.back().peer = rows.back().bytes * 1e-9 / median_seconds(repeats, separate);
           rows.back().peer_name = "one after the other";
         };
-        add(std::string("quantize rms norm of bf16 to ") + name, x.bytes() + q.bytes(), [&](int) {
-          norm_quantize_into({}, {x, weight, {}, {}}, options, q, stream);
-        });
-        beside([&](int) {
-          run(norm, {x, weight, middle, {}}, stream);
-          quantize_into(middle, options, q, stream);
-        });
-        add(std::string("quantize swiglu of bf16 to ") + name, 2 * x.bytes() + q.bytes(),
-            [&](int) { gated_quantize_into(x, up, {}, options, q, stream); });
-        beside([&](int) {
-          run(gate, {x, up, middle}, stream);
-          quantize_into(middle, options, q, stream);
-        });
+        if (add(std::string("quantize rms norm of bf16 to ") + name, x.bytes() + q.bytes(),
+                [&](int) {
+                  norm_quantize_into({}, {x, weight, {}, {}}, options, q, stream);
+                })) {
+          beside([&](int) {
+            run(norm, {x, weight, middle, {}}, stream);
+            quantize_into(middle, options, q, stream);
+          });
+        }
+        if (add(std::string("quantize swiglu of bf16 to ") + name, 2 * x.bytes() + q.bytes(),
+                [&](int) { gated_quantize_into(x, up, {}, options, q, stream); })) {
+          beside([&](int) {
+            run(gate, {x, up, middle}, stream);
+            quantize_into(middle, options, q, stream);
+          });
+        }
       }
     }
     for (const std::string& name : names) {

@@ -1,6 +1,8 @@
 // One line of `halftone bench`.
 #pragma once
+#include <algorithm>
 #include <string>
+#include <vector>
 
 namespace halftone {
 
@@ -25,5 +27,12 @@ struct BenchRow {
   // Of one call, for the roofline: what it computes and what it must read and write. 0: not said.
   double flops = 0, bytes = 0;
 };
+
+// Whether a row was asked for by a part of its name; where nothing was, all are.
+inline bool is_wanted(const std::string& row, const std::vector<std::string>& parts) {
+  return parts.empty() || std::any_of(parts.begin(), parts.end(), [&](const std::string& part) {
+           return row.find(part) != std::string::npos;
+         });
+}
 
 }  // namespace halftone

@@ -253,6 +253,12 @@ TEST(Command, InfoCheckAndBenchSpeakJson) {
   EXPECT_EQ(bench.at("benchmark"), "ops");
   EXPECT_GT(bench.at("families")[0].at("rows")[0].at("fraction_of_roof").get<double>(), 0);
   EXPECT_TRUE(bench.at("machine").contains("commit"));
+  const CommandResult some =
+      run_command({"bench", "overhead", "--quick", "--rows", "start", "greedy", "--json"});
+  const json rows = json::parse(some.out).at("families")[0].at("rows");
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].at("name"), "start halftone --help");
+  EXPECT_EQ(rows[1].at("name"), "sample one of 128256 tokens, greedy");
 }
 
 // Standard output of a call whose terminal is a pseudo-terminal; none where the system has none to

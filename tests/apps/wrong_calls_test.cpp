@@ -77,7 +77,7 @@ std::vector<WrongCall> wrong_calls() {
       {{"bench"}, {"say what to measure", "gemv", "--suite cpu"}},
       {{"bench", "gemv", "--suite", "cpu"}, {"gemv", "--suite", "exclude"}},
       {{"bench", "--suite", "gpu"}, {"--suite", "gpu", "cpu"}},
-      {{"bench", "gemv", "--rows", "4096"}, {"--rows", "GPU"}},
+      {{"bench", "attention", "--rows", "prefil1"}, {"no row", "prefil1"}},
       {{"bench", "gemv", "--from", kBard}, {"--from", "leave out"}},
       {{"bench", "attention", "--device", "sim:sm_90a"}, {"sim:sm_90a", "simulate"}},
       {{"bench", "attention", "--device", "gpu"}, {"device \"gpu\""}},
