@@ -249,7 +249,9 @@ void run(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {
   check(p, t, plan.device);
   if (p.m == 0) return;
   if (plan.kernel->function.gpu != nullptr) return plan.kernel->function.gpu->run(plan, t, stream);
-  products::run_panels(p, *plan.kernel->function.cpu, products::turned(plan, t, stream),
+  MatmulTensors turned;
+  if (p.weight_transposed) turned = products::turned(plan, t, stream);
+  products::run_panels(p, *plan.kernel->function.cpu, p.weight_transposed ? turned : t,
                        static_cast<products::Workspace*>(plan.workspace.get()), stream.pool());
 }
 

@@ -23,27 +23,27 @@ HALFTONE_INLINE void add_four(const f32v v[kGemvRows], float* sums, bool first) 
 #endif
 }
 
-// kChunks chunks of kRows rows of W times kX rows of x into their accumulators. Where the chains of
-// multiply-adds of the rows of W alone must hide its latency, they and with scales those of the
-// chunks are interleaved: one after the other they would fill the scheduler before the next chain
-// starts. Elsewhere each row of W is used up as it is expanded, which takes fewer registers.
-template <class A, Code C, bool kScaled, int kRows, int kX, int kChunks>
-HALFTONE_INLINE void add_chunks(const uint8_t* const codes[kRows], const int32_t* zeros,
+// kChunks chunks of kGemvRows rows of W times kX rows of x into their accumulators. Where the
+// chains of multiply-adds of the rows of W alone must hide its latency, they and with scales those
+// of the chunks are interleaved: one after the other they would fill the scheduler before the next
+// chain starts. Elsewhere each row of W is used up as it is expanded, which takes fewer registers.
+template <class A, Code C, bool kScaled, int kX, int kChunks>
+HALFTONE_INLINE void add_chunks(const uint8_t* const codes[kGemvRows], const int32_t* zeros,
                                 const float* scales, int64_t row_lanes,
-                                const unsigned char* const x[kX], f32v acc[kX][kRows]) {
+                                const unsigned char* const x[kX], f32v acc[kX][kGemvRows]) {
   typedef typename A::Vector Vector;
   constexpr int64_t kVector = sizeof(Vector);
   constexpr int64_t kCodeBytes = A::kPerLane * kLanes * kBits<C> / 8;
   constexpr int kParts = A::kSteps / 4;
   constexpr bool kRowByRow = kX > 1 || kLanes < 16;
   static_assert(kScaled || kChunks == 1);
-  f32v sum[kChunks][kX][kRows];
+  f32v sum[kChunks][kX][kGemvRows];
 #pragma GCC unroll 2
   for (int c = 0; c < kChunks; ++c) {
 #pragma GCC unroll 4
     for (int m = 0; m < kX; ++m) {
 #pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) sum[c][m][r] = kScaled ? f32v{} : acc[m][r];
+      for (int r = 0; r < kGemvRows; ++r) sum[c][m][r] = kScaled ? f32v{} : acc[m][r];
     }
   }
 #pragma GCC unroll 4
@@ -51,12 +51,12 @@ HALFTONE_INLINE void add_chunks(const uint8_t* const codes[kRows], const int32_t
 #pragma GCC unroll 2
     for (int c = 0; c < kChunks; ++c) {
       const int64_t at = c * A::kSteps * kVector + part * 4 * kVector;
-      Vector ws[kRows][4];
+      Vector ws[kGemvRows][4];
 #pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) {
+      for (int r = 0; r < kGemvRows; ++r) {
         const uint8_t* from = codes[r] + c * kCodeBytes;
         // A line or two at a time: a burst fills the queue of outstanding lines and holds up loads.
-        constexpr int kLines = kRows == kGemvRows ? static_cast<int>(kCodeBytes / 64) : 0;
+        constexpr int kLines = static_cast<int>(kCodeBytes / 64);
 #pragma GCC unroll 4
         for (int i = part * kLines / kParts; i < (part + 1) * kLines / kParts; ++i) {
           __builtin_prefetch(from + kAhead + 64 * i, 0, 3);
@@ -77,7 +77,7 @@ HALFTONE_INLINE void add_chunks(const uint8_t* const codes[kRows], const int32_t
       for (int j = 0; j < 4; ++j) {
         const auto xs = load_raw<Vector>(x[0] + at + j * kVector);
 #pragma GCC unroll 4
-        for (int r = 0; r < kRows; ++r) {
+        for (int r = 0; r < kGemvRows; ++r) {
           sum[c][0][r] = A::multiply_add(ws[r][j], xs, sum[c][0][r]);
         }
       }
@@ -86,7 +86,7 @@ HALFTONE_INLINE void add_chunks(const uint8_t* const codes[kRows], const int32_t
 #pragma GCC unroll 2
   for (int c = 0; c < kChunks; ++c) {
 #pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
+    for (int r = 0; r < kGemvRows; ++r) {
       f32v scale{};
       if constexpr (kScaled) scale = load_raw<f32v>(scales + r * row_lanes + c * kLanes);
 #pragma GCC unroll 4
@@ -124,7 +124,7 @@ void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const product::FewRows&
   static_assert(kSpan % kBlock == 0);
   alignas(64) float scales[kGemvRows][kSpan * kLanes];
   alignas(64) int32_t zeros[kGemvRows][kSpan * kLanes];
-  alignas(64) uint8_t copy[kCodeBytes];
+  alignas(64) uint8_t ends[kGemvRows][kCodeBytes];
   // Each of the rows read side by side goes on with the row that follows it in memory, so that the
   // processor's prefetchers see a few long streams.
   const int64_t each = product::ceil_div(n1 - n0, kGemvRows);
@@ -168,23 +168,19 @@ void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const product::FewRows&
       constexpr int kPair = kScaled && kLanes == 16 && kX == 1 && A::kSteps == 8 ? 2 : 1;
       const auto add = [&](auto chunks_at_once) {
         constexpr int kAtOnce = decltype(chunks_at_once)::value;
-        add_chunks<A, C, kScaled, kGemvRows, kX, kAtOnce>(
-            rows, zeros[0] + c * kLanes, scales[0] + c * kLanes, kSpan * kLanes, xs, acc);
+        add_chunks<A, C, kScaled, kX, kAtOnce>(rows, zeros[0] + c * kLanes, scales[0] + c * kLanes,
+                                               kSpan * kLanes, xs, acc);
         for (int r = 0; r < kGemvRows; ++r) rows[r] += kAtOnce * kCodeBytes;
         for (int m = 0; m < kX; ++m) xs[m] += kAtOnce * kXBytes;
         c += kAtOnce;
       };
-      const int64_t end = c + whole;
+      const int64_t end = c + whole, last = c + count;
       while (c + kPair <= end) add(std::integral_constant<int, kPair>());
-      if (c < end) add(std::integral_constant<int, 1>());
-      for (int r = 0; r < kGemvRows && whole < count; ++r) {
-        const uint8_t* codes[1] = {partial_codes<C, kChunk>(rows[r], w.k % kChunk, copy)};
-        for (int m = 0; m < kX; ++m) {
-          f32v one[1][1] = {{acc[m][r]}};
-          add_chunks<A, C, kScaled, 1, 1, 1>(codes, zeros[r] + c * kLanes, scales[r] + c * kLanes,
-                                             0, xs + m, one);
-          acc[m][r] = one[0][0];
+      while (c < last) {
+        for (int r = 0; r < kGemvRows && c == end; ++r) {
+          rows[r] = partial_codes<C, kChunk>(rows[r], w.k % kChunk, ends[r]);
         }
+        add(std::integral_constant<int, 1>());
       }
       for (int m = 0; m < kX; ++m) add_four(acc[m], total[m], chunk0 == 0);
     }

@@ -201,8 +201,19 @@ void multiply(const product::Pass& p) {
 // (every format decodes 0 to a finite number).
 template <Code C, int kChunk>
 HALFTONE_INLINE const uint8_t* partial_codes(const uint8_t* p, int64_t elements, uint8_t* copy) {
+  const int64_t bytes = (elements * kBits<C> + 7) / 8;
+#if defined(__AVX512BW__)
+  // Otherwise it becomes string instructions: they start slowly, and loads wait for their stores.
+  static_assert(kChunk * kBits<C> / 8 % 64 == 0);
+  for (int64_t i = 0; i < kChunk * kBits<C> / 8; i += 64) {
+    const int64_t left = bytes - i;
+    const __mmask64 held = left >= 64 ? ~0ull : left > 0 ? (1ull << left) - 1 : 0;
+    _mm512_store_si512(copy + i, _mm512_maskz_loadu_epi8(held, p + i));
+  }
+#else
   std::memset(copy, 0, kChunk * kBits<C> / 8);
-  std::memcpy(copy, p, static_cast<size_t>((elements * kBits<C> + 7) / 8));
+  std::memcpy(copy, p, static_cast<size_t>(bytes));
+#endif
   return copy;
 }
 
