@@ -155,21 +155,22 @@ void Sampler::keep_prefix(uint64_t least, uint64_t total) {
   // Tokens of less than (total - least) / count, even all together, are beyond the prefix.
   const uint64_t small = (total - least) / tokens_.size();
   std::erase_if(tokens_, [&](int32_t t) { return weights_[at(t)] < small; });
-  // A few tokens usually carry most of the mass: sort only as far as needed.
-  uint64_t sum = 0;
-  size_t kept = 0;
-  for (size_t sorted = 0; sum < least;) {
-    if (kept == sorted) {
-      const size_t few = std::max<size_t>(64, tokens_.size() / 64);
-      const size_t next = std::min(tokens_.size(), std::max(few, 4 * sorted));
-      std::partial_sort(tokens_.begin() + static_cast<std::ptrdiff_t>(sorted),
-                        tokens_.begin() + static_cast<std::ptrdiff_t>(next), tokens_.end(),
-                        Better{scores_});
-      sorted = next;
+  // The prefix ends in [begin, end), all before is in it. Sums are of integers, so that no order of
+  // the tokens within a half matters.
+  auto begin = tokens_.begin(), end = tokens_.end();
+  for (uint64_t missing = least; end - begin > 1;) {
+    const auto middle = begin + (end - begin) / 2;
+    std::nth_element(begin, middle, end, Better{scores_});
+    uint64_t sum = 0;
+    for (auto t = begin; t != middle; ++t) sum += weights_[at(*t)];
+    if (sum >= missing) {
+      end = middle;
+    } else {
+      missing -= sum;
+      begin = middle;
     }
-    sum += weights_[at(tokens_[kept++])];
   }
-  tokens_.resize(kept);
+  tokens_.erase(end, tokens_.end());
 }
 
 void Sampler::keep_typical() {
