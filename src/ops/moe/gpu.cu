@@ -1,10 +1,8 @@
 #include "hw/image.h"
 #include "ops/moe/gpu_combine.cuh"
-#include "ops/moe/gpu_groups.cuh"
 #include "ops/moe/gpu_route.cuh"
 #include "ops/moe/gpu_sort.cuh"
 
 HT_GPU_ENTRY(halftone::GpuRoute)
 HT_GPU_ENTRY(halftone::GpuSort)
-HT_GPU_ENTRY(halftone::GpuGroups)
 HT_GPU_ENTRY(halftone::GpuCombine)
