@@ -1,7 +1,10 @@
-// Products on a GPU: of one row and a few, by the bytes of the weights; of many.
+// Products on a GPU: of one row and a few, by the bytes of the weights; of many; of groups.
+#include <algorithm>
+
 #include "base/message.h"
 #include "bench_gpu.h"
 #include "bench_gpu_data.h"
+#include "halftone/grouped_matmul.h"
 #include "halftone/matmul.h"
 #include "halftone/quantize.h"
 
@@ -46,6 +49,44 @@ std::vector<Tensor> copies_of(const Tensor& normal, const char* format, const Gp
   while (all.size() < count) all.push_back(in_format(normal, format, b.stream));
   b.stream.synchronize();
   return all;
+}
+
+// `rows` of x for each of `groups` matrices of E4M3 in blocks of 128x128; x is rounded to E4M3 on
+// the way, which the time includes.
+struct Grouped {
+  int64_t groups, rows, n, k;
+  bool masked;
+};
+std::string name_of(const Grouped& s) {
+  return concat("grouped matmul ", s.groups, " x ", s.rows, " x ", s.n, " x ", s.k,
+                s.masked ? ", masked" : ", contiguous", ", fp8 weights x fp8_1x128");
+}
+BenchRow measure(const Grouped& s, const GpuBench& b) {
+  const Device& device = b.stream.device();
+  const std::vector<Tensor> weights =
+      copies_of(normal_on_device({s.groups, s.n, s.k}, 1, b.stream), "fp8", b);
+  GroupedProblem p;
+  p.groups = s.groups, p.rows = s.groups * s.rows, p.n = s.n, p.k = s.k, p.masked = s.masked;
+  p.weight = weights[0].format(), p.scaled = true, p.scaling = weights[0].scaling();
+  p.quantize_x = parse_quantization("fp8_1x128");
+  Tensor counts = Tensor::empty({s.groups}, Format::i32);
+  std::fill_n(counts.data<int32_t>(), s.groups, static_cast<int32_t>(s.rows));
+  counts = counts.to(device);
+  const Tensor x = normal_on_device({p.rows, s.k}, 2, b.stream);
+  const Tensor out = Tensor::empty({p.rows, s.n}, Format::bf16, device);
+  const GroupedPlan made = plan(p, device);
+  BenchRow row;
+  row.name = name_of(s);
+  row.flops = 2.0 * static_cast<double>(p.rows) * static_cast<double>(s.n * s.k);
+  row.bytes = static_cast<double>(weights[0].bytes() + x.bytes() + out.bytes());
+  const GpuTiming time = time_in_graph(
+      b.stream, static_cast<int>(weights.size()),
+      [&](int i, Stream& stream) {
+        run(made, {x, counts, weights[static_cast<size_t>(i)], out}, stream);
+      },
+      b.timing());
+  set_either(time, b.roofs, &row);
+  return row;
 }
 
 }  // namespace
@@ -106,6 +147,11 @@ std::vector<BenchRow> bench_gpu_matmul(const GpuBench& b) {
     const GpuTiming time = measure(s, weights, b, &row);
     set_either(time, b.roofs, &row);
     rows.push_back(row);
+  }
+  for (const Grouped& s : {Grouped{8, 4096, 4096, 7168, false},
+                           {4, 256, 4096, 7168, true},
+                           {8, 16, 4096, 7168, true}}) {
+    if (b.wants(name_of(s))) rows.push_back(measure(s, b));
   }
   return rows;
 }
