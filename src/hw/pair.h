@@ -112,4 +112,17 @@ HT_DEVICE uint32_t max_pair(uint32_t a, uint32_t b, Site = Site::current()) {
   return result;
 }
 
+// Of a number and a NaN the NaN.
+template <Type kType>
+HT_DEVICE uint32_t max_nan_pair(uint32_t a, uint32_t b, Site = Site::current()) {
+  static_assert(kType == Type::f16x2 || kType == Type::bf16x2, "pairs of f16 or bf16");
+  uint32_t result = 0;
+#if HT_GPU
+  asm("max.NaN.%3 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b), "C"(TypeName<kType>::text));
+#elif !defined(__CUDACC__)
+  result = sim::max_nan_pair(kType == Type::bf16x2, a, b);
+#endif
+  return result;
+}
+
 }  // namespace halftone::hw

@@ -86,5 +86,9 @@ inline uint32_t max_pair(bool bf16, uint32_t a, uint32_t b) {
   return half_detail::each_half(bf16, a, b, 0, false,
                                 [](float x, float y, float) { return max_f32(x, y, false); });
 }
+inline uint32_t max_nan_pair(bool bf16, uint32_t a, uint32_t b) {
+  return half_detail::each_half(bf16, a, b, 0, false,
+                                [](float x, float y, float) { return max_f32(x, y, true); });
+}
 
 }  // namespace halftone::sim

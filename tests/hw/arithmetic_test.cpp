@@ -126,6 +126,9 @@ void check_pairs(Arch arch) {
       expect(
           hw::max_pair<kType>(a, b), [](double x, double y, double) { return std::max(x, y); },
           "max");
+      expect(
+          hw::max_nan_pair<kType>(a, b), [](double x, double y, double) { return std::max(x, y); },
+          "max.NaN");
     }
   });
 }
@@ -137,6 +140,8 @@ TEST(Arithmetic, Pairs) {
   // -2 in the low half, 3 in the high one.
   EXPECT_EQ(hw::fma_relu_pair<Type::f16x2>(0x4200c000, 0x3c003c00, 0), 0x42000000u);
   EXPECT_EQ(hw::fma_pair<Type::f16x2>(0x7c000000, 0, 0), 0x7fff0000u);  // infinity times 0
+  EXPECT_EQ(hw::max_pair<Type::bf16x2>(0x7fc03f80, 0x40007fc0), 0x40003f80u);
+  EXPECT_EQ(hw::max_nan_pair<Type::bf16x2>(0x7fc03f80, 0x40007fc0), 0x7fff7fffu);
 }
 
 TEST(Arithmetic, Approximations) {

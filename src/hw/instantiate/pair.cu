@@ -10,6 +10,7 @@ __device__ void of_type(const Operands& o) {
   use(o, fma_relu_pair<kType>(o.a, o.b, o.c));
   use(o, min_pair<kType>(o.a, o.b));
   use(o, max_pair<kType>(o.a, o.b));
+  use(o, max_nan_pair<kType>(o.a, o.b));
 }
 
 __global__ void instantiate_pair(Operands o) {
