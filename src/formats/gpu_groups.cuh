@@ -36,17 +36,15 @@ struct QuantizeGroupsGpu {
       if (n >= p.count) continue;
       if (p.dense) {  // one row of them all
         const int64_t column = int64_t{n} * 16, end = column + 16;
-        low[i].template load<hw::Cache::all>(args.source, args.x.base, {column, column + 4}, end);
-        high[i].template load<hw::Cache::all>(args.source, args.x.base, {column + 8, column + 12},
-                                              end);
+        low[i].load(args.source, args.x.base, {column, column + 4}, end);
+        high[i].load(args.source, args.x.base, {column + 8, column + 12}, end);
         continue;
       }
       const uint32_t row = n / p.sixteens;
       const int64_t column = int64_t{n - row * p.sixteens} * 16;
       const char* x = args.x[row];
-      low[i].template load<hw::Cache::all>(args.source, x, {column, column + 4}, args.columns);
-      high[i].template load<hw::Cache::all>(args.source, x, {column + 8, column + 12},
-                                            args.columns);
+      low[i].load(args.source, x, {column, column + 4}, args.columns);
+      high[i].load(args.source, x, {column + 8, column + 12}, args.columns);
     }
     Recipe recipe = args.recipe;
     if (args.amax != nullptr) {

@@ -41,8 +41,8 @@ HT_DEVICE bool is_inside(const Quads& at, uint32_t i, int64_t columns) {
 template <Access kAccess>
 class Eight {
  public:
-  // Elements from `columns` on are 0. Rows are read once, mostly: they need no line of the L1.
-  template <hw::Cache kCache = hw::Cache::no_allocate>
+  // Elements from `columns` on are 0. Plain loads: those that allocate no line of the L1 copy at
+  // 91 % of the rate of these on Hopper, though no line is read twice.
   HT_DEVICE void load(Format any, const char* row, const Quads& q, int64_t columns,
                       hw::Site site = hw::Site::current()) {
     if constexpr (kAccess == Access::any) {
@@ -54,8 +54,8 @@ class Eight {
       for (uint32_t i = 0; i < kPieces; ++i) {
         const int64_t first = i == 0 ? q.first : q.second;
         if (first >= columns) continue;
-        pieces_[i] = hw::load_global<hw::Words4, kCache>(
-            reinterpret_cast<const hw::Words4*>(row + first * kBytes), site);
+        pieces_[i] =
+            hw::load_global(reinterpret_cast<const hw::Words4*>(row + first * kBytes), site);
       }
     }
   }

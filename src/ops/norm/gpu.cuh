@@ -66,7 +66,7 @@ struct NormGpu {
     if (p.same_weight) {
       HT_UNROLL
       for (uint32_t step = 0; step < kKept; ++step) {
-        weights[step].template load<hw::Cache::all>(f, weight, place(step), columns);
+        weights[step].load(f, weight, place(step), columns);
       }
     }
     const auto weight_of = [&](uint32_t step, const Eight& near, float(&w)[8]) {

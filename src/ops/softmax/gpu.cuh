@@ -59,7 +59,7 @@ struct SoftmaxGpu {
       for (uint32_t step = kKept; place(step).first < columns; ++step) {
         Eight read;
         float v[8];
-        read.template load<hw::Cache::all>(f, x, place(step), columns);
+        read.load(f, x, place(step), columns);
         widen(step, read, v);
         each(step, v);
       }

@@ -149,7 +149,7 @@ struct TransposeGpu {
         const uint32_t column = (group + g * (kThreads / 8)) * kLines + line;
         lines[g][line] = {};
         if (column >= columns || piece * kPiece >= rows) continue;
-        lines[g][line] = hw::load_global<hw::Words4, hw::Cache::no_allocate>(
+        lines[g][line] = hw::load_global(
             reinterpret_cast<const hw::Words4*>(at.x + column * args.x_column) + piece);
       }
     }
