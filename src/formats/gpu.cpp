@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 
 #include "base/device_memory.h"
 #include "formats/gpu_amax.cuh"
@@ -6,6 +7,7 @@
 #include "formats/gpu_dequantize.cuh"
 #include "formats/gpu_expand.cuh"
 #include "formats/gpu_groups.cuh"
+#include "formats/gpu_tiles.cuh"
 #include "formats/rows.h"
 #include "hw/image.h"
 
@@ -14,9 +16,9 @@ namespace halftone {
 namespace {
 
 template <pipe::Access kAccess>
-using BlocksSm80 = QuantizeBlocksGpu<kAccess, false>;
+using TilesSm80 = QuantizeTilesGpu<kAccess, false>;
 template <pipe::Access kAccess>
-using BlocksSm89 = QuantizeBlocksGpu<kAccess, true>;
+using TilesSm89 = QuantizeTilesGpu<kAccess, true>;
 template <pipe::Access kAccess>
 using GroupsSm80 = QuantizeGroupsGpu<kAccess, false>;
 template <pipe::Access kAccess>
@@ -33,10 +35,15 @@ bool is_whole(const QuantizeArgs& args) {
          reinterpret_cast<uintptr_t>(args.codes) % 16 == 0 && args.recipe.group % 8 == 0;
 }
 
+// Whether rows are whole sixteens, which the threads of quantize_groups count in 32 bits.
+bool in_sixteens(const QuantizeArgs& args) {
+  return is_whole(args) && args.columns % 16 == 0 &&
+         args.matrices * args.rows * args.columns < int64_t{1} << 35;
+}
+
 // Sixteens that share a scale, which neighbouring lanes take; 0: other blocks.
 uint32_t lanes_of_group(const QuantizeArgs& args) {
-  const bool few = args.matrices * args.rows * args.columns < int64_t{1} << 35;  // 2^31 sixteens
-  if (!is_whole(args) || args.block_rows != 1 || !few) return 0;
+  if (!in_sixteens(args) || args.block_rows != 1) return 0;
   for (uint32_t lanes = 1; lanes <= 32; lanes *= 2) {
     const int64_t group = int64_t{16} * lanes;
     if (args.recipe.group == group && args.columns % group == 0) return lanes;
@@ -58,31 +65,84 @@ void quantize_groups(const QuantizeArgs& args, uint32_t lanes, const uint32_t* l
       static_cast<uint32_t>(sixteens),
       lanes,
       args.x.inner == 1 && args.x.outer_stride == args.columns * pipe::bytes_of(args.source),
-      largest};
+      largest,
+      static_cast<uint32_t>(sixteens / lanes),
+      pipe::Divisor(lanes),
+      pipe::Divisor(static_cast<uint32_t>(sixteens / lanes)),
+      pipe::Divisor(static_cast<uint32_t>(args.rows))};
   launch(converts(stream)
              ? pipe::image_for_whole<GroupsSm89>(args.source, "quantize_groups", Arch::sm_89)
              : pipe::image_for_whole<GroupsSm80>(args.source, "quantize_groups"),
          shape, p, stream);
 }
 
+// Of quantize_tiles and quantize_blocks.
+struct Blocks {
+  int64_t high, wide, down, across, row_stride;
+  int64_t eights() const { return (wide + 7) / 8; }
+};
+Blocks blocks_of(const QuantizeArgs& args) {
+  const int64_t high = args.block_rows > 0 ? std::min(args.block_rows, args.rows) : args.rows;
+  const int64_t group = args.recipe.group > 0 ? args.recipe.group : args.columns;
+  const int64_t wide = std::min(group, args.columns);
+  return {high, wide, (args.rows + high - 1) / high, (args.columns + wide - 1) / wide,
+          args.x.inner == 1 ? args.x.outer_stride : args.x.inner_stride};
+}
+
 void quantize_blocks(const QuantizeArgs& args, Stream& stream) {
-  const int64_t high = args.block_rows > 0 ? args.block_rows : args.rows;
-  const int64_t wide = args.recipe.group > 0 ? args.recipe.group : args.columns;
-  const int64_t down = (args.rows + high - 1) / high;
-  const int64_t across = (args.columns + wide - 1) / wide;
+  const Blocks blocks = blocks_of(args);
   // A thread to every few eights of a block, which it keeps.
-  constexpr int64_t kKept = BlocksSm80<pipe::Access::bf16>::kKept;
-  const int64_t eights = std::min(high, args.rows) * ((std::min(wide, args.columns) + 7) / 8);
   uint32_t threads = 1;
-  while (threads < pipe::kMostRowThreads && threads * kKept < eights) threads *= 2;
-  const bool whole = is_whole(args);
-  const int64_t stride = args.x.inner == 1 ? args.x.outer_stride : args.x.inner_stride;
-  const QuantizeBlocksParams p{args,   fault_reporter(stream.device()), down, across, stride,
-                               threads};
+  while (threads < pipe::kMostRowThreads &&
+         threads * QuantizeBlocksGpu<false>::kKept < blocks.high * blocks.eights()) {
+    threads *= 2;
+  }
+  const QuantizeBlocksParams p{
+      args,   fault_reporter(stream.device()), blocks.down, blocks.across, blocks.row_stride,
+      threads};
+  launch(converts(stream) ? hw::image_of<QuantizeBlocksGpu<true>>("quantize_blocks", Arch::sm_89)
+                          : hw::image_of<QuantizeBlocksGpu<false>>("quantize_blocks"),
+         pipe::RowThreads::shape(args.matrices * blocks.down * blocks.across, threads), p, stream);
+}
+
+// Blocks of whole pieces: rows, or several rows of a power of two of eights.
+bool are_tiles(const QuantizeArgs& args, const Blocks& blocks) {
+  const auto eights = static_cast<uint64_t>(blocks.eights());
+  return is_whole(args) && (blocks.high == 1 || std::has_single_bit(eights)) &&
+         blocks.high * blocks.eights() < int64_t{1} << 30 &&
+         args.matrices * blocks.down * blocks.across < int64_t{1} << 31;
+}
+
+void quantize_tiles(const QuantizeArgs& args, const Blocks& blocks, Stream& stream) {
+  using Kernel = TilesSm80<pipe::Access::bf16>;
+  const int64_t count = args.matrices * blocks.down * blocks.across;
+  const int64_t eights = blocks.eights(), pieces = blocks.high * eights;
+  // As many threads as keep a tile, at least a warp, and more where the tiles alone would leave
+  // multiprocessors idle.
+  const int64_t kept = args.source == Format::f32 ? TilesSm80<pipe::Access::f32>::kKept
+                                                  : TilesSm80<pipe::Access::bf16>::kKept;
+  const int64_t idle = int64_t{properties(stream.device()).sm_count} * Kernel::kThreads;
+  int64_t threads = 1;
+  while (threads < Kernel::kThreads && threads < pieces &&
+         (threads < 32 || threads * kept < pieces || threads * count < idle)) {
+    threads *= 2;
+  }
+  const QuantizeTilesParams p{
+      args,
+      fault_reporter(stream.device()),
+      static_cast<uint32_t>(count),
+      static_cast<uint32_t>(blocks.down),
+      static_cast<uint32_t>(blocks.across),
+      static_cast<uint32_t>(blocks.high),
+      static_cast<uint32_t>(blocks.wide),
+      blocks.high == 1 ? Kernel::kOneRow
+                       : static_cast<uint32_t>(std::countr_zero(static_cast<uint64_t>(eights))),
+      blocks.row_stride,
+      static_cast<uint32_t>(threads)};
   launch(converts(stream)
-             ? pipe::image_for<BlocksSm89>(args.source, whole, "quantize_blocks", Arch::sm_89)
-             : pipe::image_for<BlocksSm80>(args.source, whole, "quantize_blocks"),
-         pipe::RowThreads::shape(args.matrices * down * across, threads), p, stream);
+             ? pipe::image_for_whole<TilesSm89>(args.source, "quantize_tiles", Arch::sm_89)
+             : pipe::image_for_whole<TilesSm80>(args.source, "quantize_tiles"),
+         pipe::RowThreads::shape(count, static_cast<uint32_t>(threads)), p, stream);
 }
 
 // Bits of the largest |x| of `matrices` equal parts of the rows.
@@ -122,11 +182,14 @@ void quantize_scaled(const QuantizeArgs& args, Stream& stream) {
   // A scale for matrices that are more than a block's: the largest element first, by the whole
   // GPU, in the place of the scale.
   constexpr int64_t kBlock = int64_t{128} * 128;
-  const bool of_matrices = args.block_rows == 0 && args.recipe.group == 0 && is_whole(args) &&
-                           args.columns % 16 == 0 && !args.recipe.asymmetric &&
-                           args.recipe.scale_format == Format::f32 && args.matrices <= 65535 &&
-                           args.matrices * args.rows * args.columns < int64_t{1} << 35;
-  if (!of_matrices || args.rows * args.columns <= kBlock) return quantize_blocks(args, stream);
+  const bool of_matrices = args.block_rows == 0 && args.recipe.group == 0 && in_sixteens(args) &&
+                           !args.recipe.asymmetric && args.recipe.scale_format == Format::f32 &&
+                           args.matrices <= 65535;
+  if (!of_matrices || args.rows * args.columns <= kBlock) {
+    const Blocks blocks = blocks_of(args);
+    return are_tiles(args, blocks) ? quantize_tiles(args, blocks, stream)
+                                   : quantize_blocks(args, stream);
+  }
   auto* scales = reinterpret_cast<uint32_t*>(args.scales);
   find_largest(args, args.matrices, false, scales, stream);
   quantize_groups(args, 1, scales, stream);
@@ -138,6 +201,7 @@ void quantize_scaled(const QuantizeArgs& args, Stream& stream) {
 void quantize_gpu(const QuantizeArgs& args, Stream& stream) {
   if (args.matrices * args.rows * args.columns == 0) return;
   if (args.given > 0) {  // no row waits for another
+    if (in_sixteens(args)) return quantize_groups(args, 1, nullptr, stream);
     QuantizeArgs rows = args;
     rows.block_rows = 1;
     return quantize_blocks(rows, stream);
@@ -161,7 +225,7 @@ bool expands(const DequantizeArgs& args) {
   const int64_t eights = args.matrices * args.rows * (args.columns / 8);
   return !is_plain_float(args.format) && args.columns % 8 == 0 && args.block_columns % 8 == 0 &&
          all % (pipe::has_nibbles(args.format) ? 4 : 8) == 0 &&
-         reinterpret_cast<uintptr_t>(args.out) % 16 == 0 && eights < int64_t{1} << 32;
+         reinterpret_cast<uintptr_t>(args.out) % 16 == 0 && eights < int64_t{1} << 31;
 }
 
 void expand(const DequantizeArgs& args, Stream& stream) {
@@ -179,12 +243,17 @@ void expand(const DequantizeArgs& args, Stream& stream) {
                       args.zero_matrix == args.scale_matrix));
   const bool dense =
       args.codes.inner == 1 && args.codes.outer_stride == packed_bytes(args.format, args.columns);
+  const auto divisor = [](int64_t n) { return pipe::Divisor(static_cast<uint32_t>(n)); };
   const ExpandParams p{args,
                        static_cast<uint32_t>(count),
-                       static_cast<uint32_t>(eights),
-                       even ? static_cast<uint32_t>(group / 8) : 0,
                        dense,
-                       args.scales == nullptr || args.scale_format == Format::ue8m0};
+                       even,
+                       divisor(eights),
+                       divisor(group / 8),
+                       divisor(args.rows),
+                       divisor(args.block_rows > 0 ? args.block_rows : args.rows),
+                       static_cast<uint32_t>(eights),
+                       static_cast<uint32_t>((args.columns + group - 1) / group)};
   launch(converts(stream)
              ? pipe::image_for_whole<ExpandSm89>(args.out_format, "expand", Arch::sm_89)
              : pipe::image_for_whole<ExpandSm80>(args.out_format, "expand"),

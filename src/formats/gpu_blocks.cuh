@@ -1,6 +1,7 @@
-// Quantisation of blocks of any shape on GPUs: one group of threads a block of elements that share
-// a scale; its elements stay in registers from their maximum to their codes. Groups within rows
-// have a kernel of their own (gpu_groups.cuh). The bits are those of the CPU.
+// Quantisation of blocks of any shape and alignment on GPUs: one group of threads a block of
+// elements that share a scale; its first elements stay in registers from their maximum to their
+// codes. Whole rows have kernels of their own (gpu_groups.cuh, gpu_tiles.cuh). The bits are those
+// of the CPU.
 #pragma once
 #include "formats/gpu_encode.cuh"
 #include "pipe/row_threads.h"
@@ -15,11 +16,10 @@ struct QuantizeBlocksParams {
   uint32_t row_threads;
 };
 
-template <pipe::Access kAccess, bool kConvert>
+template <bool kConvert>
 struct QuantizeBlocksGpu {
   using Params = QuantizeBlocksParams;
-  static constexpr bool kHalf = kAccess == pipe::Access::bf16 || kAccess == pipe::Access::f16;
-  static constexpr uint32_t kThreads = pipe::kMostRowThreads, kMinBlocks = kHalf ? 2 : 1;
+  static constexpr uint32_t kThreads = pipe::kMostRowThreads, kMinBlocks = 1;
   static constexpr uint32_t kKept = 4;  // eights of a thread: 128 x 128 elements stay in registers
 
   // Codes of columns first .. of a row; the high half of an odd last byte is 0.
@@ -28,8 +28,7 @@ struct QuantizeBlocksGpu {
     const bool nibbles = is_four_bits(f);
     uint8_t* at = row + (nibbles ? first / 2 : first);
     const uint32_t bytes = nibbles ? 4 : 8;
-    constexpr bool kWhole = kAccess != pipe::Access::any;
-    if (kWhole || (first + 8 <= columns && pipe::is_aligned(at, bytes))) {
+    if (first + 8 <= columns && pipe::is_aligned(at, bytes)) {
       if (nibbles) {
         return hw::store_global(reinterpret_cast<uint32_t*>(at), static_cast<uint32_t>(codes));
       }
@@ -76,7 +75,7 @@ struct QuantizeBlocksGpu {
     };
     const int64_t first_row = matrix * args.rows + top;
     const char* x = live ? args.x[first_row] : nullptr;
-    using Eight = pipe::Eight<kAccess>;
+    using Eight = pipe::Eight<pipe::Access::any>;
     const auto read = [&](const Within& at, Eight& v) {
       const int64_t first = left + int64_t{at.eight} * 8;
       v.load(args.source, x + at.row * p.row_stride, {first, first + 4}, columns);
@@ -124,7 +123,7 @@ struct QuantizeBlocksGpu {
     const ZeroPoint chosen = given ? given_scale(args.given) : range.scale(recipe);
     if (threads.rank() == 0 && (!given || index == 0)) {
       const bool linear = args.layout == ScaleLayout::linear;
-      store_block_scale(args, p.faults, range, chosen, index,
+      store_block_scale(args, recipe, p.faults, range, chosen, index,
                         linear ? index
                                : matrix * args.scale_bytes +
                                      scale_offset(args.layout, args.rows, p.across, band, group));

@@ -2,10 +2,13 @@
 // of the codecs.
 #pragma once
 #include <cmath>
+#include <type_traits>
 
 #include "formats/gpu_kernels.h"
 #include "formats/quantize_rows.h"
 #include "formats/scale_layout.h"
+#include "hw/bits.h"
+#include "hw/pair.h"
 #include "pipe/access.h"
 #include "pipe/codes.h"
 #include "pipe/fault.h"
@@ -14,73 +17,178 @@ namespace halftone {
 
 HT_DEVICE uint32_t magnitude(float x) { return std::bit_cast<uint32_t>(x) & 0x7fffffff; }
 
+template <Format kFormat>
+using FormatConstant = std::integral_constant<Format, kFormat>;
+// Calls body with the format whose elements those of f are, as a constant: the choice stands
+// outside of the loops over elements.
+template <class Body>
+HT_DEVICE void for_elements_of(Format f, const Body& body) {
+  switch (f) {
+    case Format::fp8_e5m2:
+      return body(FormatConstant<Format::fp8_e5m2>{});
+    case Format::mxfp4:
+    case Format::nvfp4:
+      return body(FormatConstant<Format::nvfp4>{});
+    case Format::int8:
+      return body(FormatConstant<Format::int8>{});
+    case Format::int4:
+      return body(FormatConstant<Format::int4>{});
+    default:
+      return body(FormatConstant<Format::fp8_e4m3>{});
+  }
+}
+
+// 1.5 * 2^23: a sum with it rounds to an integer, to even, and ends in that integer's bits.
+inline constexpr float kRoundingShift = 12582912.0f;
+inline constexpr uint32_t kRoundingBits = 0x4b400000, kEveryNibble = 0x11111111;
+
+// Eight integers above kRoundingBits as nibbles, modulo 16 with what they borrow.
+HT_DEVICE uint32_t pack_nibbles(const uint32_t (&bits)[8]) {
+  uint32_t packed = 0;
+  HT_UNROLL
+  for (int i = 7; i >= 0; --i) packed = packed * 16 + bits[i];
+  return packed - kRoundingBits * kEveryNibble;
+}
+
+// The signs of eight numbers, each in the upper bit of its nibble: a byte permutation spreads the
+// sign of a byte over it.
+HT_DEVICE uint32_t nibble_signs(const float (&x)[8]) {
+  uint32_t signs[2];  // of the even and of the odd ones, a byte each
+  HT_UNROLL
+  for (uint32_t odd = 0; odd < 2; ++odd) {
+    const auto two = [&](uint32_t i) {
+      return hw::prmt(std::bit_cast<uint32_t>(x[i + odd]), std::bit_cast<uint32_t>(x[i + 2 + odd]),
+                      0xfb);
+    };
+    signs[odd] = hw::prmt(two(0), two(4), 0x5410);
+  }
+  return (signs[0] & 0x08080808u) | (signs[1] & 0x80808080u);
+}
+
 // Eight codes of encode_e2m1, without branches: the code of a >= 0 is the least of 2 a, a + 2,
 // a / 2 + 4 and 7, rounded, as it is one of these lines between each two powers of two and lies
-// below the others. 1.5 * 2^23 rounds in the same step, to even as the codes are, and leaves the
-// code in the last bits. x is a number.
+// below the others. x is a number, multiplier not negative.
 HT_DEVICE uint32_t encode_e2m1_eight(const float (&x)[8], float multiplier) {
-  constexpr float kShift = 12582912.0f;
-  constexpr uint32_t kBits = 0x4b400000;
-  uint32_t codes = 0, signs = 0;
+  uint32_t bits[8];
   HT_UNROLL
-  for (int i = 7; i >= 0; --i) {
-    const float scaled = x[i] * multiplier, a = fabsf(scaled);
-    float code = hw::min(hw::fma(a, 2.0f, kShift), a + (kShift + 2));
-    code = hw::min(hw::min(hw::fma(a, 0.5f, kShift + 4), kShift + 7), code);
-    codes = codes * 16 + std::bit_cast<uint32_t>(code);
-    signs = signs << 4 | std::bit_cast<uint32_t>(scaled) >> 31;
+  for (uint32_t i = 0; i < 8; ++i) {
+    const float a = fabsf(x[i] * multiplier);
+    float code = hw::min(hw::fma(a, 2.0f, kRoundingShift), a + (kRoundingShift + 2));
+    code = hw::min(hw::min(hw::fma(a, 0.5f, kRoundingShift + 4), kRoundingShift + 7), code);
+    bits[i] = std::bit_cast<uint32_t>(code);
   }
-  return codes - kBits * 0x11111111u + signs * 8;
+  return pack_nibbles(bits) | nibble_signs(x);
 }
 
 // Eight codes, the first one lowest. kConvert: FP8 by the conversion instruction of sm_89 and
 // later.
-template <bool kConvert>
-HT_DEVICE uint64_t encode_eight(const Recipe& r, const float (&x)[8], float multiplier, int zero) {
+template <Format kFormat, bool kConvert>
+HT_DEVICE uint64_t encode_eight(const float (&x)[8], float multiplier, int zero) {
   uint32_t words[2] = {};
-  if constexpr (kConvert) {
-    const bool e5m2 = r.format == Format::fp8_e5m2;
-    if (e5m2 || r.format == Format::fp8_e4m3 || r.format == Format::mxfp8) {
-      HT_UNROLL
-      for (uint32_t i = 0; i < 8; i += 2) {
-        const float low = x[i] * multiplier, high = x[i + 1] * multiplier;
-        const uint32_t pair = e5m2 ? hw::cvt_fp8x2<hw::Type::e5m2>(low, high)
-                                   : hw::cvt_fp8x2<hw::Type::e4m3>(low, high);
-        words[i / 4] |= pair << 8 * (i % 4);
-      }
-      return uint64_t{words[1]} << 32 | words[0];
+  if constexpr (kFormat == Format::nvfp4) {
+    words[0] = encode_e2m1_eight(x, multiplier);
+  } else if constexpr (kFormat == Format::int4) {
+    const auto least = static_cast<float>(-zero), most = static_cast<float>(15 - zero);
+    uint32_t bits[8];
+    HT_UNROLL
+    for (uint32_t i = 0; i < 8; ++i) {
+      const float v = hw::max(hw::min(x[i] * multiplier, most), least);
+      bits[i] = std::bit_cast<uint32_t>(v + kRoundingShift);
     }
-  }
-  constexpr float kShift = 12582912.0f;  // 1.5 * 2^23: the sum ends in the integer's bits
-  switch (r.format) {
-    case Format::mxfp4:
-    case Format::nvfp4:
-      words[0] = encode_e2m1_eight(x, multiplier);
-      break;
-    case Format::int8:
-      HT_UNROLL
-      for (uint32_t i = 0; i < 8; ++i) {
-        const float v = hw::max(hw::min(x[i] * multiplier, 127.0f), -127.0f);
-        words[i / 4] |= (std::bit_cast<uint32_t>(v + kShift) & 0xff) << 8 * (i % 4);
-      }
-      break;
-    case Format::int4: {
-      const auto least = static_cast<float>(-zero), most = static_cast<float>(15 - zero);
-      HT_UNROLL
-      for (uint32_t i = 0; i < 8; ++i) {
-        const float v = hw::max(hw::min(x[i] * multiplier, most), least);
-        const uint32_t code = std::bit_cast<uint32_t>(v + kShift) + static_cast<uint32_t>(zero);
-        words[0] |= (code & 15) << 4 * i;
-      }
-      break;
+    words[0] = pack_nibbles(bits) + static_cast<uint32_t>(zero) * kEveryNibble;
+  } else if constexpr (kFormat == Format::int8) {
+    uint32_t bits[8];
+    HT_UNROLL
+    for (uint32_t i = 0; i < 8; ++i) {
+      const float v = hw::max(hw::min(x[i] * multiplier, 127.0f), -127.0f);
+      bits[i] = std::bit_cast<uint32_t>(v + kRoundingShift);
     }
-    default:
-      HT_UNROLL
-      for (uint32_t i = 0; i < 8; ++i) {
-        words[i / 4] |= uint32_t{encode_element(r.format, x[i] * multiplier, zero)} << 8 * (i % 4);
-      }
+    HT_UNROLL
+    for (uint32_t i = 0; i < 8; i += 4) {  // the lowest bytes
+      words[i / 4] = hw::prmt(hw::prmt(bits[i], bits[i + 1], 0x40),
+                              hw::prmt(bits[i + 2], bits[i + 3], 0x40), 0x5410);
+    }
+  } else if constexpr (kConvert) {
+    constexpr hw::Type kType = kFormat == Format::fp8_e5m2 ? hw::Type::e5m2 : hw::Type::e4m3;
+    HT_UNROLL
+    for (uint32_t i = 0; i < 8; i += 4) {
+      const uint32_t low = hw::cvt_fp8x2<kType>(x[i] * multiplier, x[i + 1] * multiplier);
+      const uint32_t high = hw::cvt_fp8x2<kType>(x[i + 2] * multiplier, x[i + 3] * multiplier);
+      words[i / 4] = low | high << 16;
+    }
+  } else {
+    HT_UNROLL
+    for (uint32_t i = 0; i < 8; ++i) {
+      words[i / 4] |= uint32_t{encode_element(kFormat, x[i] * multiplier, zero)} << 8 * (i % 4);
+    }
   }
   return uint64_t{words[1]} << 32 | words[0];
+}
+template <bool kConvert>
+HT_DEVICE uint64_t encode_eight(const Recipe& r, const float (&x)[8], float multiplier, int zero) {
+  uint64_t codes = 0;
+  for_elements_of(r.format, [&](auto format) {
+    codes = encode_eight<format.value, kConvert>(x, multiplier, zero);
+  });
+  return codes;
+}
+// Formats of elements and scales that a body is made for, so that nothing is left to choose inside
+// of its loops.
+template <Format kFormat, Format kScaleFormat, bool kAsymmetric = false>
+struct FixedKind {
+  static constexpr bool kFixed = true;
+  static constexpr Format kElement = kFormat, kScale = kScaleFormat;
+  HT_DEVICE static Recipe of(Recipe recipe) {
+    recipe.format = kFormat, recipe.scale_format = kScaleFormat, recipe.asymmetric = kAsymmetric;
+    return recipe;
+  }
+};
+struct AnyKind {
+  static constexpr bool kFixed = false;
+  HT_DEVICE static const Recipe& of(const Recipe& recipe) { return recipe; }
+};
+template <class Body>
+HT_DEVICE void for_kind_of(Format f, Format scale, bool asymmetric, const Body& body) {
+  if (f == Format::nvfp4 && scale == Format::fp8_e4m3) {
+    return body(FixedKind<Format::nvfp4, Format::fp8_e4m3>{});
+  }
+  if (f == Format::mxfp4 && scale == Format::ue8m0) {
+    return body(FixedKind<Format::mxfp4, Format::ue8m0>{});
+  }
+  if (f == Format::fp8_e4m3 || f == Format::mxfp8) {
+    if (scale == Format::f32) return body(FixedKind<Format::fp8_e4m3, Format::f32>{});
+    if (scale == Format::ue8m0) return body(FixedKind<Format::fp8_e4m3, Format::ue8m0>{});
+  }
+  if (f == Format::int8 && scale == Format::f32) {
+    return body(FixedKind<Format::int8, Format::f32>{});
+  }
+  if (f == Format::int4 && scale == Format::f16) {
+    if (asymmetric) return body(FixedKind<Format::int4, Format::f16, true>{});
+    return body(FixedKind<Format::int4, Format::f16>{});
+  }
+  body(AnyKind{});
+}
+template <class Kind, bool kConvert>
+HT_DEVICE uint64_t encode_eight_of(const Recipe& r, const float (&x)[8], float multiplier,
+                                   int zero) {
+  if constexpr (Kind::kFixed) {
+    constexpr bool kE2m1 = Kind::kElement == Format::mxfp4;
+    return encode_eight < kE2m1 ? Format::nvfp4 : Kind::kElement, kConvert > (x, multiplier, zero);
+  } else {
+    return encode_eight<kConvert>(r, x, multiplier, zero);
+  }
+}
+
+// At `to`, a multiple of 4 or 8 bytes.
+template <Format kFormat>
+HT_DEVICE void store_codes(uint8_t* to, uint64_t codes) {
+  const auto low = static_cast<uint32_t>(codes);
+  if constexpr (is_four_bits(kFormat)) {
+    hw::store_global(reinterpret_cast<uint32_t*>(to), low);
+  } else {
+    using Pair = hw::Vector<uint32_t, 2>;
+    hw::store_global(reinterpret_cast<Pair*>(to), Pair{{low, static_cast<uint32_t>(codes >> 32)}});
+  }
 }
 
 HT_DEVICE void store_scale(Format f, uint8_t* scales, int64_t i, uint32_t code) {
@@ -111,19 +219,63 @@ struct BlockRange {
   }
 };
 
+// The range of what a thread reads: of 16 bits two elements at a time, as they stand.
+template <pipe::Access kAccess>
+class ReadRange {
+ public:
+  using Eight = pipe::Eight<kAccess>;
+  HT_DEVICE void add(const Eight& eight, bool asymmetric) {
+    if constexpr (kHalf) {
+      const auto words = std::bit_cast<hw::Words4>(eight);
+      HT_UNROLL
+      for (uint32_t i = 0; i < 4; ++i) {
+        most_ = hw::max_nan_pair<kType>(most_, words[i] & 0x7fff7fff);
+      }
+      if (!asymmetric) return;
+      HT_UNROLL
+      for (uint32_t i = 0; i < 4; ++i) {
+        low_ = hw::min_pair<kType>(low_, words[i]), up_ = hw::max_pair<kType>(up_, words[i]);
+      }
+    } else {
+      float x[8];
+      eight.widen(Format::f32, x);
+      range_.add(x, asymmetric);
+    }
+  }
+  HT_DEVICE BlockRange range() const {
+    if constexpr (!kHalf) return range_;
+    float low[3], high[3];
+    const uint32_t pairs[3] = {most_, low_, up_};
+    HT_UNROLL
+    for (uint32_t i = 0; i < 3; ++i) pipe::widen_pair(kFormat, pairs[i], low[i], high[i]);
+    return {hw::max_nan(low[0], high[0]), hw::min(low[1], high[1]), hw::max(low[2], high[2])};
+  }
+
+ private:
+  static_assert(kAccess != pipe::Access::any, "elements are where quads_of says");
+  static constexpr bool kHalf = kAccess != pipe::Access::f32;
+  static constexpr Format kFormat = pipe::format_of(kAccess, Format::f32);
+  static constexpr hw::Type kType =
+      kAccess == pipe::Access::bf16 ? hw::Type::bf16x2 : hw::Type::f16x2;
+  uint32_t most_ = 0, low_ = 0, up_ = 0;
+  BlockRange range_;
+};
+
 HT_DEVICE ZeroPoint given_scale(float scale) {
   return {{std::bit_cast<uint32_t>(scale), scale, 1.0f / scale}, kInt4Zero};
 }
 
 // A scale as stored beside block (band, group) of a matrix; `index` counts the blocks of all.
-HT_DEVICE void store_block_scale(const QuantizeArgs& args, const FaultReporter& faults,
-                                 const BlockRange& range, const ZeroPoint& chosen, int64_t index,
-                                 int64_t at) {
-  store_scale(args.recipe.scale_format, args.scales, at, chosen.scale.code);
-  if (args.recipe.asymmetric) {
+HT_DEVICE void store_block_scale(const QuantizeArgs& args, const Recipe& recipe,
+                                 const FaultReporter& faults, const BlockRange& range,
+                                 const ZeroPoint& chosen, int64_t index, int64_t at) {
+  store_scale(recipe.scale_format, args.scales, at, chosen.scale.code);
+  if (recipe.asymmetric) {
     hw::store_global(args.zeros + index, static_cast<uint8_t>(chosen.zero));
   }
-  if (range.finite() && !(chosen.scale.value < std::bit_cast<float>(kInfinityBits))) {
+  // Of finite elements only an f16 scale can overflow.
+  if (recipe.scale_format == Format::f16 && range.finite() &&
+      !(chosen.scale.value < std::bit_cast<float>(kInfinityBits))) {
     pipe::report_fault(faults, Fault::quantize_scale, index, 0, 0);
   }
 }

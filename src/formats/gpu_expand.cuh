@@ -1,11 +1,11 @@
 // Dequantisation of rows whose eights share a scale: codes times their scales, exactly, rounded
 // once. A thread has the codes and the scales of four eights under way before it expands them.
 #pragma once
-#include "formats/gpu_kernels.h"
-#include "formats/scale_layout.h"
+#include "formats/gpu_encode.cuh"
 #include "hw/thread.h"
 #include "pipe/access.h"
 #include "pipe/codes.h"
+#include "pipe/divisor.h"
 
 namespace halftone {
 
@@ -27,11 +27,13 @@ HT_DEVICE float scale_of_code(Format f, uint32_t code) {
 
 struct ExpandParams {
   DequantizeArgs args;
-  uint32_t count;         // eights in all
-  uint32_t eights;        // of a row
-  uint32_t group_eights;  // of a group, where scales follow each other as groups do; else 0
-  bool dense;             // and codes without gaps
-  bool exact;  // an element times its scale is: the scale is a power of two or there is none
+  uint32_t count;               // eights in all
+  bool dense;                   // codes without gaps
+  bool even;                    // scales follow each other as groups do, and so do zero points
+  pipe::Divisor eights;         // of a row
+  pipe::Divisor group_eights;   // of a group
+  pipe::Divisor rows, high;     // of a matrix, of a block
+  uint32_t row_eights, groups;  // of a row
 };
 
 // kConvert: FP8 by the conversion instruction of sm_89 and later.
@@ -47,21 +49,17 @@ struct ExpandGpu {
   };
   HT_DEVICE static Place place_of(const Params& p, uint32_t n) {
     const DequantizeArgs& args = p.args;
-    if (p.group_eights != 0) {  // groups of rows, one after the other
-      const int64_t group = n / p.group_eights;
+    if (p.even) {  // groups of rows, one after the other
+      const int64_t group = p.group_eights.divide(n);
       return {group, group};
     }
-    const uint32_t row = n / p.eights, rows = static_cast<uint32_t>(args.rows);
-    const uint32_t matrix = args.matrices == 1 ? 0 : row / rows, r = row - matrix * rows;
-    const uint32_t column = (n - row * p.eights) * 8;
-    const auto wide = static_cast<uint32_t>(args.block_columns);
-    const uint32_t g = wide == 0 ? 0 : column / wide;
+    const uint32_t row = p.eights.divide(n), rows = static_cast<uint32_t>(args.rows);
+    const uint32_t matrix = args.matrices == 1 ? 0 : p.rows.divide(row), r = row - matrix * rows;
+    const uint32_t g = p.group_eights.divide(n - row * p.row_eights);
     if (args.layout != ScaleLayout::linear) {
-      const int64_t groups = (args.columns + wide - 1) / wide;
-      return {matrix * args.scale_matrix + scale_offset(args.layout, args.rows, groups, r, g), 0};
+      return {matrix * args.scale_matrix + scale_offset(args.layout, args.rows, p.groups, r, g), 0};
     }
-    const auto high = static_cast<uint32_t>(args.block_rows);
-    const uint32_t band = high == 0 ? 0 : high == 1 ? r : r / high;
+    const uint32_t band = p.high.divide(r);
     return {matrix * args.scale_matrix + band * args.scale_row + g * args.scale_column,
             matrix * args.zero_matrix + band * args.zero_row + g * args.zero_column};
   }
@@ -81,38 +79,37 @@ struct ExpandGpu {
   }
 
   // Eight numbers before their scale.
-  HT_DEVICE static void decode(Format f, const hw::Vector<uint32_t, 2>& codes, float zero,
-                               float (&x)[8]) {
-    if constexpr (kConvert) {
-      if (f == Format::fp8_e4m3 || f == Format::mxfp8) {
-        HT_UNROLL
-        for (uint32_t i = 0; i < 8; i += 2) {
-          const auto pair = static_cast<uint16_t>(codes[i / 4] >> 8 * (i % 4));
-          pipe::widen_pair(Format::f16, hw::cvt_f16x2_fp8x2<hw::Type::e4m3>(pair), x[i], x[i + 1]);
-        }
-        return;
-      }
-    }
+  template <Format kFormat>
+  HT_DEVICE static void decode(const hw::Vector<uint32_t, 2>& codes, float zero, float (&x)[8]) {
     // 2^23 plus a small integer ends in its bits.
     const auto integer = [](uint32_t n) { return std::bit_cast<float>(n | 0x4b000000); };
     const auto byte = [&](uint32_t i) { return codes[i / 4] >> 8 * (i % 4) & 0xff; };
-    const auto each = [&](const auto& number) {
+    if constexpr (kFormat == Format::nvfp4 || kFormat == Format::mxfp4) {
+      // Two nibbles, 16 bits apart, as f16 that are 2^-14 of their values.
       HT_UNROLL
-      for (uint32_t i = 0; i < 8; ++i) x[i] = number(i);
-    };
-    switch (f) {
-      case Format::int8:
-        return each([&](uint32_t i) { return integer(byte(i) ^ 0x80) - (0x1p23f + 128); });
-      case Format::int4:
-        return each([&](uint32_t i) { return integer(codes[0] >> 4 * i & 15) - (0x1p23f + zero); });
-      case Format::mxfp4:
-      case Format::nvfp4:
-        return each(
-            [&](uint32_t i) { return pipe::decode_code(Format::nvfp4, codes[0] >> 4 * i); });
-      case Format::fp8_e5m2:
-        return each([&](uint32_t i) { return pipe::decode_code(Format::fp8_e5m2, byte(i)); });
-      default:
-        return each([&](uint32_t i) { return pipe::decode_code(Format::fp8_e4m3, byte(i)); });
+      for (uint32_t i = 0; i < 4; ++i) {
+        const uint32_t w = codes[0] >> 4 * i;
+        const uint32_t pair = (w << 12 & 0x80008000u) | (w << 9 & 0x0e000e00u);
+        pipe::widen_pair(Format::f16, pair, x[i], x[i + 4]);
+        x[i] *= 0x1p14f, x[i + 4] *= 0x1p14f;
+      }
+    } else if constexpr (kConvert && (kFormat == Format::fp8_e4m3)) {
+      HT_UNROLL
+      for (uint32_t i = 0; i < 8; i += 2) {
+        const auto pair = static_cast<uint16_t>(codes[i / 4] >> 8 * (i % 4));
+        pipe::widen_pair(Format::f16, hw::cvt_f16x2_fp8x2<hw::Type::e4m3>(pair), x[i], x[i + 1]);
+      }
+    } else {
+      HT_UNROLL
+      for (uint32_t i = 0; i < 8; ++i) {
+        if constexpr (kFormat == Format::int8) {
+          x[i] = integer(byte(i) ^ 0x80) - (0x1p23f + 128);
+        } else if constexpr (kFormat == Format::int4) {
+          x[i] = integer(codes[0] >> 4 * i & 15) - (0x1p23f + zero);
+        } else {
+          x[i] = pipe::decode_code(kFormat, byte(i));
+        }
+      }
     }
   }
 
@@ -137,7 +134,7 @@ struct ExpandGpu {
       const uint32_t n = first + i * kThreads;
       codes[i] = {};
       if (n >= p.count) continue;
-      const uint32_t row = p.dense ? 0 : n / p.eights, eight = n - row * p.eights;
+      const uint32_t row = p.dense ? 0 : p.eights.divide(n), eight = n - row * p.row_eights;
       const char* at = args.codes[row] + int64_t{eight} * (nibbles ? 4 : 8);
       if (nibbles) {
         codes[i][0] = hw::load_global(reinterpret_cast<const uint32_t*>(at));
@@ -155,30 +152,47 @@ struct ExpandGpu {
       if (args.zeros != nullptr) zeros[i] = hw::load_global(args.zeros + at.zero);
     }
     const float factor = args.tensor_scale != nullptr ? hw::load_global(args.tensor_scale) : 1;
-    HT_UNROLL
-    for (uint32_t i = 0; i < kEights; ++i) {
-      const uint32_t n = first + i * kThreads;
-      if (n >= p.count) continue;
-      float x[8];
-      decode(args.format, codes[i], static_cast<float>(zeros[i]), x);
-      const float scale =
-          args.scales == nullptr ? 1 : scale_of_code(args.scale_format, scale_codes[i]);
-      if (args.tensor_scale != nullptr) {
-        // The element times its scale has few bits and is exact.
-        HT_UNROLL
-        for (uint32_t k = 0; k < 8; ++k) x[k] = product<false>(x[k] * scale, factor);
-      } else if (p.exact) {
-        HT_UNROLL
-        for (uint32_t k = 0; k < 8; ++k) x[k] = product<true>(x[k], scale);
-      } else {
-        HT_UNROLL
-        for (uint32_t k = 0; k < 8; ++k) x[k] = product<false>(x[k], scale);
+    const Format scale_format = args.scales == nullptr ? Format::f32 : args.scale_format;
+    for_kind_of(args.format, scale_format, false, [&](auto kind) {
+      HT_UNROLL
+      for (uint32_t i = 0; i < kEights; ++i) {
+        const uint32_t n = first + i * kThreads;
+        if (n >= p.count) continue;
+        expand<decltype(kind)>(p, n, codes[i], scale_codes[i], static_cast<float>(zeros[i]),
+                               factor);
       }
-      pipe::Eight<kAccess> result;
-      result.narrow(args.out_format, x);
-      constexpr uint32_t kBytes = kAccess == pipe::Access::f32 ? 4 : 2;
-      result.store(args.out_format, args.out + int64_t{n} * 8 * kBytes, {0, 4}, 8);
+    });
+  }
+
+  template <class Kind>
+  HT_DEVICE static void expand(const Params& p, uint32_t n, const hw::Vector<uint32_t, 2>& codes,
+                               uint32_t scale_code, float zero, float factor) {
+    const DequantizeArgs& args = p.args;
+    float x[8];
+    Format scale_format = args.scale_format;
+    if constexpr (Kind::kFixed) {
+      scale_format = Kind::kScale;
+      decode<Kind::kElement>(codes, zero, x);
+    } else {
+      for_elements_of(args.format, [&](auto format) { decode<format.value>(codes, zero, x); });
     }
+    const float scale = args.scales == nullptr ? 1 : scale_of_code(scale_format, scale_code);
+    if (args.tensor_scale != nullptr) {
+      // The element times its scale has few bits and is exact.
+      HT_UNROLL
+      for (uint32_t k = 0; k < 8; ++k) x[k] = product<false>(x[k] * scale, factor);
+    } else if (args.scales == nullptr || scale_format != Format::f32) {
+      // So it is here: elements have up to 8 bits, and these scales up to 11.
+      HT_UNROLL
+      for (uint32_t k = 0; k < 8; ++k) x[k] = product<true>(x[k], scale);
+    } else {
+      HT_UNROLL
+      for (uint32_t k = 0; k < 8; ++k) x[k] = product<false>(x[k], scale);
+    }
+    pipe::Eight<kAccess> result;
+    result.narrow(args.out_format, x);
+    constexpr uint32_t kBytes = kAccess == pipe::Access::f32 ? 4 : 2;
+    result.store(args.out_format, args.out + int64_t{n} * 8 * kBytes, {0, 4}, 8);
   }
 };
 

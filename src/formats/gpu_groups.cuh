@@ -5,6 +5,7 @@
 #include "formats/gpu_encode.cuh"
 #include "hw/thread.h"
 #include "hw/warp.h"
+#include "pipe/divisor.h"
 
 namespace halftone {
 
@@ -16,20 +17,23 @@ struct QuantizeGroupsParams {
   uint32_t lanes;           // of a group: a power of two up to 32
   bool dense;               // rows follow each other without gaps
   const uint32_t* largest;  // bits of each matrix's largest |x|, a NaN above everything; or null
+  uint32_t row_groups;
+  pipe::Divisor group, groups, rows;  // sixteens of a group, groups of a row, rows of a matrix
 };
 
 template <pipe::Access kAccess, bool kConvert>
 struct QuantizeGroupsGpu {
   using Params = QuantizeGroupsParams;
+  using Eight = pipe::Eight<kAccess>;
   static constexpr uint32_t kThreads = 256;
-  static constexpr uint32_t kMinBlocks = kAccess == pipe::Access::f32 ? 3 : 4;
+  static constexpr uint32_t kMinBlocks = kAccess == pipe::Access::f32 ? 3 : 5;
   static constexpr uint32_t kSixteens = 2;  // of a thread
 
   HT_DEVICE static void run(const Params& p) {
     const QuantizeArgs& args = p.args;
     const uint32_t first = hw::block_index().x * kThreads * kSixteens + hw::thread_index().x;
     // A thread's two accesses share their sectors: the second one finds them in the L1.
-    pipe::Eight<kAccess> low[kSixteens], high[kSixteens];
+    Eight low[kSixteens], high[kSixteens];
     HT_UNROLL
     for (uint32_t i = 0; i < kSixteens; ++i) {
       const uint32_t n = first + i * kThreads;
@@ -52,49 +56,78 @@ struct QuantizeGroupsGpu {
     } else if (args.tensor_scale != nullptr && first == 0) {
       hw::store_global(args.tensor_scale, recipe.tensor_scale);
     }
-    HT_UNROLL
-    for (uint32_t i = 0; i < kSixteens; ++i) {
-      float x[2][8];
-      low[i].widen(args.source, x[0]);
-      high[i].widen(args.source, x[1]);
-      encode(p, recipe, first + i * kThreads, x);
+    if (p.largest != nullptr || args.given > 0) {
+      HT_UNROLL
+      for (uint32_t i = 0; i < kSixteens; ++i) {
+        encode_known(p, recipe, first + i * kThreads, low[i], high[i]);
+      }
+      return;
     }
+    for_kind_of(recipe.format, recipe.scale_format, recipe.asymmetric, [&](auto kind) {
+      HT_UNROLL
+      for (uint32_t i = 0; i < kSixteens; ++i) {
+        encode<decltype(kind)>(p, kind.of(recipe), first + i * kThreads, low[i], high[i]);
+      }
+    });
   }
 
-  HT_DEVICE static void encode(const Params& p, const Recipe& recipe, uint32_t n,
-                               const float (&x)[2][8]) {
+  // With the scale of the matrix, or of all, whose place other kernels fill.
+  HT_DEVICE static void encode_known(const Params& p, const Recipe& recipe, uint32_t n,
+                                     const Eight& low, const Eight& high) {
     const QuantizeArgs& args = p.args;
-    BlockRange range;
-    if (p.largest == nullptr) {
-      range.add(x[0], recipe.asymmetric);
-      range.add(x[1], recipe.asymmetric);
-      for (uint32_t d = p.lanes / 2; d > 0; d /= 2) {
-        range.most = hw::max_nan(range.most, hw::shuffle_xor(range.most, d));
-        if (!recipe.asymmetric) continue;
-        range.low = hw::min(range.low, hw::shuffle_xor(range.low, d));
-        range.up = hw::max(range.up, hw::shuffle_xor(range.up, d));
-      }
-    }
     if (n >= p.count) return;
+    BlockRange range;
     if (p.largest != nullptr) {
-      const auto matrix = static_cast<uint32_t>(n / p.sixteens / args.rows);
+      const auto rows = static_cast<uint32_t>(args.rows);
+      const uint32_t matrix = args.matrices == 1 ? 0 : n / p.sixteens / rows;
       range.most = std::bit_cast<float>(hw::load_global(p.largest + matrix));
     }
-    const ZeroPoint chosen = range.scale(recipe);
-    if (p.largest == nullptr && n % p.lanes == 0) {
-      const uint32_t group = n / p.lanes;
-      store_block_scale(args, p.faults, range, chosen, group, scale_place(p, group));
+    const ZeroPoint chosen = args.given > 0 ? given_scale(args.given) : range.scale(recipe);
+    if (args.given > 0 && n == 0) store_block_scale(args, recipe, p.faults, range, chosen, 0, 0);
+    for_elements_of(recipe.format, [&](auto format) {
+      using Kind = FixedKind<format.value, Format::f32>;
+      store<Kind>(p, recipe, n, low, high, chosen, range.finite());
+    });
+  }
+
+  template <class Kind>
+  HT_DEVICE static void encode(const Params& p, const Recipe& recipe, uint32_t n, const Eight& low,
+                               const Eight& high) {
+    ReadRange<kAccess> read;
+    read.add(low, recipe.asymmetric);
+    read.add(high, recipe.asymmetric);
+    BlockRange range = read.range();
+    for (uint32_t d = p.lanes / 2; d > 0; d /= 2) {
+      range.most = hw::max_nan(range.most, hw::shuffle_xor(range.most, d));
+      if (!recipe.asymmetric) continue;
+      range.low = hw::min(range.low, hw::shuffle_xor(range.low, d));
+      range.up = hw::max(range.up, hw::shuffle_xor(range.up, d));
     }
-    const float multiplier = chosen.scale.multiplier;
-    uint64_t codes[2] = {};
-    if (range.finite()) {
-      codes[0] = encode_eight<kConvert>(recipe, x[0], multiplier, chosen.zero);
-      codes[1] = encode_eight<kConvert>(recipe, x[1], multiplier, chosen.zero);
+    if (n >= p.count) return;
+    const ZeroPoint chosen = range.scale(recipe);
+    if ((n & (p.lanes - 1)) == 0) {
+      const uint32_t group = p.group.divide(n);
+      store_block_scale(p.args, recipe, p.faults, range, chosen, group, scale_place(p, group));
+    }
+    store<Kind>(p, recipe, n, low, high, chosen, range.finite());
+  }
+
+  // A block that holds a NaN or an infinity has codes of 0.
+  template <class Kind>
+  HT_DEVICE static void store(const Params& p, const Recipe& recipe, uint32_t n, const Eight& low,
+                              const Eight& high, const ZeroPoint& chosen, bool finite) {
+    const QuantizeArgs& args = p.args;
+    const Eight* const eights[2] = {&low, &high};
+    uint64_t codes[2];
+    HT_UNROLL
+    for (uint32_t i = 0; i < 2; ++i) {
+      float x[8];
+      eights[i]->widen(args.source, x);
+      codes[i] = encode_eight_of<Kind, kConvert>(recipe, x, chosen.scale.multiplier, chosen.zero);
+      if (!finite) codes[i] = 0;
     }
     if (is_four_bits(recipe.format)) {
-      const hw::Vector<uint32_t, 2> words{
-          {static_cast<uint32_t>(codes[0]), static_cast<uint32_t>(codes[1])}};
-      hw::store_global(reinterpret_cast<hw::Vector<uint32_t, 2>*>(args.codes) + n, words);
+      store_codes<Format::int8>(args.codes + int64_t{n} * 8, codes[1] << 32 | codes[0]);
     } else {
       const hw::Words4 words{
           {static_cast<uint32_t>(codes[0]), static_cast<uint32_t>(codes[0] >> 32),
@@ -107,10 +140,11 @@ struct QuantizeGroupsGpu {
   HT_DEVICE static int64_t scale_place(const Params& p, uint32_t group) {
     const QuantizeArgs& args = p.args;
     if (args.layout == ScaleLayout::linear) return group;
-    const uint32_t groups = p.sixteens / p.lanes, row = group / groups;
-    const auto rows = static_cast<uint32_t>(args.rows), matrix = row / rows;
-    return matrix * args.scale_bytes +
-           scale_offset(args.layout, args.rows, groups, row - matrix * rows, group - row * groups);
+    const uint32_t row = p.groups.divide(group), groups = p.row_groups;
+    const uint32_t matrix = args.matrices == 1 ? 0 : p.rows.divide(row);
+    return matrix * args.scale_bytes + scale_offset(args.layout, args.rows, groups,
+                                                    row - matrix * static_cast<uint32_t>(args.rows),
+                                                    group - row * groups);
   }
 };
 

@@ -165,7 +165,7 @@ struct HeadsGpu {
         const int64_t index = target * groups + g;
         const bool linear = to.layout == ScaleLayout::linear;
         store_block_scale(
-            to, p.faults, range[i], chosen, index,
+            to, to.recipe, p.faults, range[i], chosen, index,
             linear ? index
                    : token * to.scale_bytes + scale_offset(to.layout, rows.heads, groups, head, g));
       }

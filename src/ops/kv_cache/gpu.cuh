@@ -70,7 +70,7 @@ struct AppendGpu {
   }
 
  private:
-  using Quantize = QuantizeBlocksGpu<pipe::Access::any, false>;
+  using Quantize = QuantizeBlocksGpu<false>;
 };
 
 }  // namespace halftone

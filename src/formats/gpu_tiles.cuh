@@ -1,0 +1,128 @@
+// Quantisation of tiles whose rows are whole pieces of 16 bytes: one row of any length, or several
+// of a power of two of eights (128 x 128). A group of threads has a tile; each has the loads of
+// eight pieces under way at a time, and keeps the last of them as they stand in memory until they
+// become codes: a tile of up to 32,768 elements is read once. The bits are those of the CPU.
+#pragma once
+#include "formats/gpu_encode.cuh"
+#include "pipe/row_threads.h"
+
+namespace halftone {
+
+struct QuantizeTilesParams {
+  QuantizeArgs args;
+  FaultReporter faults;
+  uint32_t count;         // tiles of all matrices
+  uint32_t down, across;  // tiles of a matrix
+  uint32_t high, wide;    // rows and columns of one
+  uint32_t shift;         // 2^shift eights a row; kOneRow: tiles of one row
+  int64_t row_stride;     // bytes from row to row of a matrix of x
+  uint32_t row_threads;   // of a tile
+};
+
+template <pipe::Access kAccess, bool kConvert>
+struct QuantizeTilesGpu {
+  using Params = QuantizeTilesParams;
+  using Eight = pipe::Eight<kAccess>;
+  static constexpr uint32_t kOneRow = 31;  // fewer than 2^31 eights: all in row 0
+  static constexpr uint32_t kThreads = pipe::kMostRowThreads, kMinBlocks = 2;
+  static constexpr bool kHalf = kAccess != pipe::Access::f32;
+  static constexpr uint32_t kKept = kHalf ? 8 : 4;  // 32 registers
+  static constexpr uint32_t kBytes = kHalf ? 2 : 4;
+
+  // A tile, and what a thread has of it.
+  struct Tile {
+    uint32_t rank, threads, shift, rows, eights, chunks;
+    const char* x;
+    int64_t row_stride;
+
+    // Of piece i of a chunk: row and eight in the tile, and whether they exist.
+    struct Place {
+      uint32_t row, eight;
+      bool live;
+    };
+    HT_DEVICE Place place(uint32_t chunk, uint32_t i) const {
+      const uint32_t n = (chunk * kKept + i) * threads + rank, row = n >> shift;
+      const uint32_t eight = n - (row << shift);
+      return {row, eight, row < rows && eight < eights};
+    }
+    HT_DEVICE void load(uint32_t chunk, Eight (&kept)[kKept]) const {
+      HT_UNROLL
+      for (uint32_t i = 0; i < kKept; ++i) {
+        const Place at = place(chunk, i);
+        kept[i] = {};
+        if (!at.live) continue;
+        kept[i].load(Format::f32, x + at.row * row_stride,
+                     {int64_t{at.eight} * 8, int64_t{at.eight} * 8 + 4}, int64_t{eights} * 8);
+      }
+    }
+  };
+
+  HT_DEVICE static void run(const Params& p) {
+    const QuantizeArgs& args = p.args;
+    pipe::RowThreads threads(p.row_threads);
+    const auto index = static_cast<uint32_t>(threads.row());
+    const bool live = index < p.count;
+    const uint32_t band = live ? index / p.across : 0, group = live ? index - band * p.across : 0;
+    const uint32_t matrix = args.matrices == 1 ? 0 : band / p.down, top = band - matrix * p.down;
+    const int64_t row = matrix * args.rows + int64_t{top} * p.high, left = int64_t{group} * p.wide;
+    const int64_t rows = args.rows - int64_t{top} * p.high, columns = args.columns - left;
+    Tile tile{threads.rank(), p.row_threads, p.shift, 0, 0, 0, nullptr, p.row_stride};
+    tile.eights = static_cast<uint32_t>(columns < p.wide ? columns : p.wide) / 8;
+    if (live) tile.rows = rows < p.high ? static_cast<uint32_t>(rows) : p.high;
+    tile.x = args.x[row] + left * kBytes;
+    const uint32_t pieces = p.shift == kOneRow ? tile.eights : tile.rows << p.shift;
+    tile.chunks = (pieces + p.row_threads * kKept - 1) / (p.row_threads * kKept);
+
+    Eight kept[kKept];
+    ReadRange<kAccess> read;
+    for (uint32_t chunk = tile.chunks; chunk-- > 0;) {  // the first one stays
+      tile.load(chunk, kept);
+      HT_UNROLL
+      for (uint32_t i = 0; i < kKept; ++i) read.add(kept[i], args.recipe.asymmetric);
+    }
+    BlockRange range = read.range();
+    range.most = threads.reduce(range.most, [](float a, float b) { return hw::max_nan(a, b); });
+    if (args.recipe.asymmetric) {
+      range.low = threads.reduce(range.low, [](float a, float b) { return hw::min(a, b); });
+      range.up = threads.reduce(range.up, [](float a, float b) { return hw::max(a, b); });
+    }
+    if (!live) return;
+    Recipe recipe = args.recipe;
+    if (args.amax != nullptr) {
+      set_tensor_amax(std::bit_cast<float>(hw::load_global(args.amax)), &recipe);
+    } else if (args.tensor_scale != nullptr && index == 0 && threads.rank() == 0) {
+      hw::store_global(args.tensor_scale, recipe.tensor_scale);
+    }
+    const ZeroPoint chosen = range.scale(recipe);
+    if (threads.rank() == 0) {
+      const bool linear = args.layout == ScaleLayout::linear;
+      store_block_scale(args, recipe, p.faults, range, chosen, index,
+                        linear ? index
+                               : matrix * args.scale_bytes +
+                                     scale_offset(args.layout, args.rows, p.across, top, group));
+    }
+    const bool nibbles = is_four_bits(recipe.format);
+    const int64_t pitch = nibbles ? args.columns / 2 : args.columns;
+    uint8_t* codes = args.codes + row * pitch + (nibbles ? left / 2 : left);
+    for_elements_of(recipe.format, [&](auto format) {
+      constexpr uint32_t kStored = is_four_bits(format.value) ? 4 : 8;
+      for (uint32_t chunk = 0; chunk < tile.chunks; ++chunk) {
+        if (chunk > 0) tile.load(chunk, kept);
+        HT_UNROLL
+        for (uint32_t i = 0; i < kKept; ++i) {
+          const typename Tile::Place at = tile.place(chunk, i);
+          if (!at.live) continue;
+          uint64_t eight = 0;
+          if (range.finite()) {
+            float x[8];
+            kept[i].widen(args.source, x);
+            eight = encode_eight<format.value, kConvert>(x, chosen.scale.multiplier, chosen.zero);
+          }
+          store_codes<format.value>(codes + at.row * pitch + at.eight * kStored, eight);
+        }
+      }
+    });
+  }
+};
+
+}  // namespace halftone
