@@ -142,6 +142,27 @@ TEST_F(BenchPage, DrawsItsChartsAndTables) {
   }
 }
 
+// What the command itself measures and writes: a row of three families, in both files.
+TEST_F(BenchPage, ASuiteAsItIsMeasured) {
+  const std::string page = (folder_ / "suite.html").string();
+  const std::string file = (folder_ / "suite.json").string();
+  const test::CommandResult r =
+      run_command({"bench", "--suite", "cpu", "--quick", "--rows", "start", "silu 512x4096",
+                   "1500 full", "--json", file, "--html", page});
+  ASSERT_EQ(r.exit_code, 0) << r.err;
+  const json report = json::parse(std::ifstream(file));
+  EXPECT_EQ(report.at("benchmark"), "cpu");
+  ASSERT_EQ(report.at("families").size(), 3u);
+  EXPECT_EQ(report["families"][0].at("rows").size(), 1u);
+  std::ostringstream html;
+  html << std::ifstream(page).rdbuf();
+  const std::string dom = rendered(html.str(), 1280);
+  EXPECT_EQ(count(dom, "data-error"), count(html.str(), "data-error"));
+  EXPECT_EQ(count(dom, "<tr>"), 6u);  // three heads, three rows
+  EXPECT_EQ(count(dom, "class=\"roofline\""), 1u);
+  EXPECT_EQ(count(dom, "class=\"point "), 1u);  // of the row that counts operations and bytes
+}
+
 // The test above notices a page whose script fails.
 TEST_F(BenchPage, AnErrorInThePageIsSeen) {
   std::string html = page();
