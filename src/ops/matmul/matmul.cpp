@@ -249,10 +249,11 @@ void run(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {
   check(p, t, plan.device);
   if (p.m == 0) return;
   if (plan.kernel->function.gpu != nullptr) return plan.kernel->function.gpu->run(plan, t, stream);
-  MatmulTensors turned;
-  if (p.weight_transposed) turned = products::turned(plan, t, stream);
-  products::run_panels(p, *plan.kernel->function.cpu, p.weight_transposed ? turned : t,
-                       static_cast<products::Workspace*>(plan.workspace.get()), stream.pool());
+  const auto multiply = [&](const MatmulTensors& as_rows) {
+    products::run_panels(p, *plan.kernel->function.cpu, as_rows,
+                         static_cast<products::Workspace*>(plan.workspace.get()), stream.pool());
+  };
+  p.weight_transposed ? multiply(products::turned(plan, t, stream)) : multiply(t);
 }
 
 Tensor matmul(const Tensor& x, const Tensor& weight, Stream& stream) {
