@@ -11,6 +11,7 @@
 #include "halftone/fused_quantize.h"
 #include "halftone/graph.h"
 #include "halftone/grouped_matmul.h"
+#include "halftone/hadamard.h"
 #include "halftone/histogram.h"
 #include "halftone/kv_cache.h"
 #include "halftone/matmul.h"

@@ -1,6 +1,7 @@
 #include "ops/heads/gpu.cuh"
 
 #include <algorithm>
+#include <cmath>
 
 #include "hw/image.h"
 
@@ -28,6 +29,10 @@ bool takes_groups(const HeadsArgs& args, const QuantizeArgs& to) {
 
 }  // namespace
 
+float hadamard_scale(int64_t block) {
+  return static_cast<float>(1 / std::sqrt(static_cast<double>(block)));
+}
+
 const char* why_no_heads_gpu(const HeadsArgs& args) {
   const int64_t dim = args.head_dim;
   if (dim < 64 || dim > 512 || (dim & (dim - 1)) != 0) return "head_dim is not 64, 128, 256 or 512";
@@ -45,9 +50,12 @@ const char* why_no_heads_gpu(const HeadsArgs& args) {
 }
 
 void heads_gpu(const HeadsArgs& args, Stream& stream) {
-  HeadsParams p{args, fault_reporter(stream.device()), static_cast<uint32_t>(args.head_dim / 16),
+  HeadsParams p{args, fault_reporter(stream.device()), static_cast<uint32_t>(args.head_dim / 16), 0,
                 0};
-  for (int i = 0; i < args.count; ++i) p.heads += static_cast<uint32_t>(args.rows[i].heads);
+  for (int i = 0; i < args.count; ++i) {
+    p.heads += static_cast<uint32_t>(args.rows[i].heads);
+    if (args.rows[i].hadamard) p.hadamard = hadamard_scale(args.head_dim);
+  }
   if (args.tokens == 0 || p.heads == 0) return;
   constexpr uint32_t kThreads = HeadsSm80<pipe::Access::bf16>::kThreads;
   // One token is shared by several blocks; of many, each is one block's.

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "formats/gpu_encode.cuh"
+#include "halftone/hadamard.h"
 #include "hw/thread.h"
 #include "hw/warp.h"
 #include "ops/heads/kernels.h"
@@ -17,6 +18,7 @@ struct HeadsParams {
   FaultReporter faults;
   uint32_t lanes;  // of a head: head_dim / 16, a power of two
   uint32_t heads;  // of all tensors
+  float hadamard;  // the transform's scale where some rows ask for it, else 0
 };
 
 template <pipe::Access kAccess, bool kConvert>
@@ -116,6 +118,15 @@ struct HeadsGpu {
       pipe::rotate_halves(x[0], x[1], c, s);
       round();
     }
+    if (p.hadamard != 0) {
+      float y[2][8];
+      transform(p, lane, columns, x, y);
+      if (live && rows.hadamard) {
+        HT_UNROLL
+        for (uint32_t i = 0; i < 16; ++i) x[i / 8][i % 8] = y[i / 8][i % 8];
+        round();
+      }
+    }
 
     int64_t target = row;
     if (rows.cached) {
@@ -132,6 +143,44 @@ struct HeadsGpu {
     char* out = rows.cached ? rows.pages + target * dim * 2 : rows.out[row];
     HT_UNROLL
     for (uint32_t i = 0; i < 2; ++i) read[i].store(kFormat, out, at(i), dim);
+  }
+
+  // The Walsh-Hadamard transform of a head: strides 1, 2 and 4 are in an eight, 8 to head_dim / 4
+  // between lanes, and head_dim / 2 is between a lane's eights.
+  HT_DEVICE static void transform(const Params& p, uint32_t lane, const uint32_t (&columns)[2],
+                                  const float (&x)[2][8], float (&y)[2][8]) {
+    const auto butterfly = [](float& a, float& b) {
+      const float sum = a + b;
+      b = a - b;
+      a = sum;
+    };
+    HT_UNROLL
+    for (uint32_t i = 0; i < 2; ++i) {
+      const uint32_t signs = hadamard_signs(columns[i] / 8);
+      HT_UNROLL
+      for (uint32_t k = 0; k < 8; ++k) y[i][k] = (signs >> k & 1) != 0 ? -x[i][k] : x[i][k];
+      HT_UNROLL
+      for (uint32_t stride = 1; stride < 8; stride *= 2) {
+        HT_UNROLL
+        for (uint32_t k = 0; k < 8; ++k) {
+          if ((k & stride) == 0) butterfly(y[i][k], y[i][k + stride]);
+        }
+      }
+    }
+    for (uint32_t d = 1; d < p.lanes; d *= 2) {
+      const bool upper = (lane & d) != 0;
+      HT_UNROLL
+      for (uint32_t i = 0; i < 16; ++i) {
+        float& mine = y[i / 8][i % 8];
+        mine = hw::shuffle_xor(mine, d) + (upper ? -mine : mine);
+      }
+    }
+    HT_UNROLL
+    for (uint32_t k = 0; k < 8; ++k) {
+      butterfly(y[0][k], y[1][k]);
+      y[0][k] = y[0][k] * p.hadamard;
+      y[1][k] = y[1][k] * p.hadamard;
+    }
   }
 
   HT_DEVICE static void store_codes(const Params& p, const HeadRows& rows, int64_t token,

@@ -1,4 +1,5 @@
-// Rows of heads on their way to attention: RMS norm, smoothing, rotation, and codes or a cache's
+// Rows of heads on their way to attention: RMS norm, smoothing, rotation, a Walsh-Hadamard
+// transform, and codes or a cache's
 // pages, in one pass over memory. Shared by the fused operations and the cache.
 #pragma once
 #include <cstdint>
@@ -19,6 +20,7 @@ struct HeadRows {
   const float* mean = nullptr;  // [tokens / mean_tokens, heads, head_dim], subtracted; or null
   int64_t mean_tokens = 1;
   bool rotates = false;
+  bool hadamard = false;  // halftone/hadamard.h
   // Where rows go: plain in the tensor's format, or, with `out` null, as codes (whose x is unused).
   Rows out;
   QuantizeArgs codes;
@@ -45,6 +47,8 @@ struct HeadsArgs {
   const int32_t* cache_positions = nullptr;  // [tokens]; null: from `first` on
   int64_t first = 0;
 };
+
+float hadamard_scale(int64_t block);  // 1 / sqrt(block)
 
 // Empty where heads_gpu takes the problem, else why not.
 const char* why_no_heads_gpu(const HeadsArgs&);
