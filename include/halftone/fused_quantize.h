@@ -1,5 +1,5 @@
-// Norms, activations, rotations and smoothing whose result is quantised in the same pass over
-// memory.
+// Norms, activations, rotations, smoothing and Walsh-Hadamard transforms whose result is quantised
+// in the same pass over memory.
 //
 // The result is that of the operation in x's format followed by quantize(), bit for bit: what is
 // quantised is rounded to that format first, in a tile of the cache. Options: any whose scales lie
@@ -34,9 +34,14 @@ Tensor activation_quantize(const Tensor& x, const ActivationFunction&, const Qua
 Tensor gated_quantize(const Tensor& gate, const Tensor& up, const GatedActivation&,
                       const QuantizeOptions&, Stream& = Stream::default_stream());
 
-// x [tokens, heads, head_dim] as rope() would rotate it; x stays as it is.
+// x [tokens, heads, head_dim] as rope() would rotate it; x stays as it is. With `hadamard` true, as
+// hadamard() would transform the result.
 Tensor rope_quantize(const Tensor& x, const Tensor& positions, const RopeOptions&,
-                     const QuantizeOptions&, Stream& = Stream::default_stream());
+                     const QuantizeOptions&, Stream& = Stream::default_stream(),
+                     bool hadamard = false);
+// As hadamard(x) of x [tokens, heads, head_dim] or [batch, length, heads, head_dim].
+Tensor hadamard_quantize(const Tensor& x, const QuantizeOptions&,
+                         Stream& = Stream::default_stream());
 // Keys k [batch, keys, heads, head_dim] less their mean over the keys, which takes away what all
 // keys share and leaves few bits for the rest. Attention's weights stay the same, the mean's
 // products being equal along a row; a logarithm of the sum needs them added. The mean is rounded to
@@ -53,7 +58,10 @@ void activation_quantize_into(const Tensor& x, const ActivationFunction&, const 
                               Tensor& out, Stream& = Stream::default_stream());
 // `plan`: of x's head_dim and format; its tokens and heads do not matter.
 void rope_quantize_into(const RopePlan& plan, const Tensor& x, const Tensor& positions,
-                        const QuantizeOptions&, Tensor& out, Stream& = Stream::default_stream());
+                        const QuantizeOptions&, Tensor& out, Stream& = Stream::default_stream(),
+                        bool hadamard = false);
+void hadamard_quantize_into(const Tensor& x, const QuantizeOptions&, Tensor& out,
+                            Stream& = Stream::default_stream());
 // mean: f32 [batch, heads, head_dim], row-major; key_mean(k), or another.
 void smooth_quantize_into(const Tensor& k, const Tensor& mean, const QuantizeOptions&, Tensor& out,
                           Stream& = Stream::default_stream());

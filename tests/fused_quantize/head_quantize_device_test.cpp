@@ -1,7 +1,8 @@
-// Rotation and smoothing with quantisation, here and on GPUs: bit for bit what the operations give
-// one after the other.
+// Rotation, smoothing and Walsh-Hadamard transforms with quantisation, here and on GPUs: bit for
+// bit what the operations give one after the other.
 #include "halftone/elementwise.h"
 #include "halftone/fused_quantize.h"
+#include "halftone/hadamard.h"
 #include "support/devices.h"
 
 namespace halftone {
@@ -44,7 +45,8 @@ Tensor slice_on(const Device& device, int64_t heads, int64_t head_dim, Format f,
       .slice(1, heads, 2 * heads);
 }
 
-void rope_equals_rope_then_quantize(const Device& device, Stream& s) {
+// With `transforms`, heads that the device does not transform are left out.
+void rope_equals_rope_then_quantize(const Device& device, Stream& s, bool transforms = false) {
   uint64_t seed = 0;
   for (const auto& [head_dim, format, style, rotary] :
        {std::tuple{int64_t{128}, Format::bf16, RopeStyle::half_split, int64_t{0}},
@@ -56,20 +58,52 @@ void rope_equals_rope_then_quantize(const Device& device, Stream& s) {
         {128, Format::bf16, RopeStyle::half_split, 64}}) {
     RopeOptions rope_options;
     rope_options.style = style, rope_options.rotary_dim = rotary;
+    if (transforms && !can_run(HadamardProblem{head_dim, format}, device).ok) continue;
     const Tensor positions =
         Tensor::from<int32_t>(std::vector<int32_t>{7, 0, 100000, 3}, {4}, Format::i32).to(device);
     for (const QuantizeOptions& o : options_for(head_dim)) {
       SCOPED_TRACE(to_string(o) + " of " + std::to_string(head_dim) + " " + name(format));
       const Tensor x = slice_on(device, 3, head_dim, format, ++seed);
-      const Tensor fused = rope_quantize(x, positions, rope_options, o, s);
+      const Tensor fused = rope_quantize(x, positions, rope_options, o, s, transforms);
       const Tensor before = slice_on(device, 3, head_dim, format, seed);
       Tensor turned = convert(x, format, s);  // dense, and other memory
       rope(turned, positions, rope_options, s);
+      if (transforms) hadamard_into(turned, turned, s);
       const Tensor separate = quantize(turned, o, s);
       s.synchronize();
       expect_same(fused, separate);
       EXPECT_TRUE(same_bits(convert(x, Format::f32, s).to(Device::cpu()),
                             convert(before, Format::f32, s).to(Device::cpu())));
+    }
+  }
+}
+
+// [2, 5, heads, head_dim] out of a projection of twice as many, its batches one behind the other or
+// apart, where a GPU has a kernel for each step.
+void hadamard_equals_hadamard_then_quantize(const Device& device, Stream& s) {
+  uint64_t seed = 200;
+  for (const auto& [head_dim, format] : {std::pair{int64_t{64}, Format::f16},
+                                         {128, Format::bf16},
+                                         {512, Format::bf16},
+                                         {128, Format::f32},
+                                         {96, Format::bf16},
+                                         {20, Format::f16}}) {
+    if (!can_run(HadamardProblem{head_dim, format}, device).ok) continue;
+    for (const QuantizeOptions& o : options_for(head_dim)) {
+      SCOPED_TRACE(to_string(o) + " of " + std::to_string(head_dim) + " " + name(format));
+      const Tensor all =
+          test::random_tensor({2, 6, 4, head_dim}, format, ++seed, test::Data::outliers).to(device);
+      for (const Tensor& x : {all.slice(2, 1, 3), all.slice(1, 0, 5)}) {
+        const Tensor fused = hadamard_quantize(x, o, s);
+        const Tensor separate = quantize(hadamard(x, s), o, s);
+        s.synchronize();
+        expect_same(fused, separate);
+      }
+      const Tensor tokens = slice_on(device, 3, head_dim, format, seed);
+      const Tensor fused = hadamard_quantize(tokens, o, s);
+      const Tensor separate = quantize(hadamard(tokens, s), o, s);
+      s.synchronize();
+      expect_same(fused, separate);
     }
   }
 }
@@ -106,6 +140,12 @@ void smooth_equals_subtract_then_quantize(const Device& device, Stream& s) {
 TEST(HeadQuantize, RopeOnTheCpu) {
   rope_equals_rope_then_quantize(Device::cpu(), Stream::default_stream());
 }
+TEST(HeadQuantize, RopeAndHadamardOnTheCpu) {
+  rope_equals_rope_then_quantize(Device::cpu(), Stream::default_stream(), true);
+}
+TEST(HeadQuantize, HadamardOnTheCpu) {
+  hadamard_equals_hadamard_then_quantize(Device::cpu(), Stream::default_stream());
+}
 TEST(HeadQuantize, SmoothingOnTheCpu) {
   smooth_equals_subtract_then_quantize(Device::cpu(), Stream::default_stream());
 }
@@ -120,6 +160,11 @@ TEST(HeadQuantize, WrongArgumentsAreNamed) {
         smooth_quantize_into(k, Tensor::zeros({2, 3, 32}, Format::f32), o, out);
       },
       {"mean", "[2, 3, 64]"});
+  test::expect_error(
+      [&] {
+        hadamard_quantize(k.reshape({30, 64}), o);
+      },
+      {"hadamard_quantize", "3"});
   test::expect_error([&] { smooth_quantize(k, parse_quantization("nvfp4")); }, {"tensor_scale"});
 }
 
@@ -128,6 +173,17 @@ class HeadQuantizeOnDevice : public OnDevice {};
 TEST_P(HeadQuantizeOnDevice, RopeEqualsTheSeparateOperations) {
   Stream s = stream();
   rope_equals_rope_then_quantize(device, s);
+}
+TEST_P(HeadQuantizeOnDevice, RopeAndHadamardEqualTheSeparateOperations) {
+  Stream s = stream();
+  rope_equals_rope_then_quantize(device, s, true);
+}
+TEST_P(HeadQuantizeOnDevice, HadamardEqualsTheSeparateOperations) {
+  Stream s = stream();
+  hadamard_equals_hadamard_then_quantize(device, s);
+  const Tensor x = Tensor::zeros({2, 1, 96}, Format::bf16).to(device);
+  test::expect_error([&] { hadamard_quantize(x, parse_quantization("fp8_row"), s); },
+                     {"head_dim 96", "64, 128, 256 or 512"});
 }
 TEST_P(HeadQuantizeOnDevice, SmoothingEqualsTheSeparateOperations) {
   Stream s = stream();
@@ -142,7 +198,7 @@ TEST_P(HeadQuantizeOnDevice, SameBitsInAnyOrder) {
   const QuantizeOptions o(Format::mxfp8);
   Tensor out = empty_quantized(x.shape(), o).to(device);
   expect_any_order(out.scales(),
-                   [&](Stream& s) { rope_quantize_into(made, x, positions, o, out, s); });
+                   [&](Stream& s) { rope_quantize_into(made, x, positions, o, out, s, true); });
 }
 
 HALFTONE_ON_DEVICES(HeadQuantizeOnDevice);

@@ -1,5 +1,6 @@
-// Rotation and smoothing of heads with quantisation: on a GPU one kernel where heads have a power
-// of two elements, else the operation and then quantize; on a CPU tiles of rows.
+// Rotation, smoothing and the Walsh-Hadamard transform of heads with quantisation: on a GPU one
+// kernel where heads have a power of two elements, else the operation and then quantize; on a CPU
+// tiles of rows.
 #include <algorithm>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "formats/rows.h"
 #include "halftone/elementwise.h"
 #include "halftone/fused_quantize.h"
+#include "halftone/hadamard.h"
 #include "halftone/reduce.h"
 #include "ops/heads/kernels.h"
 
@@ -17,14 +19,30 @@ namespace halftone {
 
 namespace {
 
-// Rows [begin, end) of x [tokens, heads, head_dim], counted over tokens and heads, into a tile.
+// Rows [begin, end) of x [..., head_dim], counted over what comes before, into a tile.
 void copy_rows(const Tensor& x, int64_t begin, int64_t end, const Tensor& tile) {
-  const int64_t bytes = bits(x.format()) / 8, row_bytes = x.size(2) * bytes;
+  const int64_t bytes = bits(x.format()) / 8, row_bytes = x.size(-1) * bytes;
   for (int64_t i = begin; i < end; ++i) {
-    const int64_t token = i / x.size(1), head = i % x.size(1);
-    const char* from = x.data<char>() + (token * x.stride(0) + head * x.stride(1)) * bytes;
-    std::copy_n(from, row_bytes, tile.data<char>() + (i - begin) * row_bytes);
+    int64_t at = 0, index = i;
+    for (int d = x.rank() - 2; d >= 0; index /= x.size(d--)) at += index % x.size(d) * x.stride(d);
+    std::copy_n(x.data<char>() + at * bytes, row_bytes,
+                tile.data<char>() + (i - begin) * row_bytes);
   }
+}
+
+// x [batch, length, heads, head_dim] as [tokens, heads, head_dim], or undefined where its strides
+// forbid it.
+Tensor as_tokens(const Tensor& x) {
+  if (x.rank() == 3) return x;
+  if (x.size(0) != 1 && x.stride(0) != x.size(1) * x.stride(1)) return {};
+  return Tensor::view(x.data(), {x.size(0) * x.size(1), x.size(2), x.size(3)},
+                      {x.stride(1), x.stride(2), x.stride(3)}, x.format(), x.device());
+}
+
+// The transform in place of dense rows.
+void transform_rows(const Tensor& tile, Stream& stream) {
+  Tensor rows = tile.reshape({tile.numel() / tile.size(-1), 1, tile.size(-1)});
+  hadamard_into(rows, rows, stream);
 }
 
 void copy_on_gpu(const Tensor& x, const Tensor& to, Stream& stream) {
@@ -64,9 +82,11 @@ bool quantize_heads(HeadsArgs args, const Tensor& x, HeadRows rows, const Quanti
 }  // namespace
 
 void rope_quantize_into(const RopePlan& plan, const Tensor& x, const Tensor& positions,
-                        const QuantizeOptions& options, Tensor& out, Stream& stream) {
+                        const QuantizeOptions& options, Tensor& out, Stream& stream,
+                        bool hadamard) {
   check_heads("rope_quantize", x, 3, stream);
   check_one_pass(options);
+  if (hadamard) require_support(can_run(HadamardProblem{x.size(2), x.format()}, x.device()));
   RopePlan made = plan;
   made.problem.tokens = x.size(0), made.problem.heads = x.size(1);
   const bool halves = plan.problem.options.style == RopeStyle::half_split &&
@@ -80,7 +100,7 @@ void rope_quantize_into(const RopePlan& plan, const Tensor& x, const Tensor& pos
     args.positions = positions.data(), args.position_stride = positions.stride(0);
     args.wide_positions = positions.format() == Format::i64;
     HeadRows rows;
-    rows.rotates = true;
+    rows.rotates = true, rows.hadamard = hadamard;
     if (quantize_heads(args, x, rows, options, out, stream)) return;
   }
   quantize_produced(
@@ -88,7 +108,9 @@ void rope_quantize_into(const RopePlan& plan, const Tensor& x, const Tensor& pos
         if (!x.device().is_cpu()) {
           const Tensor whole = tile.reshape(x.shape());
           copy_on_gpu(x, whole, stream);
-          return run(made, {whole, positions}, stream);
+          run(made, {whole, positions}, stream);
+          if (hadamard) transform_rows(whole, stream);
+          return;
         }
         copy_rows(x, begin, end, tile);
         RopePlan part = made;
@@ -102,11 +124,12 @@ void rope_quantize_into(const RopePlan& plan, const Tensor& x, const Tensor& pos
                positions.slice(0, token, token + 1)},
               stream);
         }
+        if (hadamard) transform_rows(tile, stream);
       });
 }
 
 Tensor rope_quantize(const Tensor& x, const Tensor& positions, const RopeOptions& rope,
-                     const QuantizeOptions& options, Stream& stream) {
+                     const QuantizeOptions& options, Stream& stream, bool hadamard) {
   check_heads("rope_quantize", x, 3, stream);
   RopeProblem problem{x.size(0), x.size(1), x.size(2), x.format(), rope};
   if (depends_on_length(rope)) {
@@ -118,7 +141,36 @@ Tensor rope_quantize(const Tensor& x, const Tensor& positions, const RopeOptions
     }
   }
   Tensor out = empty_quantized(x.shape(), options, x.device());
-  rope_quantize_into(plan(problem, x.device()), x, positions, options, out, stream);
+  rope_quantize_into(plan(problem, x.device()), x, positions, options, out, stream, hadamard);
+  return out;
+}
+
+void hadamard_quantize_into(const Tensor& x, const QuantizeOptions& options, Tensor& out,
+                            Stream& stream) {
+  check_heads("hadamard_quantize", x, x.defined() && x.rank() == 4 ? 4 : 3, stream);
+  check_one_pass(options);
+  require_support(can_run(HadamardProblem{x.size(-1), x.format()}, x.device()));
+  if (!x.device().is_cpu()) {
+    const Tensor all = as_tokens(x);
+    HeadRows rows;
+    rows.hadamard = true;
+    if (all.defined() && quantize_heads({}, all, rows, options, out, stream)) return;
+  }
+  quantize_produced(x.format(), options, out, stream,
+                    [&](int64_t begin, int64_t end, const Tensor& tile) {
+                      if (x.device().is_cpu()) {
+                        copy_rows(x, begin, end, tile);
+                      } else {
+                        copy_on_gpu(x, tile.reshape(x.shape()), stream);
+                      }
+                      transform_rows(tile, stream);
+                    });
+}
+
+Tensor hadamard_quantize(const Tensor& x, const QuantizeOptions& options, Stream& stream) {
+  check_heads("hadamard_quantize", x, x.defined() && x.rank() == 4 ? 4 : 3, stream);
+  Tensor out = empty_quantized(x.shape(), options, x.device());
+  hadamard_quantize_into(x, options, out, stream);
   return out;
 }
 
@@ -138,15 +190,11 @@ void smooth_quantize_into(const Tensor& k, const Tensor& mean, const QuantizeOpt
           "; it must be f32 [", batch, ", ", heads, ", ", dim, "], row-major, on ",
           k.device().name());
   if (!k.device().is_cpu()) {
-    const bool even = batch == 1 || k.stride(0) == keys * k.stride(1);
     HeadRows rows;
     rows.mean = mean.data<float>(), rows.mean_tokens = std::max<int64_t>(keys, 1);
-    const Tensor all =
-        even ? Tensor::view(k.data(), {batch * keys, heads, dim},
-                            {k.stride(1), k.stride(2), k.stride(3)}, k.format(), k.device())
-             : Tensor();
+    const Tensor all = as_tokens(k);
     // The scales of a layout in tiles are those of a key's heads.
-    if (even && quantize_heads({}, all, rows, options, out, stream)) return;
+    if (all.defined() && quantize_heads({}, all, rows, options, out, stream)) return;
   }
   const Format format = k.format();
   quantize_produced(
