@@ -1,7 +1,4 @@
 // Attention on a GPU, prefill.
-#include <algorithm>
-#include <memory>
-
 #include "base/message.h"
 #include "bench_gpu.h"
 #include "bench_gpu_data.h"
@@ -44,17 +41,8 @@ BenchRow bench_prefill(const PrefillShape& s, const AttentionMode& mode, Stream&
   const auto operand = [&](int64_t heads, Format format, uint64_t seed) {
     const Tensor x = normal_on_device({s.batch, s.length, heads, s.head_dim}, seed, stream);
     if (is_plain_float(format)) return in_format(x, name(format), stream);
-    QuantizeOptions how(format);
-    if (is_block(format)) return quantize(x, how, stream);
-    if (scale_tokens != 0 || format != Format::fp8_e4m3) {
-      return attention_operand(x, format, stream, std::max<int64_t>(scale_tokens, 1));
-    }
-    how.scaling = {Format::f32, 0, 0};
-    // As one matrix: each matrix of the last two dimensions has a scale of its own.
-    const Tensor flat = quantize(x.reshape({x.numel() / s.head_dim, s.head_dim}), how, stream);
-    return Tensor::share(std::make_shared<Tensor>(flat), flat.data(), x.shape(), x.strides(),
-                         format, device)
-        .quantized(how.scaling, flat.scales().reshape({1, 1, 1, 1}));
+    if (is_block(format)) return quantize(x, QuantizeOptions(format), stream);
+    return attention_operand(x, format, stream, scale_tokens);
   };
   AttentionTensors sets[2];
   for (uint64_t i = 0; i < 2; ++i) {

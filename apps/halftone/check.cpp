@@ -49,7 +49,7 @@ std::vector<AccuracyRow> matmul_rows(const Options& o, Stream& stream) {
 
 nlohmann::json to_json(const AccuracyRow& r) {
   if (!r.refused.empty()) return {{"mode", r.mode}, {"data", r.data}, {"refused", r.refused}};
-  return {
+  nlohmann::json json{
       {"mode", r.mode},
       {"data", r.data},
       {"format",
@@ -57,6 +57,8 @@ nlohmann::json to_json(const AccuracyRow& r) {
       {"kernel",
        {{"cosine", r.kernel_cosine}, {"relative_l2", r.kernel_relative_l2}, {"max", r.kernel_max}}},
       {"worst", r.worst}};
+  if (r.total_rmse) json["total"] = {{"rmse", *r.total_rmse}};
+  return json;
 }
 
 std::vector<AttentionData> attention_data(const Options& o) {
@@ -167,7 +169,7 @@ std::function<int()> declare(CLI::App& app) {
 
 std::string accuracy_table(const std::vector<AccuracyRow>& rows) {
   Table table({"mode", "data", "format: cosine", "relative L2", "max", "kernel: relative L2", "max",
-               "worst element"});
+               "total: RMSE", "worst element"});
   std::set<std::string> refused;
   for (const AccuracyRow& r : rows) {
     if (!r.refused.empty()) {
@@ -176,7 +178,8 @@ std::string accuracy_table(const std::vector<AccuracyRow>& rows) {
     }
     table.add({r.mode, r.data, fmt::format("{:.6f}", r.format_cosine),
                significant(r.format_relative_l2, 3), significant(r.format_max, 3),
-               significant(r.kernel_relative_l2, 3), significant(r.kernel_max, 3), r.worst});
+               significant(r.kernel_relative_l2, 3), significant(r.kernel_max, 3),
+               r.total_rmse ? significant(*r.total_rmse, 3) : "", r.worst});
   }
   return table.text() + fmt::format("{}", fmt::join(refused, ""));
 }

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "base/message.h"
+#include "halftone/hadamard.h"
 #include "halftone/quantize.h"
 
 namespace halftone {
@@ -39,10 +40,12 @@ void add_heavy_key(const CheckAttentionOptions& o, const AttentionTensors& t) {
 // Sums over all parts of some data.
 struct Differences {
   double dot = 0, rr = 0, xx = 0, ee = 0, max = 0;
+  int64_t count = 0;
   std::string worst;
 
   void add(const Tensor& result, const Tensor& reference, const std::string& part) {
     int64_t at = -1;
+    count += reference.numel();
     for (int64_t i = 0; i < reference.numel(); ++i) {
       const double x = result.data<float>()[i], r = reference.data<float>()[i];
       dot += x * r, rr += r * r, xx += x * x, ee += (x - r) * (x - r);
@@ -59,6 +62,7 @@ struct Differences {
     worst = concat(part, "[", index[0], ", ", index[1], ", ", index[2], ", ", index[3], "]");
   }
   double cosine() const { return rr * xx > 0 ? dot / std::sqrt(rr * xx) : (rr == xx ? 1.0 : 0.0); }
+  double rmse() const { return count > 0 ? std::sqrt(ee / static_cast<double>(count)) : 0.0; }
   double relative_l2() const { return rr > 0 ? std::sqrt(ee / rr) : (ee > 0 ? INFINITY : 0.0); }
 };
 
@@ -86,14 +90,28 @@ Support choose_output(AttentionProblem& p, const Device& device) {
   return first;
 }
 
+// How a mode's operands are made; scale_tokens as in AttentionOptions.
+struct Operands {
+  const char* name;
+  int64_t scale_tokens;
+  bool hadamard;
+};
+constexpr Operands kOperands[] = {
+    {"", 1, false}, {", blocks", 128, false}, {", one scale", 0, false}, {", Hadamard", 1, true}};
+
+bool makes_sense(const Operands& operands, const AttentionMode& mode) {
+  if (is_plain_float(mode.qk)) return operands.scale_tokens == 1 && !operands.hadamard;
+  return operands.scale_tokens == 1 || !is_block(mode.qk);
+}
+
 AccuracyRow check_mode(const AttentionData& data, const std::vector<Tensor>& truth,
-                       const AttentionMode& mode, int64_t scale_tokens, bool required,
+                       const AttentionMode& mode, const Operands& operands, bool required,
                        Stream& stream) {
   AccuracyRow row;
-  row.mode = concat(to_string(mode), scale_tokens == 1 ? "" : ", blocks"), row.data = data.name;
+  row.mode = concat(to_string(mode), operands.name), row.data = data.name;
   const Device& device = stream.device();
   Stream& host = device.is_cpu() ? stream : Stream::default_stream();
-  Differences format, kernel;
+  Differences format, kernel, total;
   for (size_t i = 0; i < data.parts.size(); ++i) {
     const AttentionTensors& original = data.parts[i];
     AttentionProblem p = problem_of(original, data.causal);
@@ -106,11 +124,14 @@ AccuracyRow check_mode(const AttentionData& data, const std::vector<Tensor>& tru
     require_support(support);
     AttentionTensors t;
     const auto operand = [&](const Tensor& x, Format f) {
-      return attention_operand(x, f, host, scale_tokens);
+      return attention_operand(x, f, host, operands.scale_tokens);
+    };
+    const auto transformed = [&](const Tensor& x) {
+      return operands.hadamard ? hadamard(x, host) : x;
     };
     const bool smooth = mode.qk == Format::int8;
-    t.q = operand(original.q, p.q);
-    t.k = operand(smooth ? smooth_keys(original.k, nullptr, host) : original.k, p.k);
+    t.q = operand(transformed(original.q), p.q);
+    t.k = operand(transformed(smooth ? smooth_keys(original.k, nullptr, host) : original.k), p.k);
     t.v = operand(original.v, p.v);
     const Tensor reference = attention_reference(p, t);
     for (Tensor* x : {&t.q, &t.k, &t.v}) *x = x->to(device);
@@ -121,11 +142,12 @@ AccuracyRow check_mode(const AttentionData& data, const std::vector<Tensor>& tru
     const std::string part = data.parts.size() > 1 ? concat("part ", i, " ") : "";
     format.add(reference, truth[i], part);
     kernel.add(result, reference, part);
+    total.add(result, truth[i], part);
   }
   row.format_cosine = format.cosine(), row.format_relative_l2 = format.relative_l2();
   row.format_max = format.max, row.worst = format.worst;
   row.kernel_cosine = kernel.cosine(), row.kernel_relative_l2 = kernel.relative_l2();
-  row.kernel_max = kernel.max;
+  row.kernel_max = kernel.max, row.total_rmse = total.rmse();
   return row;
 }
 
@@ -155,9 +177,10 @@ std::vector<AccuracyRow> check_attention(Stream& stream, const std::vector<Atten
     }
     for (const AttentionMode& mode : attention_modes()) {
       if (only && !(mode == *only)) continue;
-      rows.push_back(check_mode(data, truth, mode, 1, only.has_value(), stream));
-      const bool scaled = mode.qk == Format::fp8_e4m3 || mode.qk == Format::int8;
-      if (scaled) rows.push_back(check_mode(data, truth, mode, 128, only.has_value(), stream));
+      for (const Operands& operands : kOperands) {
+        if (!makes_sense(operands, mode)) continue;
+        rows.push_back(check_mode(data, truth, mode, operands, only.has_value(), stream));
+      }
     }
   }
   return rows;

@@ -29,9 +29,10 @@ struct CheckAttentionOptions {
 // has about half the weight and the others share the rest, V is 1 + N(0, 1). A P that is too small
 // for its format shows there, as a result that lacks the others' half.
 std::vector<AttentionData> random_attention_data(const CheckAttentionOptions&);
-// A row a mode and data, by the kernels of the stream's device; of fp8 and int8 one more, with
-// scales of blocks of 128 tokens. Without a mode, those that the
-// device refuses have rows that say why; a mode asked for is an Error then.
+// A row a mode and data, by the kernels of the stream's device; of fp8 and int8 also with scales of
+// blocks of 128 tokens and with one scale a tensor, and of all that quantise Q and K with both
+// transformed (hadamard.h). Without a mode, those that the device refuses have rows that say why; a
+// mode asked for is an Error then.
 std::vector<AccuracyRow> check_attention(Stream&, const std::vector<AttentionData>&,
                                          std::optional<AttentionMode> = {});
 // On random data.

@@ -144,17 +144,21 @@ struct AttentionOptions {
   // Whether K that is quantised here is smoothed before; by default in int8, unless softcap or
   // sinks are given, which do not allow it.
   std::optional<bool> smooth_keys;
-  // That share a scale where fp8 and int8 are made here: 1, a scale a row, or 128.
+  // That share a scale where fp8 and int8 are made here: 1, a scale a row, 128, or 0, all.
   int64_t scale_tokens = 1;
+  // Whether Q and K that are quantised here are transformed before (hadamard.h), which spreads
+  // outliers over their rows and changes no score.
+  bool hadamard = false;
 };
 // q [batch, length, heads, head_dim], k and v [batch, length, kv_heads, head_dim].
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& = {},
                  Stream& = Stream::default_stream());
 
 // x as attention() makes its operands: itself where it is quantised already; fp8 and int8 with a
-// scale a row of a head, or, with `scale_tokens` 128, for 128 tokens of a head; nvfp4 and mxfp4
-// with adaptive scales. x is [batch, length, heads, head_dim], or any tensor where a row has its
-// scale. With 128 tokens the codes lie head by head, which the strides of the result say.
+// scale a row of a head, or, with `scale_tokens` 128, for 128 tokens of a head, or, with 0, one for
+// the tensor; nvfp4 and mxfp4 with adaptive scales. x is [batch, length, heads, head_dim], or any
+// tensor where a row has its scale. With 128 tokens the codes lie head by head, which the strides
+// of the result say.
 Tensor attention_operand(const Tensor& x, Format, Stream& = Stream::default_stream(),
                          int64_t scale_tokens = 1);
 // K less its mean over the keys, channel by channel of each KV head, in f32: softmax is the same,

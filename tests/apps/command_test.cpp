@@ -240,14 +240,15 @@ TEST(Command, InfoCheckAndBenchSpeakJson) {
   const json attention = json::parse(run_command({"check", "attention", "--mode", "nvfp4+bf16",
                                                   "--keys", "64", "--queries", "8", "--json"})
                                          .out);
-  EXPECT_EQ(attention.at("rows").size(), 3u);
+  EXPECT_EQ(attention.at("rows").size(), 6u);  // as it is, and transformed
+  EXPECT_GT(attention.at("rows")[5].at("total").at("rmse").get<double>(), 0);
   const json model = json::parse(
       run_command({"check", "attention", "--mode", "mxfp8+bf16", "--model", kBard, "--text",
                    test::source("examples/models/heldout.txt"), "--tokens", "64", "--json"})
           .out);
-  ASSERT_EQ(model.at("rows").size(), 4u);  // three layers, and all of them
-  EXPECT_EQ(model.at("rows")[1].at("data"), "layer 1");
-  EXPECT_GT(model.at("rows")[3].at("format").at("cosine").get<double>(), 0.99);
+  ASSERT_EQ(model.at("rows").size(), 8u);  // three layers, and all of them, in two ways
+  EXPECT_EQ(model.at("rows")[2].at("data"), "layer 1");
+  EXPECT_GT(model.at("rows")[6].at("format").at("cosine").get<double>(), 0.99);
 
   const json bench = json::parse(run_command({"bench", "ops", "--quick", "--json"}).out);
   EXPECT_EQ(bench.at("benchmark"), "ops");

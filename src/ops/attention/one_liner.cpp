@@ -1,10 +1,12 @@
-// attention() and how it makes its operands: quantisation, and the smoothing of K.
+// attention() and how it makes its operands: quantisation, the smoothing of K and the transform of
+// Q and K.
 #include <vector>
 
 #include "base/message.h"
 #include "base/thread_pool.h"
 #include "base/token_scales.h"
 #include "formats/gpu_kernels.h"
+#include "halftone/hadamard.h"
 #include "halftone/quantize.h"
 #include "ops/attention/kernels.h"
 
@@ -35,15 +37,29 @@ Tensor by_tokens(const Tensor& x, QuantizeOptions quantization, Stream& stream) 
       .quantized({Format::f32, 1, 0}, by_token(scales, scales.size(1), 1));
 }
 
+// As one matrix: quantize gives each matrix of the last two dimensions a scale of its own.
+Tensor with_one_scale(const Tensor& x, QuantizeOptions quantization, Stream& stream) {
+  quantization.scaling = {Format::f32, 0, 0};
+  const Tensor dense = x.contiguous() ? x : convert(x, x.format(), stream);
+  const int64_t dim = x.size(-1), rows = dim > 0 ? x.numel() / dim : 0;
+  const Tensor codes = quantize(dense.reshape({rows, dim}), quantization, stream);
+  Shape one = x.shape();
+  for (int d = 0; d < x.rank(); ++d) one[d] = 1;
+  return Tensor::share(std::make_shared<Tensor>(codes), codes.data(), x.shape(), dense.strides(),
+                       codes.format(), codes.device())
+      .quantized(quantization.scaling, codes.scales().reshape(one));
+}
+
 }  // namespace
 
 Tensor attention_operand(const Tensor& x, Format format, Stream& stream, int64_t scale_tokens) {
-  require(scale_tokens == 1 || scale_tokens == kScaleTokens, "scale_tokens is ", scale_tokens,
-          "; it must be 1 or ", kScaleTokens);
+  require(scale_tokens == 0 || scale_tokens == 1 || scale_tokens == kScaleTokens,
+          "scale_tokens is ", scale_tokens, "; it must be 0, 1 or ", kScaleTokens);
   if (!is_plain_float(x.format()) || x.format() == format) return x;
   if (is_plain_float(format)) return convert(x, format, stream);
   QuantizeOptions quantization(format);
   if (scale_tokens > 1 && !is_block(format)) return by_tokens(x, quantization, stream);
+  if (scale_tokens == 0 && !is_block(format)) return with_one_scale(x, quantization, stream);
   if (is_block(format)) {
     quantization.adaptive = format != Format::mxfp8;
   } else {
@@ -119,12 +135,22 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
           ", to which the mean of the keys matters; leave it out");
   require(quantises || !options.smooth_keys.value_or(false), "smooth_keys is true, but k in ",
           name(k.format()), " is not quantised for mode ", to_string(p.mode), "; leave it out");
+  // Both or neither: of q . k only the product of transformed rows is that of the rows.
+  for (const Tensor* x : {&k, &q}) {
+    require(!options.hadamard || (quantises && is_plain_float(x->format())),
+            "hadamard is true, but ", x == &k ? "k" : "q", " in ", name(x->format()),
+            " is not quantised for mode ", to_string(p.mode),
+            "; transform q and k before they are quantised (hadamard_quantize), or leave it out");
+  }
   const auto operand = [&](const Tensor& x, Format format) {
     return attention_operand(x, format, stream, options.scale_tokens);
   };
-  t.k = operand(smooth && quantises ? smooth_keys(k, nullptr, stream) : k, p.mode.qk);
+  const auto transformed = [&](const Tensor& x) {
+    return options.hadamard ? hadamard(x, stream) : x;
+  };
+  t.k = operand(transformed(smooth && quantises ? smooth_keys(k, nullptr, stream) : k), p.mode.qk);
   t.v = operand(v, p.mode.pv);
-  if (!is_plain_float(p.mode.qk)) t.q = operand(q, p.mode.qk);
+  if (!is_plain_float(p.mode.qk)) t.q = operand(transformed(q), p.mode.qk);
   p.q = t.q.format(), p.k = t.k.format(), p.v = t.v.format();
   t.out = Tensor::empty({p.batch, p.query_length, p.heads, p.value_dim}, p.out);
   run(plan(p, q.device()), t, stream);
