@@ -4,8 +4,9 @@
 // FP8 by FP8: chains of 128 elements.
 //
 // The tensor cores must not wait for what the warps do in between. While a chain runs the codes of
-// the next step are expanded, or, where these need no registers, the chain before joins the sum;
-// and two warpgroups share the tensor cores.
+// the next step are expanded, and what multiplies the chain is loaded; while it joins the sum, the
+// tensor cores belong to the other warpgroup. So a warp must be quick from the end of a chain to
+// the start of the next: it finds the factors in registers, and gives the stage back first.
 #pragma once
 #include "hw/fence.h"
 #include "hw/warp.h"
@@ -29,9 +30,9 @@ struct Sm90Sums {
   const uint32_t group = hw::warp_index() / 4 - 1;
   const bool first_lane = hw::lane_index() == 0;
   const Operand operand;
-  // Two sets of registers: one is filled, or joins, while the tensor cores use the other.
+  // Two sets of registers: one is filled while the tensor cores use the other.
   Fragment a[2] = {};
-  Chain chain[Stages::kFp8 ? 2 : 1];
+  Chain chain;
   Chain total;
 
   HT_DEVICE Sm90Sums(const Sm90Params& p, hw::SharedAddress shared,
@@ -46,19 +47,21 @@ struct Sm90Sums {
     if constexpr (kSums) {
       return total;
     } else {
-      return chain[0];
+      return chain;
     }
   }
   // The next stages of W.
   HT_DEVICE void add_up(uint32_t stages) {
     HT_UNROLL
     for (uint32_t i = 0; i < kColumns / 2; ++i) total[i] = 0;
-    if constexpr (Stages::kFp8) {
-      add_fp8(stages);
-    } else if constexpr (kSums) {
-      add_groups(stages);
-    } else {
+    if constexpr (!kSums) {
       add_chain(stages);
+    } else if (params.factors == Sm90Factors::rows) {
+      add_groups<Sm90Factors::rows>(stages);
+    } else if (params.factors == Sm90Factors::columns) {
+      add_groups<Sm90Factors::columns>(stages);
+    } else {
+      add_groups<Sm90Factors::both>(stages);
     }
   }
 
@@ -68,9 +71,9 @@ struct Sm90Sums {
     return base + (Stages::kTables + stage * Stages::kTable);
   }
 
-  // Starts adding the elements of K of the next step of x to sum `c`: rows of W in stage `stage`,
+  // Starts adding the elements of K of the next step of x to the chain: rows of W in stage `stage`,
   // or in registers `f`.
-  HT_DEVICE void start(uint32_t c, uint32_t stage, uint32_t f, bool fresh,
+  HT_DEVICE void start(uint32_t stage, uint32_t f, bool fresh,
                        hw::Site site = hw::Site::current()) {
     constexpr uint32_t kDepth = Stages::kXDepth, kBits = Stages::kLine * 8 / kDepth;
     constexpr hw::Type kType = Stages::kFp8 ? hw::Type::e4m3 : Stages::Policy::kType;
@@ -88,9 +91,9 @@ struct Sm90Sums {
       const uint32_t k = j * kDepth / 4;
       const auto b = x_start.advanced(x_tile.advance(0, k));
       if constexpr (kExpands) {
-        hw::wgmma<kType>(chain[c], a[f].step[j], b, !fresh || j > 0, site);
+        hw::wgmma<kType>(chain, a[f].step[j], b, !fresh || j > 0, site);
       } else {
-        hw::wgmma<kType, kType, kMajorW>(chain[c], w_start.advanced(w_tile.advance(0, k)), b,
+        hw::wgmma<kType, kType, kMajorW>(chain, w_start.advanced(w_tile.advance(0, k)), b,
                                          !fresh || j > 0, site);
       }
     }
@@ -121,7 +124,7 @@ struct Sm90Sums {
         HT_UNROLL
         for (uint32_t f = 0; f < kPair; ++f) {
           if constexpr (kExpands) operand.expand(codes(stage), table(stage), pair + f, a[f]);
-          start(0, stage, f, fresh);
+          start(stage, f, fresh);
           if (running) {
             hw::wgmma_wait<1>();
             release();
@@ -133,106 +136,101 @@ struct Sm90Sums {
       if constexpr (kExpands) release_read();
     }
     hw::wgmma_wait<0>();
-    hw::hold_registers(chain[0]);
+    hw::hold_registers(chain);
     if (running) release();
   }
 
+  template <Sm90Factors kFactors>
   HT_DEVICE void add_groups(uint32_t steps) {
-    uint32_t stage = read.wait();
-    operand.expand(codes(stage), table(stage), 0, a[0]);
-    for (uint32_t step = 1; step <= steps; ++step) {
-      const uint32_t current = stage;
-      HT_ROLLED
-      for (uint32_t pair = 0; pair < kXSteps; pair += kPair) {
-        HT_UNROLL
-        for (uint32_t f = 0; f < kPair; ++f) {
-          start(0, current, f, true);
-          const uint32_t i = pair + f, next = (i + 1) % kXSteps;
-          if (next == 0 && step < steps) stage = read.wait();
-          if (next != 0 || step < steps) operand.expand(codes(stage), table(stage), next, a[1 - f]);
-          hw::wgmma_wait<0>();
-          hw::hold_registers(chain[0]);
-          hold(f);
-          read_x.release(first_lane);
-          join(0, table(current), i);
+    if constexpr (Stages::kFp8) {
+      return add_fp8<kFactors>(steps);
+    } else {
+      uint32_t stage = read.wait();
+      operand.expand(codes(stage), table(stage), 0, a[0]);
+      for (uint32_t step = 1; step <= steps; ++step) {
+        const uint32_t current = stage;
+        HT_ROLLED
+        for (uint32_t pair = 0; pair < kXSteps; pair += kPair) {
+          HT_UNROLL
+          for (uint32_t f = 0; f < kPair; ++f) {
+            start(current, f, true);
+            const uint32_t i = pair + f, next = (i + 1) % kXSteps;
+            const auto factors = load_factors<kFactors>(table(current), i);
+            if (next == 0 && step < steps) stage = read.wait();
+            if (next != 0 || step < steps) {
+              operand.expand(codes(stage), table(stage), next, a[1 - f]);
+            }
+            hw::wgmma_wait<0>();
+            hw::hold_registers(chain);
+            hold(f);
+            read_x.release(first_lane);
+            join(factors);
+          }
         }
+        release_read();
       }
-      release_read();
     }
   }
 
-  // Chains take turns: one joins while the other runs.
+  template <Sm90Factors kFactors>
   HT_DEVICE void add_fp8(uint32_t steps) {
-    uint32_t stage[2];
-    const auto begin = [&](uint32_t c) {
-      stage[c] = read.wait();
-      start(c, stage[c], 0, true);
-    };
-    const auto finish = [&](uint32_t c) {
-      hw::hold_registers(chain[c]);
+    for (uint32_t step = 0; step < steps; ++step) {
+      const uint32_t stage = read.wait();
+      start(stage, 0, true);
+      const auto factors = load_factors<kFactors>(table(stage), 0);
+      hw::wgmma_wait<0>();
+      hw::hold_registers(chain);
       read_x.release(first_lane);
-      join(c, table(stage[c]), 0);
       hw::warp_sync();
       read.release(first_lane);
-    };
-    begin(0);
-    for (; steps > 2; steps -= 2) {
-      begin(1);
-      hw::wgmma_wait<1>();
-      finish(0);
-      begin(0);
-      hw::wgmma_wait<1>();
-      finish(1);
-    }
-    if (steps == 2) {
-      begin(1);
-      hw::wgmma_wait<1>();
-      finish(0);
-      hw::wgmma_wait<0>();
-      finish(1);
-    } else {
-      hw::wgmma_wait<0>();
-      finish(0);
+      join(factors);
     }
   }
 
-  // A chain times the scales of its group joins the sum.
-  HT_DEVICE void join(uint32_t c, hw::SharedAddress scales, uint32_t x_step,
-                      hw::Site site = hw::Site::current()) {
-    if (params.factors == Sm90Factors::rows) {
-      join_by<Sm90Factors::rows>(c, scales, x_step, site);
-    } else if (params.factors == Sm90Factors::columns) {
-      join_by<Sm90Factors::columns>(c, scales, x_step, site);
-    } else {
-      join_by<Sm90Factors::both>(c, scales, x_step, site);
-    }
-  }
+  // What multiplies a chain: scales of the lane's two rows of W, and of its columns.
   template <Sm90Factors kFactors>
-  HT_DEVICE void join_by(uint32_t c, hw::SharedAddress scales, uint32_t x_step, hw::Site site) {
-    float w[2] = {1, 1};
+  struct Factors {
+    float row[2];
+    hw::Vector<float, 4> column[kFactors == Sm90Factors::rows ? 1 : kColumns / 16];
+  };
+  template <Sm90Factors kFactors>
+  HT_DEVICE Factors<kFactors> load_factors(hw::SharedAddress scales, uint32_t x_step,
+                                           hw::Site site = hw::Site::current()) const {
+    Factors<kFactors> f{};
     if constexpr (kFactors != Sm90Factors::columns) {
       HT_UNROLL
       for (uint32_t half = 0; half < 2; ++half) {
         const uint32_t row = (operand.row + 8 * half) * Stages::kTableRow;
-        w[half] = hw::load_shared<float>(scales + (row + x_step * 4), site);
+        f.row[half] = hw::load_shared<float>(scales + (row + x_step * 4), site);
       }
     }
-    const hw::SharedAddress of_x =
-        scales + (Stages::kXScales + (x_step * kColumns + operand.quad * 4) * 4);
-    HT_UNROLL
-    for (uint32_t j = 0; j < kColumns; j += 16) {
-      hw::Vector<float, 4> x{};
-      if constexpr (kFactors != Sm90Factors::rows) {
-        x = hw::load_shared<hw::Vector<float, 4>>(of_x + j * 4, site);
+    if constexpr (kFactors != Sm90Factors::rows) {
+      const hw::SharedAddress of_x =
+          scales + (Stages::kXScales + (x_step * kColumns + operand.quad * 4) * 4);
+      HT_UNROLL
+      for (uint32_t j = 0; j < kColumns / 16; ++j) {
+        f.column[j] = hw::load_shared<hw::Vector<float, 4>>(of_x + j * 64, site);
       }
+    }
+    return f;
+  }
+  // The chain times its factors joins the sum.
+  template <Sm90Factors kFactors>
+  HT_DEVICE void join(const Factors<kFactors>& f) {
+    HT_UNROLL
+    for (uint32_t j = 0; j < kColumns / 16; ++j) {
       HT_UNROLL
       for (uint32_t e = 0; e < 8; ++e) {  // column pair e / 4, row e / 2 % 2 of the pair
-        const float of_column = x[e / 4 * 2 + e % 2], of_row = w[e / 2 % 2];
-        const float factor = kFactors == Sm90Factors::rows      ? of_row
-                             : kFactors == Sm90Factors::columns ? of_column
-                                                                : of_row * of_column;
-        float& sum = total[j / 2 + e];
-        sum = hw::fma(chain[c][j / 2 + e], factor, sum);
+        const uint32_t column = e / 4 * 2 + e % 2;
+        float factor = 1;
+        if constexpr (kFactors == Sm90Factors::rows) {
+          factor = f.row[e / 2 % 2];
+        } else if constexpr (kFactors == Sm90Factors::columns) {
+          factor = f.column[j][column];
+        } else {
+          factor = f.row[e / 2 % 2] * f.column[j][column];
+        }
+        total[j * 8 + e] = hw::fma(chain[j * 8 + e], factor, total[j * 8 + e]);
       }
     }
   }
