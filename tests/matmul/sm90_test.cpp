@@ -125,5 +125,21 @@ TEST(MatmulSm90, StrictUnderAdversarialSchedules) {
   }
 }
 
+// As many clusters as fit; their blocks have unequal shares of K and of the rows of x.
+TEST(MatmulSm90, UnequalPartsOfK) {
+  for (const auto& [parts, n] : {std::pair{3, 27 * 128 + 8}, {5, 13 * 128 + 8}}) {
+    Stream stream(Device::simulator(Arch::sm_90a));
+    configure(stream, {.severity = Options::Severity::strict,
+                       .numerics = Options::Numerics::fast,
+                       .schedule = Options::Schedule::adversarial,
+                       .throws = false});
+    const GpuCase c{kBf16, kBf16, 61, n, 2048, F::bf16};
+    const std::string kernel = kernel_of(c, stream.device());
+    ASSERT_NE(kernel.find(concat("K in ", parts, " parts")), std::string::npos) << kernel;
+    expect_product(stream, c, 3);
+    EXPECT_TRUE(simulator_report(stream).clean()) << to_string(simulator_report(stream));
+  }
+}
+
 }  // namespace
 }  // namespace halftone::test

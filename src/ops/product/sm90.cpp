@@ -65,6 +65,15 @@ uint32_t depth(GpuCode code) {
   return code <= GpuCode::bf16 ? 64 : code <= GpuCode::int8 ? 128 : 256;
 }
 
+constexpr int64_t kMemory = 2600;  // bytes a clock, all multiprocessors together
+
+// How many clusters are on the chip at once: those of two always fit; of more, the groups of
+// multiprocessors that may form one leave some over. An H200 of 132 has 39 clusters of 3, 30 of 4,
+// 22 of 5 and 15 of 8. One cluster too many is a wave of its own.
+int64_t clusters(int64_t blocks, int multiprocessors) {
+  return (blocks <= 2 ? multiprocessors : multiprocessors * 5 / 6) / blocks;
+}
+
 // The tile and the number of parts of K that should take the least time. Clocks of a
 // multiprocessor, rough where all that matters is which choice is less.
 Sm90Choice choose(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, int multiprocessors) {
@@ -87,19 +96,19 @@ Sm90Choice choose(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, int m
   for (const int64_t columns : {256, 128, 64}) {
     if (columns == 256 && !wide) continue;
     const int64_t tiles = ceil_div(p.n, rows) * ceil_div(p.m, columns);
-    // Of a stage of W: MMAs of 2,048 multiply-adds a clock; 5 instructions a lane for two codes; 16
-    // KB from memory, at 20 bytes a clock where all multiprocessors read.
+    // Of a stage of W: MMAs of 2,048 multiply-adds a clock; codes, by the integer units; what a
+    // multiprocessor takes of W and x, 45 bytes a clock, of which W comes from memory.
     const int64_t mma = kRows * columns * chunk / (fp8 ? 4096 : 2048);
-    const int64_t expand = fp8 || w.code <= GpuCode::bf16 ? 0 : kRows * chunk / 32;
-    const int64_t read = kRows * 128 / 20;
-    for (const int64_t split : {1, 2, 4, 8}) {
-      if (split > 1 && (columns == 256 || tiles * split > multiprocessors || steps < 2 * split)) {
-        continue;
-      }
-      const int64_t waves = ceil_div(tiles * split, multiprocessors);
+    const int64_t expand = fp8 || w.code <= GpuCode::bf16 ? 0 : kRows * chunk / 12;
+    const int64_t take = (kRows + columns * (fp8 ? 1 : chunk / 64)) * 128 / 45;
+    for (const int64_t split : {1, 2, 3, 4, 5, 8}) {
+      const int64_t resident = clusters(split, multiprocessors);
+      if (split > 1 && (columns == 256 || tiles > resident || steps < 2 * split)) continue;
+      const int64_t read = std::min(tiles, resident) * split * kRows * 128 / kMemory;
       const int64_t clocks =
-          waves * (ceil_div(steps, split) * std::max({mma, expand, read}) + 1000 + 8 * columns) +
-          (split > 1 ? 1500 : 0);
+          ceil_div(tiles, resident) *
+              (ceil_div(steps, split) * std::max({mma, expand, take, read}) + 1000 + 8 * columns) +
+          (split > 1 ? 3000 : 0);
       if (least != 0 && clocks >= least) continue;
       least = clocks;
       best.columns = static_cast<uint32_t>(columns), best.split = static_cast<uint32_t>(split);
@@ -154,6 +163,7 @@ std::string refuse_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x)
   if (p.k % 8 != 0 || row_bits % 128 != 0) {
     return concat("K is ", p.k, "; matmul_sm90 takes rows of whole 16 bytes");
   }
+  if (p.k >= int64_t{1} << 28) return concat("K is ", p.k, "; matmul_sm90 takes less than 2^28");
   const int64_t four = *scales == Sm90Scales::pairs ? 64 : *scales == Sm90Scales::powers ? 128 : 1;
   if (p.k % four != 0) return concat("K is ", p.k, "; matmul_sm90 takes scales by fours");
   return "";
@@ -252,7 +262,7 @@ void launch_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
                                 : w.code <= GpuCode::int8 ? sm90_bytes(choice)
                                                           : sm90_nibbles(choice);
   const LaunchShape shape = instance.shape(p, static_cast<uint32_t>(multiprocessors));
-  launch(instance.image, parts > 0 ? taking_turns(shape, stream) : shape, p, stream);
+  launch(instance.image, taking_turns(shape, stream), p, stream);
 }
 
 }  // namespace halftone::product

@@ -97,16 +97,17 @@ struct Sm90Finish {
   }
 
   // Each block of the cluster has the sums of its part of K, and finishes its share of the rows of
-  // x: the parts are added in their order.
+  // x: the parts are added in their order. The factors are there.
   HT_DEVICE void split_tile(const Tile& t, const float (&sums)[kColumns / 2]) const {
     pipe::sync<Sm90Barrier::both>(2 * kThreads);  // nobody reads the stages any more
-    store_factors(t);
     const Area area{base + group * 64 * 4, factors(), Stages::kSumRow};
     store_sums<kColumns>(sums, area);
     hw::cluster_arrive();
     hw::cluster_wait();
-    const uint32_t share = kColumns / params.split, first = hw::cluster_rank() * share;
-    finish_rows(t, area, first, share, t.m0 + first, params.split);
+    const uint32_t share = (kColumns + params.split - 1) / params.split;
+    const uint32_t first = hw::cluster_rank() * share;
+    const uint32_t end = first + share < kColumns ? first + share : kColumns;
+    finish_rows(t, area, first, end - first, t.m0 + first, params.split);
   }
 
   // Columns [first, first + count) of the area, rows of x from m0 on; eight outputs a thread.
@@ -234,9 +235,9 @@ struct Sm90Finish {
       }
     }
   }
-  // Before the block ends.
+  // Before the block ends, and its shared memory with it.
   HT_DEVICE void drain() const {
-    if (thread == 0) hw::bulk_wait<0>();
+    if (thread == 0) hw::bulk_wait_read<0>();
   }
 };
 

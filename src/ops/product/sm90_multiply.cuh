@@ -30,7 +30,6 @@ template <GpuCode kCode, Sm90Scales kScales, uint32_t kTileColumns,
 struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
   using Params = Sm90Params;
   using Stages = Sm90Stages<kCode, kScales, kTileColumns>;
-  using Tables = Sm90Tables<kCode, kScales, kTileColumns>;
   using Sums = Sm90Sums<kCode, kScales, kTileColumns, kMajorW>;
   using Finish = Sm90Finish<Stages>;
   using Tile = typename Stages::Tile;
@@ -48,7 +47,7 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
   static constexpr uint32_t kMultiply = (kMinBlocks == 1 ? 252 : 120) - kLoaders / 2;
   static constexpr pipe::Roles kRoles{{{"load", 4, kLoaders}, {"multiply", 8, kMultiply / 8 * 8}}};
   static constexpr uint32_t kThreads = kRoles.threads();
-  static constexpr uint32_t kMultipliers = 8;  // warps
+  static constexpr uint32_t kMultipliers = 8, kTableWarps = 3;
   static constexpr uint32_t kSharedBytes = Stages::kSharedBytes;
 
   // Of `parts` parts of experts; without experts of all rows of x.
@@ -101,14 +100,19 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
   HT_DEVICE static void run(const Params& p) {
     const hw::SharedAddress base = hw::shared_memory_base();
     const Rings rings{{base + Stages::kBarriers}, {base + Stages::kXBarriers}};
+    hw::griddepcontrol_launch_dependents();
     if (hw::thread_index().x == 0) {
+      hw::prefetch_tensor_map(&p.w);
+      hw::prefetch_tensor_map(&p.x);
       rings.w.init(kTables ? 2 : 1, kMultipliers);  // of a table, the warp that made it
       rings.x.init(1, kMultipliers);
       rings.w.name("w full", "w empty");
       hw::fence_mbarrier_init();
     }
     if (p.x_rows < kColumns) clear_x(base);
-    hw::take_turns();
+    // Each role waits for the kernels ahead when it has its addresses: what a block first touches,
+    // parameters and instructions, takes as long as the first copy. Lists of parts are results.
+    if (p.parts > 0) hw::griddepcontrol_wait();
     hw::barrier_sync();
     const uint32_t parts = p.parts > 0 ? hw::load_global(p.product.part_count) : 0;
     const Schedule schedule(tiles(p, parts), hw::block_index().x / p.split,
@@ -175,6 +179,7 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
       }
       const uint32_t copies = (tile.end - tile.m0 + p.x_rows - 1) / p.x_rows;
       const uint32_t columns = copies < kColumns / p.x_rows ? copies * p.x_rows : kColumns;
+      hw::griddepcontrol_wait();
       for (uint32_t step = range.begin; step < range.end; ++step) {
         const pipe::Slot slot = fill.acquire();
         const hw::SharedAddress to = base + slot.stage * Stages::kBytes;
@@ -196,32 +201,36 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
   // A warp has stages of its own, wherever the ring stands: nobody may wait for a stage that others
   // fill, as these and its readers go on and the phase that was waited for may be the one before
   // the last.
+  template <class Tables>
   HT_DEVICE static void make_tables(const Params& p, const Rings& rings, hw::SharedAddress base,
                                     Schedule schedule, uint32_t mine) {
     const Range range(p);
     pipe::Cursor<Stages::kStages> at;
     for (pipe::ProductTile t; schedule.next(t);) {
-      const Tile tile = tile_of(p, t);
-      typename Tables::Rows rows;
-      if constexpr (kSums) rows = Tables::rows_of(p, tile);
+      Tables tables(p, tile_of(p, t));
+      hw::griddepcontrol_wait();
       for (uint32_t step = range.begin; step < range.end; ++step, at.advance()) {
-        const uint32_t stage = at.stage(), k0 = step * Stages::kDepth;
-        if (stage % Tables::kWarps != mine) continue;
-        const hw::SharedAddress table = base + (Stages::kTables + stage * Stages::kTable);
-        if constexpr (kSums) {
-          typename Tables::Raw scales;
-          Tables::load(p.product, rows, k0, scales);
-          hw::mbarrier_wait(rings.w.empty(stage), at.phase() ^ 1);
-          Tables::store(p, rows, k0, scales, table);
-        } else {
-          typename Tables::Bytes scales;
-          Tables::load(p.product, tile, k0, scales);
-          hw::mbarrier_wait(rings.w.empty(stage), at.phase() ^ 1);
-          Tables::store(scales, table);
-        }
+        const uint32_t stage = at.stage();
+        if (stage % kTableWarps != mine) continue;
+        tables.load(step * Stages::kDepth);
+        hw::mbarrier_wait(rings.w.empty(stage), at.phase() ^ 1);
+        tables.store(base + (Stages::kTables + stage * Stages::kTable));
         hw::warp_sync();
         if (hw::lane_index() == 0) hw::mbarrier_arrive(rings.w.full(stage));
       }
+    }
+  }
+  HT_DEVICE static void make_tables(const Params& p, const Rings& rings, hw::SharedAddress base,
+                                    Schedule schedule, uint32_t mine) {
+    using Factors = Sm90Factors;
+    if constexpr (!kSums) {
+      make_tables<Sm90CodeTables<Stages, kScales>>(p, rings, base, schedule, mine);
+    } else if (p.factors == Factors::rows) {
+      make_tables<Sm90SumTables<Stages, Factors::rows>>(p, rings, base, schedule, mine);
+    } else if (p.factors == Factors::columns) {
+      make_tables<Sm90SumTables<Stages, Factors::columns>>(p, rings, base, schedule, mine);
+    } else {
+      make_tables<Sm90SumTables<Stages, Factors::both>>(p, rings, base, schedule, mine);
     }
   }
 
@@ -230,7 +239,10 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
     const Range range(p);
     const Finish finish(p, base);
     Sums sums(p, base, rings.w.consumer(), rings.x.consumer());
+    hw::griddepcontrol_wait();
     for (pipe::ProductTile t; schedule.next(t);) {
+      // Where K is split a block has one tile: its factors are there before its sums.
+      if (Stages::kCanSplit && p.split > 1) finish.store_factors(tile_of(p, t));
       sums.add_up(range.end - range.begin);
       const Tile tile = tile_of(p, t);
       if constexpr (Stages::kCanSplit) {

@@ -1,45 +1,61 @@
 // What multiplies the codes of a stage of W, or their sums: made by three warps beside the one that
 // starts the copies, each for stages of its own.
+//
+// Such a warp has the issue slots that the others leave, and no other warp hides its waits: it must
+// need a few hundred instructions a stage. So whatever does not change along K, addresses of rows
+// above all, is made once a tile; there are no divisions, no branch that lanes could take apart,
+// and all loads of a stage come before the first use. Rows beyond the last, and K beyond its end,
+// take the scales of the last: what they multiply is zero, or is read by nobody.
 #pragma once
 #include "hw/warp.h"
 #include "ops/product/sm90_stages.h"
 
 namespace halftone::product {
 
-template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns>
-struct Sm90Tables {
-  using Stages = Sm90Stages<kCode, kScales, kColumns>;
-  using Policy = typename Stages::Policy;
-  using Tile = typename Stages::Tile;
-  static constexpr uint32_t kWarps = 3, kRowsOfLane = Stages::kRows / 32;
-
-  // Scales of one byte come by fours, which are neighbours in every layout.
-  static constexpr uint32_t kFours = Stages::kSlots / 4;
-
-  // The table of the stage that begins at k0, loaded before it is free and written after that.
-  struct Bytes {
-    uint32_t word[kRowsOfLane][kFours > 0 ? kFours : 1];
-  };
-  HT_DEVICE static void load(const GpuProduct& p, const Tile& tile, uint32_t k0, Bytes& bytes) {
+// Of codes that scales multiply: pairs of bf16, of every scale of 128 rows.
+template <class Stages, Sm90Scales kScales>
+class Sm90CodeTables {
+ public:
+  HT_DEVICE Sm90CodeTables(const Sm90Params& params, const typename Stages::Tile& tile)
+      : last_(params.product.k / kFourDepth - 1) {
+    const GpuProduct& p = params.product;
+    const uint8_t* start = scale_address(p.weight, tile.source[0], tile.n0, 0);
+    step_ = scale_address(p.weight, tile.source[0], tile.n0, kFourDepth) - start;
+    uintptr_t addresses = 0;
     HT_UNROLL
     for (uint32_t i = 0; i < kRowsOfLane; ++i) {
       const uint32_t r = i * 32 + hw::lane_index(), row = tile.output(r);
+      row_[i] = scale_address(p.weight, tile.source_of(r), row < p.n ? row : p.n - 1, 0);
+      addresses |= reinterpret_cast<uintptr_t>(row_[i]);
+    }
+    together_ = step_ == 4 && addresses % sizeof(Words) == 0 && p.k % Stages::kDepth == 0;
+  }
+
+  // All scales of the stage that begins at k0, by fours, which are neighbours in every layout.
+  HT_DEVICE void load(uint32_t k0) {
+    const uint32_t first = k0 / kFourDepth;
+    if (together_) {
       HT_UNROLL
-      for (uint32_t f = 0; f < kFours; ++f) {
-        const uint32_t k = k0 + f * 4 * Stages::kSlotDepth;
-        bytes.word[i][f] = 0;
-        if (row >= p.n || k >= p.k) continue;
-        bytes.word[i][f] = hw::load_global(
-            reinterpret_cast<const uint32_t*>(scale_address(p.weight, tile.source_of(r), row, k)));
+      for (uint32_t i = 0; i < kRowsOfLane; ++i) {
+        words_[i] = hw::load_global(reinterpret_cast<const Words*>(row_[i] + first * 4));
+      }
+      return;
+    }
+    HT_UNROLL
+    for (uint32_t f = 0; f < kFours; ++f) {
+      const int64_t offset = (first + f < last_ ? first + f : last_) * step_;
+      HT_UNROLL
+      for (uint32_t i = 0; i < kRowsOfLane; ++i) {
+        words_[i][f] = hw::load_global(reinterpret_cast<const uint32_t*>(row_[i] + offset));
       }
     }
   }
-  HT_DEVICE static void store(const Bytes& bytes, hw::SharedAddress table) {
+  HT_DEVICE void store(hw::SharedAddress table) const {
     HT_UNROLL
     for (uint32_t i = 0; i < kRowsOfLane; ++i) {
       const hw::SharedAddress row = table + (i * 32 + hw::lane_index()) * Stages::kTableRow;
       uint32_t pairs[Stages::kSlots];
-      multipliers(bytes.word[i], pairs);
+      multipliers(words_[i], pairs);
       HT_UNROLL
       for (uint32_t s = 0; s < Stages::kSlots; s += 4) {
         hw::store_shared(row + s * 4,
@@ -47,9 +63,14 @@ struct Sm90Tables {
       }
     }
   }
-  // Scales as pairs of bf16, without branches: a warp that takes them holds the others up.
-  HT_DEVICE static void multipliers(const uint32_t (&words)[kFours > 0 ? kFours : 1],
-                                    uint32_t (&pairs)[Stages::kSlots]) {
+
+ private:
+  using Policy = typename Stages::Policy;
+  static constexpr uint32_t kRowsOfLane = Stages::kRows / 32, kFours = Stages::kSlots / 4;
+  static constexpr uint32_t kFourDepth = 4 * Stages::kSlotDepth;
+  using Words = hw::Vector<uint32_t, kFours>;
+
+  HT_DEVICE static void multipliers(const Words& words, uint32_t (&pairs)[Stages::kSlots]) {
     if constexpr (kScales == Sm90Scales::pairs) {
       HT_UNROLL
       for (uint32_t w = 0; w < kFours; w += 2) {
@@ -68,152 +89,165 @@ struct Sm90Tables {
     }
   }
 
-  // Of sums: where the scales and zero points of the lane's rows begin, and those of its columns.
-  struct Rows {
-    const uint8_t* scale[kRowsOfLane];
-    const uint8_t* zero[kRowsOfLane];
-    const float* x[kColumns / 32];
-  };
-  HT_DEVICE static Rows rows_of(const Sm90Params& params, const Tile& tile) {
-    const GpuProduct& p = params.product;
-    Rows rows{};
-    const bool one = params.factors == Sm90Factors::columns;
-    if (one && p.scaled) rows.scale[0] = scale_address(p.weight, tile.source[0], tile.n0, 0);
+  const uint8_t* row_[kRowsOfLane];
+  int64_t step_;   // bytes from four groups to the next four
+  uint32_t last_;  // four
+  bool together_;  // the fours of a stage are one load
+  Words words_[kRowsOfLane];
+};
+
+// Of sums: scales of rows of W and of rows of x, zero points of INT4.
+template <class Stages, Sm90Factors kFactors>
+class Sm90SumTables {
+ public:
+  HT_DEVICE Sm90SumTables(const Sm90Params& params, const typename Stages::Tile& tile)
+      : p_(params.product), last_((params.product.k - 1) / kUnit) {
+    zeros_ = Stages::kZeros && tile.source[0].zeros != nullptr;
     HT_UNROLL
-    for (uint32_t i = 0; i < kRowsOfLane; ++i) {
-      const uint32_t r = i * 32 + hw::lane_index(), row = tile.output(r);
-      if (row >= p.n) continue;
-      const GpuSource source = tile.source_of(r);
-      if (!one && p.scaled) rows.scale[i] = scale_address(p.weight, source, row, 0);
-      if (Stages::kZeros && source.zeros != nullptr) {
-        const int64_t of_tensor = source.first_row + row * p.weight.row_step;
-        const int64_t block = p.weight.block_rows > 0 ? of_tensor / p.weight.block_rows : 0;
-        rows.zero[i] = source.zeros + block * p.weight.zero_row;
+    for (uint32_t i = 0; i < kRows; ++i) {
+      const uint32_t r = i * 32 + hw::lane_index();
+      const uint32_t row = kFactors == Sm90Factors::columns ? tile.n0 : tile.output(r);
+      const GpuSource source = tile.source_of(kFactors == Sm90Factors::columns ? 0 : r);
+      const uint32_t own = row < p_.n ? row : p_.n - 1;
+      if (p_.scaled) scale_[i] = scale_address(p_.weight, source, own, 0);
+      if constexpr (Stages::kZeros) {
+        if (zeros_) zero_[i] = source.zeros + block_of(source, own) * p_.weight.zero_row;
       }
     }
     HT_UNROLL
-    for (uint32_t i = 0; i < kColumns / 32; ++i) {
+    for (uint32_t i = 0; i < kColumns; ++i) {
+      if (kFactors == Sm90Factors::rows) break;
       const uint32_t m = tile.m0 + i * 32 + hw::lane_index();
-      if (p.x_scales != nullptr && m < tile.end)
-        rows.x[i] = p.x_scales + int64_t{m} * p.x_scale_row;
+      x_[i] = p_.x_scales + (m < tile.end ? m : tile.end - 1) * p_.x_scale_row;
     }
-    return rows;
+    // Groups are multiples of 64; of those without any, all is the first.
+    of_weight_ = p_.weight.group > 0 ? 1.0f / static_cast<float>(p_.weight.group / kUnit) : 0;
+    of_x_ = p_.x_group > 0 ? 1.0f / static_cast<float>(p_.x_group / kUnit) : 0;
   }
 
-  // Beyond the last column the codes are zeros, but their sums are those of the columns before in
-  // the same group: the scale is the last one.
-  HT_DEVICE static uint32_t group_of(const GpuProduct& p, uint32_t group, uint32_t k) {
-    return group > 0 ? (k < p.k ? k : p.k - 1) / group : 0;
-  }
-
-  // The scales of a stage, loaded before it is free and written after that.
-  struct Raw {
-    uint32_t scale[kRowsOfLane][Stages::kSlots];
-    float x[Stages::kSlots][kColumns / 32];
-  };
-  // All loads without waiting; by the bytes of a scale outside the loops.
-  HT_DEVICE static void load(const GpuProduct& p, const Rows& rows, uint32_t k0, Raw& raw) {
-    uint32_t group[Stages::kSlots];
-    HT_UNROLL
-    for (uint32_t s = 0; s < Stages::kSlots; ++s) {
-      group[s] = group_of(p, p.weight.group, k0 + s * Stages::kSlotDepth);
+  // What the stage that begins at k0 needs; zero points, which few weights have, are loaded late,
+  // as registers are short.
+  HT_DEVICE void load(uint32_t k0) {
+    k0_ = k0;
+    const uint32_t bytes = p_.scaled ? scale_bytes(p_.weight.scale_format) : 0;
+    if (bytes == 4) {
+      load_scales<uint32_t>(k0);
+    } else if (bytes == 2) {
+      load_scales<uint16_t>(k0);
+    } else if (bytes == 1) {
+      load_scales<uint8_t>(k0);
     }
-    const auto scales = [&](auto type) {
+    if constexpr (kFactors != Sm90Factors::rows) {
       HT_UNROLL
-      for (uint32_t i = 0; i < kRowsOfLane; ++i) {
+      for (uint32_t s = 0; s < kSlots; ++s) {
+        const uint32_t group = group_of(k0, s, of_x_);
         HT_UNROLL
-        for (uint32_t s = 0; s < Stages::kSlots; ++s) {
-          const auto* from = reinterpret_cast<const decltype(type)*>(
-              rows.scale[i] + group[s] * p.weight.scale_step);
-          raw.scale[i][s] = rows.scale[i] != nullptr ? hw::load_global(from) : 0;
+        for (uint32_t i = 0; i < kColumns; ++i) of_columns_[s][i] = hw::load_global(x_[i] + group);
+      }
+    }
+  }
+
+  HT_DEVICE void store(hw::SharedAddress table) {
+    const uint32_t lane = hw::lane_index();
+    decode();
+    if constexpr (kFactors != Sm90Factors::columns) {
+      HT_UNROLL
+      for (uint32_t i = 0; i < kRows; ++i) {
+        hw::store_shared(table + (i * 32 + lane) * Stages::kTableRow, of_rows_[i]);
+      }
+    }
+    if constexpr (Stages::kZeros) {
+      HT_UNROLL
+      for (uint32_t i = 0; i < Stages::kRows / 32; ++i) {
+        hw::Words4 zeros{{kInt4Zero, kInt4Zero, kInt4Zero, kInt4Zero}};
+        if (zeros_) {
+          HT_UNROLL
+          for (uint32_t s = 0; s < kSlots; ++s) {
+            const int64_t offset = group_of(k0_, s, of_weight_) * p_.weight.zero_step;
+            zeros[s] = hw::load_global(zero_[i % kRows] + offset);
+          }
+        }
+        HT_UNROLL
+        for (uint32_t s = 0; s < kSlots; ++s) zeros[s] = Stages::Policy::pair_of(zeros[s]);
+        hw::store_shared(table + ((i * 32 + lane) * Stages::kTableRow + kSlots * 4), zeros);
+      }
+    }
+    if constexpr (kFactors != Sm90Factors::rows) {
+      HT_UNROLL
+      for (uint32_t s = 0; s < kSlots; ++s) {
+        const float of_tile = kFactors == Sm90Factors::columns ? of_rows_[0][s] : 1.0f;
+        HT_UNROLL
+        for (uint32_t i = 0; i < kColumns; ++i) {
+          const uint32_t place = s * Stages::kColumns + Stages::x_place(i * 32 + lane);
+          hw::store_shared(table + (Stages::kXScales + place * 4), of_tile * of_columns_[s][i]);
+        }
+      }
+    }
+  }
+
+ private:
+  static constexpr uint32_t kSlots = Stages::kSlots, kUnit = 64;
+  static constexpr uint32_t kRows = kFactors == Sm90Factors::columns ? 1 : Stages::kRows / 32;
+  static constexpr uint32_t kColumns = Stages::kColumns / 32;
+  // The rows of W of a tile have one scale each, or one for all; zero points as well.
+  static_assert(!Stages::kZeros || kSlots == 4);
+
+  HT_DEVICE int64_t block_of(const GpuSource& source, uint32_t row) const {
+    const int64_t of_tensor = source.first_row + row * p_.weight.row_step;
+    return p_.weight.block_rows > 0 ? of_tensor / p_.weight.block_rows : 0;
+  }
+  // K in units of 64, the middle of the unit by the reciprocal of a group's units: the error, 2^-23
+  // of the quotient, is less than the half unit while K is below 2^28.
+  HT_DEVICE uint32_t group_of(uint32_t k0, uint32_t slot, float reciprocal) const {
+    const uint32_t unit = k0 / kUnit + slot * (Stages::kSlotDepth / kUnit);
+    const float middle = static_cast<float>(unit < last_ ? unit : last_) + 0.5f;
+    return static_cast<uint32_t>(middle * reciprocal);
+  }
+  template <class Scale>
+  HT_DEVICE void load_scales(uint32_t k0) {
+    HT_UNROLL
+    for (uint32_t s = 0; s < kSlots; ++s) {
+      const int64_t offset = group_of(k0, s, of_weight_) * p_.weight.scale_step;
+      HT_UNROLL
+      for (uint32_t i = 0; i < kRows; ++i) {
+        const uint32_t code = hw::load_global(reinterpret_cast<const Scale*>(scale_[i] + offset));
+        of_rows_[i][s] = std::bit_cast<float>(code);
+      }
+    }
+  }
+  // What the codes of scales stand for; by their format outside the loops.
+  HT_DEVICE void decode() {
+    const auto each = [&](const auto& value) {
+      HT_UNROLL
+      for (uint32_t i = 0; i < kRows; ++i) {
+        HT_UNROLL
+        for (uint32_t s = 0; s < kSlots; ++s) {
+          of_rows_[i][s] = value(std::bit_cast<uint32_t>(of_rows_[i][s]));
         }
       }
     };
-    const uint32_t bytes = scale_bytes(p.weight.scale_format);
-    if (bytes == 4) {
-      scales(uint32_t{});
-    } else if (bytes == 2) {
-      scales(uint16_t{});
-    } else {
-      scales(uint8_t{});
-    }
-    HT_UNROLL
-    for (uint32_t s = 0; s < Stages::kSlots; ++s) {
-      const uint32_t of_x = group_of(p, p.x_group, k0 + s * Stages::kSlotDepth);
-      HT_UNROLL
-      for (uint32_t i = 0; i < kColumns / 32; ++i) {
-        raw.x[s][i] = rows.x[i] != nullptr ? hw::load_global(rows.x[i] + of_x) : 0;
-      }
-    }
-  }
-
-  // What the scales of a stage stand for; by their format outside the loops.
-  HT_DEVICE static void decode(const GpuProduct& p, const Raw& raw,
-                               float (&scale)[kRowsOfLane][Stages::kSlots]) {
-    const auto each = [&](const auto& value) {
-      HT_UNROLL
-      for (uint32_t i = 0; i < kRowsOfLane; ++i) {
-        HT_UNROLL
-        for (uint32_t s = 0; s < Stages::kSlots; ++s) scale[i][s] = value(raw.scale[i][s]);
-      }
-    };
-    const Format format = p.weight.scale_format;
-    if (!p.scaled) {
+    const Format format = p_.weight.scale_format;
+    if (!p_.scaled) {
       each([](uint32_t) { return 1.0f; });
-    } else if (format == Format::f32) {
-      each([](uint32_t code) { return std::bit_cast<float>(code); });
     } else if (format == Format::bf16) {
       each([](uint32_t code) { return std::bit_cast<float>(code << 16); });
     } else if (format == Format::f16) {
       each([](uint32_t code) { return hw::cvt_f32_f16(static_cast<uint16_t>(code)); });
-    } else {
+    } else if (format != Format::f32) {
       each([&](uint32_t code) { return decode_scale(format, code); });
     }
   }
 
-  // Zero points are loaded only here: few weights have them, and their registers are missing.
-  HT_DEVICE static void store(const Sm90Params& params, const Rows& rows, uint32_t k0,
-                              const Raw& raw, hw::SharedAddress table) {
-    const uint32_t lane = hw::lane_index();
-    float scale[kRowsOfLane][Stages::kSlots];
-    decode(params.product, raw, scale);
-    HT_UNROLL
-    for (uint32_t i = 0; i < kRowsOfLane; ++i) {
-      const hw::SharedAddress at = table + (i * 32 + lane) * Stages::kTableRow;
-      if (params.factors != Sm90Factors::columns) {
-        hw::Vector<float, Stages::kSlots> scales;
-        HT_UNROLL
-        for (uint32_t s = 0; s < Stages::kSlots; ++s) scales[s] = scale[i][s];
-        hw::store_shared(at, scales);
-      }
-      if constexpr (Stages::kZeros) {
-        hw::Words4 zeros;
-        HT_UNROLL
-        for (uint32_t s = 0; s < Stages::kSlots; ++s) zeros[s] = kInt4Zero;
-        if (rows.zero[i] != nullptr) {
-          const GpuProduct& p = params.product;
-          HT_UNROLL
-          for (uint32_t s = 0; s < Stages::kSlots; ++s) {
-            const uint32_t group = group_of(p, p.weight.group, k0 + s * Stages::kSlotDepth);
-            zeros[s] = hw::load_global(rows.zero[i] + group * p.weight.zero_step);
-          }
-        }
-        HT_UNROLL
-        for (uint32_t s = 0; s < Stages::kSlots; ++s) zeros[s] = Policy::pair_of(zeros[s]);
-        hw::store_shared(at + Stages::kSlots * 4, zeros);
-      }
-    }
-    if (params.factors == Sm90Factors::rows) return;
-    HT_UNROLL
-    for (uint32_t s = 0; s < Stages::kSlots; ++s) {
-      const float of_rows = params.factors == Sm90Factors::columns ? scale[0][s] : 1.0f;
-      HT_UNROLL
-      for (uint32_t i = 0; i < kColumns / 32; ++i) {
-        const uint32_t place = s * kColumns + Stages::x_place(i * 32 + lane);
-        hw::store_shared(table + (Stages::kXScales + place * 4), of_rows * raw.x[s][i]);
-      }
-    }
-  }
+  const GpuProduct& p_;
+  const uint32_t last_;  // unit of K
+  const uint8_t* scale_[kRows] = {};
+  const uint8_t* zero_[Stages::kZeros ? kRows : 1] = {};
+  const float* x_[kColumns] = {};
+  float of_weight_, of_x_;
+  uint32_t k0_ = 0;
+  bool zeros_;
+  hw::Vector<float, kSlots> of_rows_[kRows] = {};
+  float of_columns_[kSlots][kColumns] = {};
 };
 
 }  // namespace halftone::product
