@@ -212,6 +212,33 @@ TEST(FormatKernels, DequantizeRowEqualsScalar) {
   }
 }
 
+// 1.125 times the first scale rounds, in f32, to the middle between 0x3f84 and 0x3f85, and is above
+// it; the second scale is the middle itself, which goes to the even one. Each needs its own
+// rounding, whichever of them comes first.
+TEST(FormatKernels, DequantizeRoundsOnceBesideExactScales) {
+  const float middle = 1.03515625f, above = middle / 1.125f;
+  ASSERT_EQ(1.125f * above, middle);
+  ASSERT_GT(1.125 * double{above}, middle);
+  constexpr int64_t kGroup = 64;
+  std::vector<uint8_t> codes(2 * kGroup);
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = i % 2 == 0 ? 0x38 : 0x39;  // 1 and 1.125
+  for (const bool swapped : {false, true}) {
+    std::vector<float> scales = {above, middle};
+    if (swapped) std::swap(scales[0], scales[1]);
+    const RowScales row{scales.data(), nullptr, kGroup, 1.0f};
+    std::vector<uint16_t> expected(codes.size()), got(codes.size());
+    scalar_format_kernels().dequantize_row(Format::fp8_e4m3, codes.data(), 2 * kGroup, row,
+                                           Format::bf16, expected.data());
+    EXPECT_EQ(expected[swapped ? kGroup + 1 : 1], 0x3f85);
+    EXPECT_EQ(expected[swapped ? 0 : kGroup], 0x3f84);
+    for (CpuLevel level : levels()) {
+      format_kernels(level).dequantize_row(Format::fp8_e4m3, codes.data(), 2 * kGroup, row,
+                                           Format::bf16, got.data());
+      EXPECT_EQ(expected, got) << name(level);
+    }
+  }
+}
+
 TEST(FormatKernels, DecodeBf16EqualsScalarForEveryCode) {
   std::vector<uint8_t> codes(3 * 256 + 9);
   for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i);
