@@ -5,14 +5,25 @@
 
 namespace halftone::test {
 
-// Every mode with pv in bf16 and quantised keys.
+// Every mode of quantised keys whose products are those of bf16.
 inline std::vector<AttentionMode> expanding_modes() {
   std::vector<AttentionMode> modes;
   for (const AttentionMode& mode : attention_modes()) {
     const bool plain = mode.qk == Format::bf16 || is_plain_float(mode.qk);
-    if (mode.pv == Format::bf16 && !plain) modes.push_back(mode);
+    if (!plain && mode.pv != Format::nvfp4 && mode.qk != mode.pv) modes.push_back(mode);
   }
   return modes;
+}
+
+// The same codes with a scale for each head.
+inline Case with_head_scales(Case c) {
+  for (Tensor* each : {&c.tensors.q, &c.tensors.k, &c.tensors.v}) {
+    const Tensor scales = Tensor::empty({1, 1, each->size(2), 1}, Format::f32);
+    auto* values = const_cast<float*>(scales.data<float>());
+    for (int64_t i = 0; i < scales.numel(); ++i) values[i] = 0.01f * static_cast<float>(i + 1);
+    *each = each->quantized(each->scaling(), scales);
+  }
+  return c;
 }
 
 // Every mode and instance, around the edges of tiles of 64, 96 and 128 keys; Q and V in bf16 and
@@ -26,10 +37,10 @@ inline std::vector<Case> expanding_cases() {
   };
   uint64_t seed = 1;
   for (const AttentionMode& mode : expanding_modes()) {
-    const Format f = mode.qk, bf16 = Format::bf16;
+    const Format f = mode.qk, bf16 = Format::bf16, v = mode.pv == bf16 ? f : mode.pv;
     add(make_case({1, 70, 130, 2, 1, 64}, mode, ++seed, Data::outliers), true);
-    add(make_case({1, 130, 260, 2, 2, 128}, mode, f, f, f, ++seed), false);
-    add(make_case({2, 64, 129, 2, 1, 96, 128}, mode, bf16, f, bf16, ++seed), true, 50);
+    add(make_case({1, 130, 260, 2, 2, 128}, mode, f, f, v, ++seed), false);
+    add(make_case({2, 64, 129, 2, 1, 96, 128}, mode, bf16, f, mode.pv, ++seed), true, 50);
   }
   const AttentionMode fp8{Format::fp8_e4m3, Format::bf16}, nvfp4{Format::nvfp4, Format::bf16};
   add(make_case({1, 66, 100, 1, 1, 256}, nvfp4, ++seed), true);
@@ -38,6 +49,9 @@ inline std::vector<Case> expanding_cases() {
       true);
   add(make_case({1, 66, 90, 4, 2, 128}, fp8, ++seed), true);
   cases.back().problem.softcap = 20;
+  add(make_case({1, 300, 400, 2, 1, 256}, fp8, fp8.qk, fp8.qk, fp8.qk, ++seed), false);
+  add(with_head_scales(make_case({2, 66, 100, 4, 2, 64}, fp8, fp8.qk, fp8.qk, fp8.qk, ++seed)),
+      true);
   add(token_case({2, 140, 300, 4, 2, 128}, fp8, ++seed), true);
   return cases;
 }

@@ -31,8 +31,10 @@ TEST_F(AttentionExpandOnGpu, RandomProblems) {
     s.queries = 64 + upto(200), s.keys = 1 + upto(upto(4) == 0 ? 2000 : 500);
     s.head_dim = 32 * (1 + upto(8)), s.value_dim = 32 * (1 + upto(8));
     const AttentionMode mode = modes[static_cast<size_t>(upto(static_cast<int64_t>(modes.size())))];
-    const Format q = upto(2) == 0 ? Format::bf16 : mode.qk,
-                 v = upto(2) == 0 ? Format::bf16 : mode.qk;
+    // nvfp4 does not expand into fp8.
+    const bool narrow = mode.pv != Format::bf16 && mode.qk == Format::nvfp4;
+    const Format codes = narrow ? Format::mxfp8 : mode.qk;
+    const Format q = upto(2) == 0 ? Format::bf16 : mode.qk, v = upto(2) == 0 ? mode.pv : codes;
     const bool by_row = upto(2) == 0;
     Case c = make_case(s, mode, q, mode.qk, v, 300 + i,
                        upto(2) == 0 ? Data::normal : Data::outliers, by_row);
@@ -46,7 +48,11 @@ TEST_F(AttentionExpandOnGpu, RandomProblems) {
     SCOPED_TRACE("problem " + std::to_string(i));
     expect_on(stream, c);
     if (!by_row || upto(3) != 0) continue;
-    // Pages give the bits of keys side by side.
+    // The form for any lengths; pages give its bits.
+    p.variable_length = true;
+    const auto all = static_cast<int32_t>(p.key_length);
+    c.tensors.seqused_k = i32(std::vector<int32_t>(static_cast<size_t>(p.batch), all), {p.batch});
+    expect_on(stream, c);
     run_on(stream, &c);
     Case other = paged(c, 1 + upto(100));
     run_on(stream, &other);

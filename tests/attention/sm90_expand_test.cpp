@@ -19,19 +19,56 @@ TEST(AttentionSm90Expand, EveryModeAndInstanceWithinTheBound) {
   }
 }
 
-// Pages and lengths, by the same loaders: the bits of the keys side by side.
-TEST(AttentionSm90Expand, PagesGiveTheBitsOfOneRun) {
+// The form for any lengths: keys in pages and sequences one after the other give the bits of padded
+// ones; what is not in use is NaN.
+TEST(AttentionSm90Expand, EveryLayoutGivesTheSameBits) {
   Stream stream = hopper();
   for (const AttentionMode& mode : expanding_modes()) {
-    Case c = make_case({2, 66, 150, 2, 1, 128}, mode, 5);
-    c.problem.causal = true, c.problem.out = Format::bf16;
+    // An odd number of scales lies before what is behind them.
+    const Format v = mode.pv == Format::bf16 ? mode.qk : mode.pv;
+    Case c = make_case({3, 66, 151, 2, 1, 128}, mode, mode.qk, mode.qk, v, 5);
+    AttentionProblem& p = c.problem;
+    p.causal = true, p.out = Format::bf16, p.variable_length = true;
+    c.tensors.seqused_k = i32({151, 151, 151}, {3});
+    expect_on(stream, c);
     run_on(stream, &c);
     for (const int64_t page_size : {16, 100}) {
       Case other = paged(c, page_size);
       run_on(stream, &other);
       expect_same(c, other);
     }
+    Case packed = c;
+    AttentionTensors& t = packed.tensors;
+    const auto one_after_the_other = [](const Tensor& x) {
+      std::vector<int64_t> rows(static_cast<size_t>(x.size(0) * x.size(1)));
+      std::iota(rows.begin(), rows.end(), 0);
+      return rearrange(x, -1, x.size(0) * x.size(1), rows);
+    };
+    for (Tensor* each : {&t.q, &t.k, &t.v}) *each = one_after_the_other(*each);
+    t.seqused_k = {};
+    t.cu_seqlens_q = i32({0, 66, 132, 198}, {4}), t.cu_seqlens_k = i32({0, 151, 302, 453}, {4});
+    run_on(stream, &packed);
+    packed.tensors.out = packed.tensors.out.reshape(c.tensors.out.shape());
+    expect_same(c, packed);
   }
+}
+
+// A sequence's unused rows and a page that is not there are zeros, whatever was in their memory.
+TEST(AttentionSm90Expand, RowsBeyondASequenceAreNotRead) {
+  Stream stream = hopper();
+  const AttentionMode mode{Format::fp8_e4m3, Format::bf16};
+  Case c = make_case({2, 66, 150, 1, 1, 64}, mode, mode.qk, mode.qk, mode.qk, 5);
+  c.problem.out = Format::bf16, c.problem.variable_length = true;
+  c.tensors.seqused_k = i32({140, 100}, {2});
+  run_on(stream, &c);
+  for (const Tensor* each : {&c.tensors.k, &c.tensors.v}) {
+    auto* codes = const_cast<uint8_t*>(each->data<uint8_t>());
+    std::memset(codes + 140 * 64, 0x7f, 10 * 64);
+    std::memset(codes + 250 * 64, 0x7f, 50 * 64);
+  }
+  Case other = c;
+  run_on(stream, &other);
+  expect_same(c, other);
 }
 
 // The bound would notice a block scale of another block.
@@ -46,12 +83,23 @@ TEST(AttentionSm90Expand, AWrongScaleBreaksTheBound) {
   EXPECT_FALSE(within(to_floats(c.tensors.out), reference.out, reference.out_bound));
 }
 
+// The dense form, by itself and in clusters, and the general one.
 TEST(AttentionSm90Expand, StrictUnderAdversarialSchedules) {
-  for (const AttentionMode& mode : {AttentionMode{Format::fp8_e4m3, Format::bf16},
-                                    AttentionMode{Format::nvfp4, Format::bf16}}) {
+  struct Order {
+    Sizes sizes;
+    AttentionMode mode;
+    Format v;
+    bool causal;
+    float softcap = 0;
+  };
+  const Format fp8 = Format::fp8_e4m3, nvfp4 = Format::nvfp4, bf16 = Format::bf16;
+  for (const Order& o : {Order{{1, 130, 390, 1, 1, 128}, {fp8, bf16}, fp8, true},
+                         Order{{1, 130, 390, 1, 1, 128}, {fp8, bf16}, fp8, false},
+                         Order{{1, 130, 300, 1, 1, 64}, {nvfp4, fp8}, fp8, true},
+                         Order{{1, 130, 300, 1, 1, 128}, {nvfp4, bf16}, nvfp4, true, 20}}) {
     expect_strict_in_any_order([&](Stream& stream) {
-      Case c = make_case({1, 130, 390, 1, 1, 128}, mode, mode.qk, mode.qk, mode.qk, 5);
-      c.problem.causal = true, c.problem.out = Format::bf16;
+      Case c = make_case(o.sizes, o.mode, o.mode.qk, o.mode.qk, o.v, 5);
+      c.problem.causal = o.causal, c.problem.softcap = o.softcap, c.problem.out = Format::bf16;
       run_on(stream, &c);
       return to_floats(c.tensors.out);
     });

@@ -69,9 +69,9 @@ Choice choice(const AttentionProblem& p, const Device& device) {
                        p.head_dim % 8 != 0 || value_dim(p) % 8 != 0;
   if (general) return general_choice(p, device);
   Choice c;
-  c.tile =
-      choose_tile(static_cast<uint32_t>(p.head_dim), static_cast<uint32_t>(value_dim(p)), masked(p),
-                  static_cast<uint32_t>(p.query_length), static_cast<uint32_t>(p.key_length));
+  c.tile = choose_tile(kTiles, static_cast<uint32_t>(p.head_dim),
+                       static_cast<uint32_t>(value_dim(p)), masked(p),
+                       static_cast<uint32_t>(p.query_length), static_cast<uint32_t>(p.key_length));
   return c;
 }
 

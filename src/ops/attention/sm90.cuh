@@ -15,8 +15,9 @@
 // `Source` says where rows and keys are: Dense (sm90_dense.cuh), or General (sm90_general.cuh) for
 // lengths and pages in memory, softcap, split keys, rows of several heads, and tensors that the
 // copy engine does not take; Masked is General with mask tensors, whose terms want registers of
-// their own; Expanding (sm90_expand.cuh) is General with quantised keys. A tile's Work is made anew
-// where it is needed: what is not alive in the loop over keys costs it no register.
+// their own; Expanded and ExpandedGeneral (sm90_expanded.cuh) are both over quantised operands that
+// another kernel has expanded. A tile's Work is made anew where
+// it is needed: what is not alive in the loop over keys costs it no register.
 #pragma once
 #include "base/launch.h"
 #include "hw/fence.h"
@@ -30,7 +31,7 @@ template <hw::Type kType, Tile kTile, class Source = Dense>
 struct Forward {
   using Params = typename Source::Params;
   using Work = typename Source::Work;
-  using L = Layout<kTile, Source::kGeneral>;
+  using L = Layout<kTile, Source::kGeneral, Source::kScaled>;
   using Barrier = typename L::Barrier;
   using Worker = typename L::Worker;
   using Schedule = typename Source::Schedule;
@@ -83,7 +84,16 @@ struct Forward {
     auto read_k = rings.k.consumer();
     auto read_v = rings.v.consumer();
     const auto release = [&](auto& read, hw::Site site = hw::Site::current()) {
-      if constexpr (L::kCluster > 1) {
+      if constexpr (L::kCluster > 1 && Source::kScaled) {
+        // What has read scales says so in its own block, where a warp is to overwrite them.
+        const hw::Mbarrier empty = read.next_release();
+        if (lane == L::block_rank()) {
+          hw::mbarrier_arrive(empty, site);
+        } else if (lane < L::kCluster) {
+          const auto other = hw::map_shared_rank(empty.address, lane, site);
+          hw::mbarrier_arrive_cluster_relaxed(other, 1, site);
+        }
+      } else if constexpr (L::kCluster > 1) {
         read.release_to(lane, lane < L::kCluster, site);
       } else {
         read.release(lane == 0, site);
@@ -104,6 +114,7 @@ struct Forward {
     if (warpgroup + 1 == L::kWarpgroups) pass_turn();
 
     Products<kType, L> math(base, warpgroup);
+    [[maybe_unused]] uint32_t scale_place = 0;
     for (pipe::AttentionTile t; schedule.next(tiles(p), t);) {
       const Work work(p, t);
       const int32_t row =
@@ -113,14 +124,14 @@ struct Forward {
       Softmax softmax(Source::score_scale(p));
       if (!keys.none()) {
         float rescale[2];
-        [[maybe_unused]] const auto scales = Source::template row_scales<L>(p, work, base, row);
+        [[maybe_unused]] const auto scales =
+            Source::template row_scales<L>(p, work, base, row, softmax);
         // After S of tile n: the softmax, once K is given back, and Q with the last tile.
-        const auto weigh = [&](uint32_t n, [[maybe_unused]] uint32_t stage,
-                               hw::Site site = hw::Site::current()) {
+        const auto weigh = [&](uint32_t n, hw::Site site = hw::Site::current()) {
           hw::hold_registers(math.s);
-          if constexpr (!Source::kScaled) release(read_k, site);
+          release(read_k, site);
           if (n == keys.first) read_q.release(lane == 0, site);
-          if constexpr (Source::kScaled) scales.scores(math.s, stage, site);
+          if constexpr (Source::kScaled) scales.scores(math.s, scale_place, site);
           if constexpr (Source::kGeneral) {
             if (p.scores.given) {
               Work(p, t).template shape<Source::kMasks>(math.s, row, n, site);
@@ -129,29 +140,29 @@ struct Forward {
           if (keys.masked(n)) hide(math.s, seen, n);
           softmax.step(math.s, rescale, site);
           if constexpr (Source::kScaled) {
-            scales.weights(math.s, stage, site);
-            hw::warp_sync(hw::kFullWarp, site);
-            release(read_k, site);
+            scales.weights(math.s, scale_place, site);
+            hw::warp_sync(hw::kFullWarp, site);  // all lanes are done before one releases more
+            scale_place = (scale_place + 1) % L::kScalePlaces;
           }
         };
         uint32_t n = keys.end - 1;
         read_q.wait();
-        uint32_t stage = read_k.wait();
+        const uint32_t last = read_k.wait();
         take_turn();
-        math.multiply_keys(stage);
+        math.multiply_keys(last);
         pass_turn();
         hw::wgmma_wait<0>();
-        weigh(n, stage);
+        weigh(n);
         math.round();
         bool fresh = true;
         while (n-- > keys.first) {
-          stage = read_k.wait();
+          const uint32_t stage = read_k.wait();
           take_turn();
           math.multiply_keys(stage);
           math.multiply_values(read_v.wait(), fresh);
           pass_turn();
           hw::wgmma_wait<1>();
-          weigh(n, stage);
+          weigh(n);
           hw::wgmma_wait<0>();
           hw::hold_registers(math.o);
           release(read_v);

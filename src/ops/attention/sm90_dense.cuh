@@ -66,7 +66,8 @@ struct Dense {
     return {(queries + rows - 1) / rows, p.heads, p.batch, false, p.section};
   }
   template <class Layout>
-  HT_DEVICE static NoScales row_scales(const Params&, const Work&, hw::SharedAddress, int32_t) {
+  HT_DEVICE static NoScales row_scales(const Params&, const Work&, hw::SharedAddress, int32_t,
+                                       Softmax&) {
     return {};
   }
   HT_DEVICE static float score_scale(const Params& p) { return p.scale_log2; }
@@ -96,7 +97,7 @@ struct Dense {
 
   // Of the role's threads one works.
   template <class Layout, class Kernel>
-  HT_DEVICE static void load(const Params& p, const typename Layout::Rings& rings,
+  HT_DEVICE static void load(const typename Kernel::Params& p, const typename Layout::Rings& rings,
                              hw::SharedAddress base, Schedule schedule) {
     if (hw::thread_index().x != 0) return;
     constexpr auto q_tile = Layout::q_tile();
@@ -104,7 +105,7 @@ struct Dense {
     auto fill_k = rings.k.producer();
     auto fill_v = rings.v.producer();
     for (pipe::AttentionTile t; schedule.next(tiles<Layout>(p), t);) {
-      const KeyTiles keys = Kernel::key_tiles(Work(p, t), t);
+      const KeyTiles keys = Kernel::key_tiles(typename Kernel::Work(p, t), t);
       if (keys.none()) continue;
       const int32_t head = static_cast<int32_t>(t.head / p.group);
       const int32_t batch = static_cast<int32_t>(t.sequence);

@@ -1,6 +1,6 @@
-// Attention over quantised keys on Hopper, host side: what it takes, and the launch.
+// Attention over quantised operands on Hopper, host side: what it takes, and the launches.
 #include <algorithm>
-#include <numeric>
+#include <array>
 
 #include "base/load_kernel.h"
 #include "base/message.h"
@@ -16,16 +16,60 @@ namespace {
 
 using namespace attention_sm90;
 
-int tile_of(const AttentionProblem& p) {
-  return choose_expanding_tile(static_cast<uint32_t>(p.head_dim),
-                               static_cast<uint32_t>(value_dim(p)));
+bool quantised(Format f) {
+  return f == Format::fp8_e4m3 || f == Format::int8 || f == Format::mxfp8 || f == Format::mxfp4 ||
+         f == Format::nvfp4;
+}
+
+// Q, K and V as they are multiplied: [sequences or 1, rows, heads, dim].
+struct WideOperand {
+  bool expanded;  // else it is in bf16 and where the kernel finds it
+  Shape shape;
+  int64_t bytes() const { return expanded ? shape[0] * shape[1] * shape[2] * shape[3] * 2 : 0; }
+  int64_t scale_bytes() const {  // what follows begins at a multiple of 16
+    return (shape[0] * shape[1] * shape[2] * int64_t{sizeof(float)} + 15) / 16 * 16;
+  }
+};
+std::array<WideOperand, 3> wide_operands(const AttentionProblem& p) {
+  return {{{quantised(p.q), {p.batch, p.query_length, p.heads, p.head_dim}},
+           {quantised(p.k) || p.paged, {p.batch, p.key_length, p.kv_heads, p.head_dim}},
+           {quantised(p.v) || p.paged, {p.batch, p.key_length, p.kv_heads, value_dim(p)}}}};
+}
+// Of the memory of a plan; with room for the scales of rows of pages.
+int64_t wide_bytes(const AttentionProblem& p) {
+  int64_t bytes = 0;
+  for (const WideOperand& each : wide_operands(p)) {
+    bytes += each.bytes() + (p.paged ? each.scale_bytes() : 0);
+  }
+  return bytes;
+}
+
+// 128k keys in 8 heads of 128 are half of it. What takes more is left to the other kernel.
+constexpr int64_t kMostWideBytes = int64_t{1} << 30;
+
+// Where all lengths are known the dense form runs.
+enum class Form { dense, general, other };
+Form form_of(const AttentionProblem& p) {
+  if (wide_bytes(p) > kMostWideBytes) return Form::other;
+  const bool general = p.paged || p.variable_length || p.softcap != 0 || !(softmax_scale(p) > 0);
+  return general || p.key_length == 0 ? Form::general : Form::dense;
+}
+int dense_tile_of(const AttentionProblem& p) {
+  return choose_tile(kExpandedTiles, static_cast<uint32_t>(p.head_dim),
+                     static_cast<uint32_t>(value_dim(p)), masked(p),
+                     static_cast<uint32_t>(p.query_length), static_cast<uint32_t>(p.key_length));
+}
+int general_tile_of(const AttentionProblem& p) {
+  return choose_expanded_general_tile(static_cast<uint32_t>(p.head_dim),
+                                      static_cast<uint32_t>(value_dim(p)));
 }
 
 // What a plan keeps between runs; and the plan of the kernel for codes that threads cannot read by
-// whole units.
+// eights.
 struct Workspace {
   pipe::TensorMapCache maps;
   std::shared_ptr<const void> memory;
+  uint8_t* operands = nullptr;  // Q, K and V in bf16
   uint32_t* counter = nullptr;  // of the schedule
   AttentionPlan other;
 };
@@ -34,61 +78,154 @@ void prepare_expanding(AttentionPlan& plan) {
   auto workspace = std::make_shared<Workspace>();
   workspace->other = plan;
   attention_sm80_gpu.prepare(workspace->other);
-  void* memory = nullptr;
-  workspace->memory = allocate_memory(plan.device, sizeof(uint32_t), &memory);
-  workspace->counter = static_cast<uint32_t*>(memory);
-  fill_memory(plan.device, memory, 0, sizeof(uint32_t));
-  plan.workspace_bytes = workspace->other.workspace_bytes + int64_t{sizeof(uint32_t)};
-  plan.workspace = std::move(workspace);
-  load(expanding_instance(tile_of(plan.problem)).image, plan.device);
-}
-
-// Units of 16 codes lie at multiples of their size.
-bool readable(const Operand& x) {
-  return x.format == Format::bf16 || x.copy_bytes >= attention_sm80::unit_bytes(x.format);
-}
-
-void run_expanding(const AttentionPlan& plan, const AttentionTensors& t, Stream& stream) {
+  plan.workspace_bytes = workspace->other.workspace_bytes;
   const AttentionProblem& p = plan.problem;
-  if (p.batch == 0 || p.query_length == 0 || t.out.numel() == 0) return;
-  auto& workspace = *static_cast<Workspace*>(plan.workspace.get());
-  ExpandingParams params{};
-  params.q_codes = attention_sm80::operand_of(t.q, false);
-  params.k_codes = attention_sm80::operand_of(t.k, p.paged);
-  params.v_codes = attention_sm80::operand_of(t.v, p.paged);
-  if (!readable(params.q_codes) || !readable(params.k_codes) || !readable(params.v_codes)) {
-    return attention_sm80_gpu.run(workspace.other, t, stream);
+  const Form form = form_of(p);
+  if (form != Form::other) {
+    const int64_t operands = wide_bytes(p), bytes = operands + int64_t{sizeof(uint32_t)};
+    void* memory = nullptr;
+    workspace->memory = allocate_memory(plan.device, static_cast<size_t>(bytes), &memory);
+    workspace->operands = static_cast<uint8_t*>(memory);
+    workspace->counter = reinterpret_cast<uint32_t*>(workspace->operands + operands);
+    fill_memory(plan.device, workspace->counter, 0, sizeof(uint32_t));
+    plan.workspace_bytes += bytes;
+    load(widen_image(), plan.device);
+    load(form == Form::dense ? expanded_instance(dense_tile_of(p)).image
+                             : expanded_general_instance(general_tile_of(p)).image,
+         plan.device);
   }
-  const int index = tile_of(p);
-  const Tile& tile = kExpandingTiles[index];
-  const DeviceProperties& chip = properties(plan.device);
-  set_general(p, t, chip, &params);
-  params.counter = workspace.counter;
-  // What is in bf16 comes as in the general form.
-  const uint32_t box =
-      p.paged ? static_cast<uint32_t>(std::gcd<int64_t>(p.page_size, tile.keys)) : tile.keys;
-  if (p.v == Format::bf16 && box % 8 == 0 && copied_by_engine(t.v)) {
-    params.key_box = box;
-    params.v = workspace.maps.get(box_of(t.v, box, 1, t.v.size(t.v.rank() - 3)), plan.device);
+  plan.workspace = std::move(workspace);
+}
+
+// Eights of codes lie at multiples of their size.
+bool readable(const Operand& x) { return x.copy_bytes >= attention_sm80::unit_bytes(x.format) / 2; }
+
+// Expands what is to be into the plan's memory. `p`, `t` and `codes` become what the kernel for
+// bf16 is to see: keys one after the other, and of scales those that are not in the numbers.
+void widen(AttentionProblem& p, AttentionTensors& t, Codes& codes, uint8_t* memory,
+           const Device& device, Stream& stream) {
+  WidenParams params{};
+  uint32_t count = 0, largest = 0;
+  const int64_t pages = t.k.size(0);
+  if (p.paged) p.key_length = std::min(p.key_length, t.page_table.size(1) * p.page_size);
+  const auto shapes = wide_operands(p);
+  Tensor* const tensors[] = {&t.q, &t.k, &t.v};
+  Operand* const operands[] = {&codes.q, &codes.k, &codes.v};
+  for (size_t i = 0; i < 3; ++i) {
+    WideOperand x = shapes[i];
+    if (!x.expanded) continue;
+    const bool packed = tensors[i]->rank() == 3, keys = i > 0;
+    if (packed) x.shape[0] = 1, x.shape[1] = tensors[i]->size(0);
+    WideRows& to = params.operands[count++];
+    to.from = *operands[i];
+    to.to = reinterpret_cast<hw::Words4*>(memory);
+    to.rows = static_cast<uint32_t>(x.shape[1]), to.heads = static_cast<uint32_t>(x.shape[2]);
+    to.eights = static_cast<uint32_t>(x.shape[3] / 8);
+    Widen::share(to);
+    const int64_t blocks = x.shape[0] * to.blocks_of_outer();
+    params.blocks[count - 1] = static_cast<uint32_t>(blocks);
+    largest = std::max(largest, params.blocks[count - 1]);
+    if (keys && !packed && t.seqused_k.defined()) to.used = t.seqused_k.data<int32_t>();
+    *tensors[i] =
+        packed ? Tensor::view(memory, {x.shape[1], x.shape[2], x.shape[3]}, Format::bf16, device)
+               : Tensor::view(memory, x.shape, Format::bf16, device);
+    memory += x.bytes();
+    if (!keys || !p.paged) continue;
+    to.pages = t.page_table.data<int32_t>();
+    params.pages_stride = t.page_table.stride(0);
+    params.page_size = static_cast<uint32_t>(p.page_size);
+    params.page_count = static_cast<uint32_t>(pages);
+    if (to.from.scaling != Scales::row) continue;
+    to.scales = reinterpret_cast<float*>(memory);
+    operands[i]->scales = memory;
+    operands[i]->scale_head_bytes = sizeof(float);
+    operands[i]->scale_row_bytes = x.shape[2] * int64_t{sizeof(float)};
+    operands[i]->scale_batch_bytes = x.shape[1] * operands[i]->scale_row_bytes;
+    operands[i]->scale_shift = 0;
+    memory += x.scale_bytes();
   }
-  if (p.q == Format::bf16 && copied_by_engine(t.q)) {
-    params.query_boxes = true;
-    params.q = workspace.maps.get(box_of(t.q, 64 * tile.warpgroups, 1, t.q.size(t.q.rank() - 3)),
-                                  plan.device);
-  }
-  const auto kernel = expanding_instance(index);
+  p.q = p.k = p.v = Format::bf16;
+  p.paged = false;
+  if (largest == 0) return;
+  launch(widen_image(), {.grid = {largest, count, 1}, .block = {Widen::kThreads, 1, 1}}, params,
+         stream);
+}
+
+void run_dense(const AttentionProblem& p, const AttentionTensors& t, const Codes& codes,
+               Workspace& workspace, const Device& device, Stream& stream) {
+  const int index = dense_tile_of(p);
+  const Tile& tile = kExpandedTiles[index];
+  const DeviceProperties& chip = properties(device);
+  ExpandedParams params{};
+  set_common(p, t, chip, &params);
+  params.codes = codes;
+  params.q = workspace.maps.get(box_of(t.q, 64 * tile.warpgroups, 1, p.query_length), device);
+  const uint32_t rows = tile.keys / tile.cluster;
+  params.k = workspace.maps.get(box_of(t.k, rows, 1, p.key_length), device);
+  params.v = workspace.maps.get(box_of(t.v, rows, 1, p.key_length), device);
+  const auto kernel = expanded_instance(index);
   launch(kernel.image, kernel.shape(params, static_cast<uint32_t>(chip.sm_count)), params, stream);
 }
 
-std::string describe_expanding(const AttentionPlan& plan) {
-  const Tile& tile = kExpandingTiles[tile_of(plan.problem)];
-  return concat("tiles of ", 64 * tile.warpgroups, " queries x ", tile.keys, " keys, ",
-                tile.warpgroups, " warpgroups, codes expanded to bf16");
+void run_general(const AttentionProblem& p, const AttentionTensors& t, const Codes& codes,
+                 Workspace& workspace, const Device& device, Stream& stream) {
+  const int index = general_tile_of(p);
+  const Tile& tile = kExpandedGeneralTiles[index];
+  const DeviceProperties& chip = properties(device);
+  ExpandedGeneralParams params{};
+  set_general(p, t, chip, &params);
+  params.codes = codes;
+  params.counter = workspace.counter;
+  if (copied_by_engine(t.k) && copied_by_engine(t.v)) {
+    params.key_box = tile.keys;
+    params.k = workspace.maps.get(box_of(t.k, tile.keys, 1, t.k.size(t.k.rank() - 3)), device);
+    params.v = workspace.maps.get(box_of(t.v, tile.keys, 1, t.v.size(t.v.rank() - 3)), device);
+  }
+  if (copied_by_engine(t.q)) {
+    params.query_boxes = true;
+    params.q =
+        workspace.maps.get(box_of(t.q, 64 * tile.warpgroups, 1, t.q.size(t.q.rank() - 3)), device);
+  }
+  const auto kernel = expanded_general_instance(index);
+  launch(kernel.image, kernel.shape(params, static_cast<uint32_t>(chip.sm_count)), params, stream);
 }
 
-bool quantised(Format f) {
-  return f == Format::fp8_e4m3 || f == Format::int8 || f == Format::mxfp8 || f == Format::mxfp4 ||
-         f == Format::nvfp4;
+void run_expanding(const AttentionPlan& plan, const AttentionTensors& tensors, Stream& stream) {
+  AttentionProblem p = plan.problem;
+  if (p.batch == 0 || p.query_length == 0 || tensors.out.numel() == 0) return;
+  auto& workspace = *static_cast<Workspace*>(plan.workspace.get());
+  AttentionTensors t = tensors;
+  Codes codes{attention_sm80::operand_of(t.q, false), attention_sm80::operand_of(t.k, p.paged),
+              attention_sm80::operand_of(t.v, p.paged), p.mode.pv == Format::fp8_e4m3};
+  bool fits = form_of(p) != Form::other;
+  const auto shapes = wide_operands(p);
+  const Operand operands[] = {codes.q, codes.k, codes.v};
+  for (size_t i = 0; i < 3; ++i) {
+    if (shapes[i].expanded) fits = fits && readable(operands[i]);
+  }
+  // Packed sequences come as they lie, which may be more rows than the sequences have.
+  const auto rows = [](const Tensor& x) { return x.rank() == 3 ? x.size(0) : 0; };
+  fits = fits && rows(t.q) <= p.batch * p.query_length && rows(t.k) <= p.batch * p.key_length;
+  if (!fits) return attention_sm80_gpu.run(workspace.other, tensors, stream);
+  bool dense = form_of(p) == Form::dense && aligned(t.out);
+  widen(p, t, codes, workspace.operands, plan.device, stream);
+  dense = dense && copied_by_engine(t.q) && copied_by_engine(t.k) && copied_by_engine(t.v);
+  (dense ? run_dense : run_general)(p, t, codes, workspace, plan.device, stream);
+}
+
+std::string describe_expanding(const AttentionPlan& plan) {
+  const AttentionProblem& p = plan.problem;
+  const Form form = form_of(p);
+  if (form == Form::other) {
+    return concat(
+        "expanded operands would take ", wide_bytes(p), " bytes: ",
+        attention_sm80_gpu.describe(static_cast<const Workspace*>(plan.workspace.get())->other));
+  }
+  const Tile& tile = form == Form::dense ? kExpandedTiles[dense_tile_of(p)]
+                                         : kExpandedGeneralTiles[general_tile_of(p)];
+  return concat("tiles of ", 64 * tile.warpgroups, " queries x ", tile.keys, " keys, ",
+                tile.warpgroups, " warpgroups, codes expanded to bf16 before, ",
+                plan.workspace_bytes, " bytes of workspace");
 }
 
 }  // namespace
@@ -96,9 +233,9 @@ bool quantised(Format f) {
 std::string attention_sm90_expand_error(const AttentionProblem& p) {
   // What it hands over to the other kernel must suit that one, too.
   if (std::string error = attention_sm80_error(p); !error.empty()) return error;
-  if (!quantised(p.mode.qk) || p.mode.pv != Format::bf16) {
+  if (!quantised(p.mode.qk) || (p.mode.pv != Format::bf16 && p.mode.pv != Format::fp8_e4m3)) {
     return concat("mode is ", to_string(p.mode),
-                  "; attention_sm90_expand takes those of quantised keys and pv in bf16");
+                  "; attention_sm90_expand takes those of quantised keys and pv in bf16 or fp8");
   }
   const Format formats[] = {p.q, p.k, p.v};
   const char* const names[] = {"q", "k", "v"};

@@ -1,5 +1,5 @@
-// The instances of attention over quantised keys: their entries on the GPU, and their bodies for
-// the simulator.
+// The instances of attention over quantised operands: their entries on the GPU, and their bodies
+// for the simulator.
 #include <utility>
 
 #include "hw/entry.h"
@@ -9,29 +9,46 @@ namespace halftone::attention_sm90 {
 
 namespace {
 
-const void* entry_of([[maybe_unused]] int tile) {
+enum class Entry { dense, general, widen };
+const void* entry_of([[maybe_unused]] Entry entry, [[maybe_unused]] int tile) {
 #if HALFTONE_ATTENTION_GPU
-  return gpu_expanding_entry(tile);
+  return entry == Entry::dense     ? gpu_expanded_entry(tile)
+         : entry == Entry::general ? gpu_expanded_general_entry(tile)
+                                   : gpu_widen_entry();
 #else
   return nullptr;
 #endif
 }
 
-template <int kIndex>
-using Kernel = Forward<hw::Type::bf16, kExpandingTiles[kIndex], Expanding>;
-
-template <int... kIndex>
-Instance<ExpandingParams> pick(int tile, std::integer_sequence<int, kIndex...>) {
-  constexpr void (*kBodies[])(const void*) = {hw::sim_body<Kernel<kIndex>>...};
-  constexpr Instance<ExpandingParams> (*kMake[])(
-      const char*, const void*, void (*)(const void*)) = {joined<Kernel<kIndex>>...};
-  return kMake[tile]("attention_sm90_expand", entry_of(tile), kBodies[tile]);
+template <class Source, const auto& kTiles, int... kIndex>
+Instance<typename Source::Params> pick(Entry entry, int tile,
+                                       std::integer_sequence<int, kIndex...>) {
+  constexpr void (*kBodies[])(const void*) = {
+      hw::sim_body<Forward<hw::Type::bf16, kTiles[kIndex], Source>>...};
+  constexpr Instance<typename Source::Params> (*kMake[])(
+      const char*, const void*,
+      void (*)(const void*)) = {joined<Forward<hw::Type::bf16, kTiles[kIndex], Source>>...};
+  return kMake[tile]("attention_sm90_expand", entry_of(entry, tile), kBodies[tile]);
 }
 
 }  // namespace
 
-Instance<ExpandingParams> expanding_instance(int tile) {
-  return pick(tile, std::make_integer_sequence<int, kExpandingTileCount>());
+Instance<ExpandedParams> expanded_instance(int tile) {
+  return pick<Expanded, kExpandedTiles>(Entry::dense, tile,
+                                        std::make_integer_sequence<int, kExpandedTileCount>());
+}
+Instance<ExpandedGeneralParams> expanded_general_instance(int tile) {
+  return pick<ExpandedGeneral, kExpandedGeneralTiles>(
+      Entry::general, tile, std::make_integer_sequence<int, kExpandedGeneralTileCount>());
+}
+KernelImage widen_image() {
+  return {"attention_sm90_expand widen",
+          Arch::sm_90a,
+          entry_of(Entry::widen, 0),
+          hw::sim_body<Widen>,
+          sizeof(WidenParams),
+          Widen::kThreads,
+          Widen::kMinBlocks};
 }
 
 }  // namespace halftone::attention_sm90

@@ -1,27 +1,51 @@
-// The instances of attention over quantised keys on Hopper.
+// The instances of attention over quantised operands on Hopper.
 #pragma once
-#include "ops/attention/sm90_expand.cuh"
+#include "ops/attention/sm90_expanded.cuh"
 #include "ops/attention/sm90_tiles.h"
+#include "ops/attention/sm90_widen.cuh"
 
 namespace halftone::attention_sm90 {
 
 // As those of the general form for many rows.
-inline constexpr Tile kExpandingTiles[] = {
+inline constexpr Tile kExpandedGeneralTiles[] = {
     {64, 64, 96, 3, 1},
     {128, 128, 128, 2, 1},
     {192, 128, 128, 2, 1},
     {256, 256, 64, 2, 1},
 };
-inline constexpr int kExpandingTileCount = sizeof(kExpandingTiles) / sizeof(kExpandingTiles[0]);
+inline constexpr int kExpandedGeneralTileCount =
+    sizeof(kExpandedGeneralTiles) / sizeof(kExpandedGeneralTiles[0]);
 
 // The first that holds the heads.
-constexpr int choose_expanding_tile(uint32_t head_dim, uint32_t value_dim) {
+constexpr int choose_expanded_general_tile(uint32_t head_dim, uint32_t value_dim) {
   int i = 0;
-  while (head_dim > kExpandingTiles[i].head_dim || value_dim > kExpandingTiles[i].value_dim) ++i;
+  while (head_dim > kExpandedGeneralTiles[i].head_dim ||
+         value_dim > kExpandedGeneralTiles[i].value_dim) {
+    ++i;
+  }
   return i;
 }
 
-const void* gpu_expanding_entry(int tile);               // sm90_expand.cu
-Instance<ExpandingParams> expanding_instance(int tile);  // sm90_expand_sim.cpp
+// As those of the dense form, but for the registers of scales.
+inline constexpr Tile kExpandedTiles[] = {
+    {64, 64, 96, 3, 1},     //
+    {128, 128, 176, 2, 2},  //
+    {128, 128, 176, 2, 1},  //
+    {128, 128, 128, 2, 1},  //
+    {192, 128, 128, 2, 1},  //
+    {256, 256, 80, 2, 2},   //
+    {256, 256, 80, 2, 1},
+};
+inline constexpr int kExpandedTileCount = sizeof(kExpandedTiles) / sizeof(kExpandedTiles[0]);
+
+// sm90_expand.cu
+const void* gpu_expanded_entry(int tile);
+const void* gpu_expanded_general_entry(int tile);
+const void* gpu_widen_entry();
+
+// sm90_expand_sim.cpp
+Instance<ExpandedParams> expanded_instance(int tile);
+Instance<ExpandedGeneralParams> expanded_general_instance(int tile);
+KernelImage widen_image();
 
 }  // namespace halftone::attention_sm90

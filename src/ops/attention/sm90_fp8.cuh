@@ -162,12 +162,13 @@ struct ForwardFp8 {
       HT_UNROLL
       for (uint32_t i = 0; i < kEach; ++i) {
         if (i % L::kLoadWarps != warp) continue;
-        hw::store_shared(to + (L::kValueScales + (i * 32 + hw::lane_index()) * 4),
+        hw::store_shared(to + (L::kValueScales + scale_offset(i * 32 + hw::lane_index())),
                          hw::mul(v[i], inverse));
       }
       HT_UNROLL
       for (uint32_t i = 0; i * 128 < L::kKeys; ++i) {
-        if (i * 128 + thread < L::kKeys) hw::store_shared(to + (i * 128 + thread) * 4, k[i]);
+        if (i * 128 + thread < L::kKeys)
+          hw::store_shared(to + scale_offset(i * 128 + thread), k[i]);
       }
       if (thread == 0) {
         hw::store_shared(to + L::kLargestScale, std::bit_cast<float>(exponent << 23));

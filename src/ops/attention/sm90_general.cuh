@@ -174,7 +174,8 @@ struct General {
             longest_first, p.section};
   }
   template <class Layout>
-  HT_DEVICE static NoScales row_scales(const Params&, const Work&, hw::SharedAddress, int32_t) {
+  HT_DEVICE static NoScales row_scales(const Params&, const Work&, hw::SharedAddress, int32_t,
+                                       Softmax&) {
     return {};
   }
   HT_DEVICE static float score_scale(const Params& p) {

@@ -17,12 +17,20 @@ class General::Loader {
   template <class Producer>
   HT_DEVICE void load_k(Producer& fill, hw::SharedAddress base, const Work& work, uint32_t n,
                         hw::Site site = hw::Site::current()) {
-    keys(fill, base + Layout::kK, Layout::k_tile(), &p_.k, p_.k_rows, work, n, site);
+    load_k(
+        fill, base, work, n, [] {}, site);
+  }
+  // `more()` puts what else belongs to the stage into shared memory.
+  template <class Producer, class More>
+  HT_DEVICE void load_k(Producer& fill, hw::SharedAddress base, const Work& work, uint32_t n,
+                        More more, hw::Site site) {
+    keys(fill, base + Layout::kK, Layout::k_tile(), &p_.k, p_.k_rows, work, n, more, site);
   }
   template <class Producer>
   HT_DEVICE void load_v(Producer& fill, hw::SharedAddress base, const Work& work, uint32_t n,
                         hw::Site site = hw::Site::current()) {
-    keys(fill, base + Layout::kV, Layout::v_tile(), &p_.v, p_.v_rows, work, n, site);
+    keys(
+        fill, base + Layout::kV, Layout::v_tile(), &p_.v, p_.v_rows, work, n, [] {}, site);
   }
   template <class Producer>
   HT_DEVICE void load_q(Producer& fill, hw::SharedAddress base, const Work& work, int32_t first,
@@ -43,11 +51,12 @@ class General::Loader {
   static constexpr uint32_t kChunk = 16 / sizeof(Element);  // elements of 16 bytes
 
   // Tile n of K or V.
-  template <class Producer>
+  template <class Producer, class More>
   HT_DEVICE void keys(Producer& fill, hw::SharedAddress to, const SharedTile& tile,
                       const hw::TensorMap* map, const Rows& rows, const Work& work, uint32_t n,
-                      hw::Site site = hw::Site::current()) {
+                      More more, hw::Site site) {
     const pipe::Slot slot = fill.wait(site);
+    more();
     to = to + slot.stage * tile.bytes();
     const int32_t first = static_cast<int32_t>(n * Layout::kKeys);
     const bool engine =

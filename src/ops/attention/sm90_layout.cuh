@@ -22,18 +22,21 @@ struct Tile {
 
 // Registers of a thread that loads and of one that multiplies. Two warpgroups hold S, P and O of 64
 // rows each in 240 registers, three in 160; 0: alone, both get what the launch gives. Threads that
-// copy by themselves need more than one that asks the copy engine.
+// copy by themselves need more than one that asks the copy engine, and those that bring scales.
 struct Budget {
   uint32_t load, multiply;
 };
-constexpr Budget budget(uint32_t warpgroups, bool threads_copy) {
+constexpr Budget budget(uint32_t warpgroups, bool threads_copy, bool scaled = false) {
   if (warpgroups == 1) return {0, 0};
-  if (warpgroups == 2) return threads_copy ? Budget{56, 224} : Budget{24, 240};
+  if (warpgroups == 2) {
+    return threads_copy ? Budget{56, 224} : scaled ? Budget{40, 232} : Budget{24, 240};
+  }
   return threads_copy ? Budget{56, 152} : Budget{32, 160};
 }
 
-// kThreadsCopy: whether four warps fill the stages, or one thread by the copy engine.
-template <Tile kTile, bool kThreadsCopy>
+// kThreadsCopy: whether four warps fill the stages, or one thread by the copy engine. kScaled: keys
+// may have scales.
+template <Tile kTile, bool kThreadsCopy, bool kScaled = false>
 struct Layout {
   static constexpr uint32_t kHeadDim = kTile.head_dim, kValueDim = kTile.value_dim;
   static constexpr uint32_t kKeys = kTile.keys, kWarpgroups = kTile.warpgroups;
@@ -49,7 +52,7 @@ struct Layout {
 
   enum class Worker { load, multiply };
   static constexpr uint32_t kLoadWarps = 4;
-  static constexpr Budget kBudget = budget(kWarpgroups, kThreadsCopy);
+  static constexpr Budget kBudget = budget(kWarpgroups, kThreadsCopy, kScaled);
   static constexpr pipe::Roles kRoles{
       {{"load", kLoadWarps, kBudget.load}, {"multiply", kWarps, kBudget.multiply}}};
   static constexpr uint32_t kThreads = kRoles.threads(), kMinBlocks = 1;
@@ -82,11 +85,13 @@ struct Layout {
   static constexpr uint32_t kKBarriers = kQBarriers + QRing::kSharedBytes;
   static constexpr uint32_t kVBarriers = kKBarriers + KRing::kSharedBytes;
   static constexpr uint32_t kSchedule = kVBarriers + VRing::kSharedBytes;
-  // f32 scales of the keys of a stage of K, where each has its own: of K, then of V.
+  // f32 scales of the keys of a stage of K, where each has its own: of K, then of V. They are read
+  // after the stage has been given back: there are twice as many places.
   static constexpr uint32_t kScales = kSchedule + (kThreadsCopy ? 64 : 0);
-  static constexpr uint32_t kScaleBytes = 2 * kKeys * 4;
+  static constexpr uint32_t kScalesOfV = (kKeys | 16) * 4;  // banks beside those of 16 keys of K
+  static constexpr uint32_t kScaleBytes = kScalesOfV + kKeys * 4, kScalePlaces = 2 * kStages;
   static_assert(pipe::DynamicSchedule::kSharedBytes <= 64, "the scales begin behind the schedule");
-  static constexpr uint32_t kSharedBytes = kScales + (kThreadsCopy ? kStages * kScaleBytes : 0);
+  static constexpr uint32_t kSharedBytes = kScales + (kScaled ? kScalePlaces * kScaleBytes : 0);
   static_assert(kSharedBytes <= 227 * 1024, "a block of Hopper has 227 KB");
 
   HT_DEVICE static Rings rings(hw::SharedAddress base) {
@@ -94,10 +99,10 @@ struct Layout {
   }
   HT_DEVICE static void init(const Rings& rings) {
     // A stage is full when the copy engine's one thread has said what to expect, or every loading
-    // warp that its rows are there.
+    // warp that its rows are there; one of K when its scales are, too.
     constexpr uint32_t kFillers = kThreadsCopy ? kLoadWarps : 1;
     rings.q.init(kFillers, kWarps);
-    rings.k.init(kFillers, kCluster * kWarps);
+    rings.k.init(kFillers + (kScaled && !kThreadsCopy ? 1 : 0), kCluster * kWarps);
     rings.v.init(kFillers, kCluster * kWarps);
     rings.q.name("q full", "q empty");
     rings.k.name("k full", "k empty");

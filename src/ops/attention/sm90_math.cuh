@@ -29,11 +29,13 @@ HT_DEVICE float sum_of_quad(float x, hw::Site site = hw::Site::current()) {
 
 // A thread's part of its warp's 16 rows: row lane / 4 and the one 8 further.
 struct Softmax {
-  float scale;     // softmax scale x log2(e), positive
+  float scale[2];  // softmax scale x log2(e), positive
   float shift[2];  // -scale x largest score so far, what P is relative to; +inf before any key
   float sum[2];    // of this thread's P
+  float lift = 0;  // P are larger by 2^lift
 
-  HT_DEVICE explicit Softmax(float scale_log2) : scale(scale_log2) {
+  HT_DEVICE explicit Softmax(float scale_log2) {
+    scale[0] = scale[1] = scale_log2;
     shift[0] = shift[1] = kInfinity;
     sum[0] = sum[1] = 0;
   }
@@ -51,16 +53,17 @@ struct Softmax {
       top = hw::max(top, hw::shuffle_xor(top, 1, 4, hw::kFullWarp, site));
       top = hw::max(top, hw::shuffle_xor(top, 2, 4, hw::kFullWarp, site));
       const float before = shift[half];
-      shift[half] = hw::min(before, -hw::mul(top, scale));
+      shift[half] = hw::min(before, -hw::mul(top, scale[half]));
       // A row that has seen no key yet is relative to 0: its P are exp(-inf) = 0.
-      const float now = shift[half] == kInfinity ? 0 : shift[half];
+      float now = shift[half] == kInfinity ? 0 : shift[half];
       rescale[half] = hw::ex2_approx_ftz(hw::add(now, -before));
+      if (lift != 0) now = hw::add(now, lift);
       float part = 0;
       HT_UNROLL
       for (uint32_t j = 2 * half; j < kCount; j += 4) {
         HT_UNROLL
         for (uint32_t i = j; i < j + 2; ++i) {
-          s[i] = hw::ex2_approx_ftz(hw::fma(s[i], scale, now));
+          s[i] = hw::ex2_approx_ftz(hw::fma(s[i], scale[half], now));
           part = hw::add(part, s[i]);
         }
       }
@@ -68,7 +71,7 @@ struct Softmax {
     }
   }
   // A row's P are relative to 2^level.
-  HT_DEVICE float row_level(uint32_t half) const { return -shift[half]; }
+  HT_DEVICE float row_level(uint32_t half) const { return -shift[half] - lift; }
   HT_DEVICE float row_sum(uint32_t half, hw::Site site = hw::Site::current()) const {
     return sum_of_quad(sum[half], site);
   }
@@ -91,15 +94,20 @@ HT_DEVICE void hide(float (&s)[kCount], const KeyInterval (&seen)[2], uint32_t n
   }
 }
 
+// Where the scale of key `key` of a tile lies, so that the four that a thread needs of each 16 lie
+// side by side.
+HT_DEVICE uint32_t scale_offset(uint32_t key) {
+  return (key / 16 * 16 + key % 8 / 2 * 4 + key / 8 % 2 * 2 + key % 2) * 4;
+}
 // Multiplies the columns of S, or P, by f32 scales in shared memory.
 template <uint32_t kCount>
 HT_DEVICE void scale_columns(float (&s)[kCount], hw::SharedAddress scales, hw::Site site) {
-  const hw::SharedAddress own = scales + hw::lane_index() % 4 * 8;
+  const hw::SharedAddress own = scales + hw::lane_index() % 4 * 16;
   HT_UNROLL
-  for (uint32_t i = 0; i < kCount; i += 4) {
-    const auto pair = hw::load_shared<hw::Vector<float, 2>>(own + i * 8, site);
-    s[i] = hw::mul(s[i], pair[0]), s[i + 1] = hw::mul(s[i + 1], pair[1]);
-    s[i + 2] = hw::mul(s[i + 2], pair[0]), s[i + 3] = hw::mul(s[i + 3], pair[1]);
+  for (uint32_t i = 0; i < kCount; i += 8) {
+    const auto four = hw::load_shared<hw::Vector<float, 4>>(own + i * 8, site);
+    HT_UNROLL
+    for (uint32_t e = 0; e < 8; ++e) s[i + e] = hw::mul(s[i + e], four[e / 4 * 2 + e % 2]);
   }
 }
 

@@ -40,10 +40,11 @@ inline constexpr Tile kMaskedTiles[] = {{128, 128, 64, 2, 1}, {256, 256, 32, 2, 
 inline constexpr int kMaskedTileCount = sizeof(kMaskedTiles) / sizeof(kMaskedTiles[0]);
 
 // The first that holds the heads and suits the mask and the lengths.
-constexpr int choose_tile(uint32_t head_dim, uint32_t value_dim, bool masked, uint32_t queries,
-                          uint32_t keys) {
-  for (int i = 0; i < kTileCount; ++i) {
-    const Tile& tile = kTiles[i];
+template <int kCount>
+constexpr int choose_tile(const Tile (&tiles)[kCount], uint32_t head_dim, uint32_t value_dim,
+                          bool masked, uint32_t queries, uint32_t keys) {
+  for (int i = 0; i < kCount; ++i) {
+    const Tile& tile = tiles[i];
     if (head_dim > tile.head_dim || value_dim > tile.value_dim) continue;
     if (tile.cluster > 1 && (masked || queries <= 64 * tile.warpgroups)) continue;
     if (tile.keys > 128 && masked && keys < 8192) continue;
