@@ -108,7 +108,9 @@ void quantize_blocks(const QuantizeArgs& args, Stream& stream) {
 // Blocks of whole pieces: rows, or several rows of a power of two of eights.
 bool are_tiles(const QuantizeArgs& args, const Blocks& blocks) {
   const auto eights = static_cast<uint64_t>(blocks.eights());
-  return is_whole(args) && (blocks.high == 1 || std::has_single_bit(eights)) &&
+  constexpr int64_t kMost = int64_t{1} << 32;  // offsets within a tile: 32 bits by 32 bits
+  return is_whole(args) && args.columns < kMost && blocks.row_stride >= 0 &&
+         blocks.row_stride < kMost && (blocks.high == 1 || std::has_single_bit(eights)) &&
          blocks.high * blocks.eights() < int64_t{1} << 30 &&
          args.matrices * blocks.down * blocks.across < int64_t{1} << 31;
 }
@@ -137,7 +139,7 @@ void quantize_tiles(const QuantizeArgs& args, const Blocks& blocks, Stream& stre
       static_cast<uint32_t>(blocks.wide),
       blocks.high == 1 ? Kernel::kOneRow
                        : static_cast<uint32_t>(std::countr_zero(static_cast<uint64_t>(eights))),
-      blocks.row_stride,
+      static_cast<uint32_t>(blocks.row_stride),
       static_cast<uint32_t>(threads)};
   launch(converts(stream)
              ? pipe::image_for_whole<TilesSm89>(args.source, "quantize_tiles", Arch::sm_89)
@@ -160,7 +162,9 @@ void find_largest(const QuantizeArgs& args, int64_t matrices, bool finite, uint3
   constexpr uint32_t kThreads = AmaxGpu<pipe::Access::any>::kThreads;
   const int64_t eights = p.rows * ((p.columns + 7) / 8);
   // As many blocks as are resident at a time: each ends with one atomic operation.
-  const int64_t most = std::max<int64_t>(1, properties(stream.device()).sm_count * 8 / matrices);
+  constexpr int64_t kResident = AmaxGpu<pipe::Access::any>::kMinBlocks;
+  const int64_t most =
+      std::max<int64_t>(1, properties(stream.device()).sm_count * kResident / matrices);
   const int64_t blocks = std::clamp<int64_t>(eights / kThreads, 1, most);
   launch(pipe::image_for<AmaxGpu>(p.source, whole, "amax"),
          {.grid = {static_cast<uint32_t>(blocks), static_cast<uint32_t>(matrices), 1},
@@ -234,6 +238,8 @@ void expand(const DequantizeArgs& args, Stream& stream) {
       ExpandSm80<pipe::Access::bf16>::kThreads * ExpandSm80<pipe::Access::bf16>::kEights;
   const int64_t group = args.block_columns > 0 ? args.block_columns : args.columns;
   const int64_t groups = args.columns / group, matrix = args.rows * groups;
+  const bool single = args.scale_matrix == 0 && args.scale_row == 0 && args.scale_column == 0 &&
+                      args.zeros == nullptr && args.layout == ScaleLayout::linear;
   const bool even = args.layout == ScaleLayout::linear && args.block_rows == 1 &&
                     args.columns % group == 0 && (args.rows == 1 || args.scale_row == groups) &&
                     (groups == 1 || args.scale_column == 1) &&
@@ -247,9 +253,9 @@ void expand(const DequantizeArgs& args, Stream& stream) {
   const ExpandParams p{args,
                        static_cast<uint32_t>(count),
                        dense,
-                       even,
+                       even || single,
                        divisor(eights),
-                       divisor(group / 8),
+                       divisor(single ? int64_t{1} << 31 : group / 8),
                        divisor(args.rows),
                        divisor(args.block_rows > 0 ? args.block_rows : args.rows),
                        static_cast<uint32_t>(eights),

@@ -145,6 +145,7 @@ struct FixedKind {
 };
 struct AnyKind {
   static constexpr bool kFixed = false;
+  static constexpr Format kElement = Format::f32, kScale = Format::f32;  // none that is fixed
   HT_DEVICE static const Recipe& of(const Recipe& recipe) { return recipe; }
 };
 template <class Body>
@@ -260,6 +261,18 @@ class ReadRange {
   uint32_t most_ = 0, low_ = 0, up_ = 0;
   BlockRange range_;
 };
+
+// The scale of a block of nvfp4, block_scale, by conversion instructions: of sm_89 and later.
+template <bool kConvert>
+HT_DEVICE BlockScale nvfp4_scale(const Recipe& recipe, float most) {
+  static_assert(kConvert, "others take block_scale");
+  const float target = most * (recipe.encode_scale * (1.0f / 6.0f));
+  const uint16_t code = hw::cvt_fp8x2<hw::Type::e4m3>(target, 0);
+  const uint32_t halves = hw::cvt_f16x2_fp8x2<hw::Type::e4m3>(code);
+  const float value = hw::cvt_f32_f16(static_cast<uint16_t>(halves & 0xffff));
+  const float inverse = 1.0f / (value * recipe.decode_scale);
+  return {code, value, most == 0 ? 0 : hw::min(inverse, kFloatMax)};
+}
 
 HT_DEVICE ZeroPoint given_scale(float scale) {
   return {{std::bit_cast<uint32_t>(scale), scale, 1.0f / scale}, kInt4Zero};

@@ -60,8 +60,15 @@ struct ExpandGpu {
       return {matrix * args.scale_matrix + scale_offset(args.layout, args.rows, p.groups, r, g), 0};
     }
     const uint32_t band = p.high.divide(r);
-    return {matrix * args.scale_matrix + band * args.scale_row + g * args.scale_column,
-            matrix * args.zero_matrix + band * args.zero_row + g * args.zero_column};
+    // Within a matrix strides have 32 bits: there are fewer scales than eights.
+    const auto within = [&](int64_t row_stride, int64_t column_stride) {
+      return uint64_t{band} * static_cast<uint32_t>(row_stride) +
+             uint64_t{g} * static_cast<uint32_t>(column_stride);
+    };
+    return {
+        matrix * args.scale_matrix +
+            static_cast<int64_t>(within(args.scale_row, args.scale_column)),
+        matrix * args.zero_matrix + static_cast<int64_t>(within(args.zero_row, args.zero_column))};
   }
 
   // A scale as stored.
@@ -176,7 +183,13 @@ struct ExpandGpu {
     } else {
       for_elements_of(args.format, [&](auto format) { decode<format.value>(codes, zero, x); });
     }
-    const float scale = args.scales == nullptr ? 1 : scale_of_code(scale_format, scale_code);
+    float scale = 1;
+    if constexpr (Kind::kFixed && kConvert && Kind::kScale == Format::fp8_e4m3) {
+      const auto pair = hw::cvt_f16x2_fp8x2<hw::Type::e4m3>(static_cast<uint16_t>(scale_code));
+      scale = hw::cvt_f32_f16(static_cast<uint16_t>(pair & 0xffff));
+    } else if (args.scales != nullptr) {
+      scale = scale_of_code(scale_format, scale_code);
+    }
     if (args.tensor_scale != nullptr) {
       // The element times its scale has few bits and is exact.
       HT_UNROLL

@@ -104,7 +104,13 @@ struct QuantizeGroupsGpu {
       range.up = hw::max(range.up, hw::shuffle_xor(range.up, d));
     }
     if (n >= p.count) return;
-    const ZeroPoint chosen = range.scale(recipe);
+    ZeroPoint chosen;
+    if constexpr (Kind::kElement == Format::nvfp4 && kConvert) {
+      chosen = {range.finite() ? nvfp4_scale<kConvert>(recipe, range.most) : poisoned_scale(recipe),
+                0};
+    } else {
+      chosen = range.scale(recipe);
+    }
     if ((n & (p.lanes - 1)) == 0) {
       const uint32_t group = p.group.divide(n);
       store_block_scale(p.args, recipe, p.faults, range, chosen, group, scale_place(p, group));

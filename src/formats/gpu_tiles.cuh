@@ -15,7 +15,7 @@ struct QuantizeTilesParams {
   uint32_t down, across;  // tiles of a matrix
   uint32_t high, wide;    // rows and columns of one
   uint32_t shift;         // 2^shift eights a row; kOneRow: tiles of one row
-  int64_t row_stride;     // bytes from row to row of a matrix of x
+  uint32_t row_stride;    // bytes from row to row of a matrix of x
   uint32_t row_threads;   // of a tile
 };
 
@@ -24,7 +24,7 @@ struct QuantizeTilesGpu {
   using Params = QuantizeTilesParams;
   using Eight = pipe::Eight<kAccess>;
   static constexpr uint32_t kOneRow = 31;  // fewer than 2^31 eights: all in row 0
-  static constexpr uint32_t kThreads = pipe::kMostRowThreads, kMinBlocks = 2;
+  static constexpr uint32_t kThreads = 256, kMinBlocks = 3;
   static constexpr bool kHalf = kAccess != pipe::Access::f32;
   static constexpr uint32_t kKept = kHalf ? 8 : 4;  // 32 registers
   static constexpr uint32_t kBytes = kHalf ? 2 : 4;
@@ -33,7 +33,7 @@ struct QuantizeTilesGpu {
   struct Tile {
     uint32_t rank, threads, shift, rows, eights, chunks;
     const char* x;
-    int64_t row_stride;
+    uint32_t row_stride;
 
     // Of piece i of a chunk: row and eight in the tile, and whether they exist.
     struct Place {
@@ -51,8 +51,9 @@ struct QuantizeTilesGpu {
         const Place at = place(chunk, i);
         kept[i] = {};
         if (!at.live) continue;
-        kept[i].load(Format::f32, x + at.row * row_stride,
-                     {int64_t{at.eight} * 8, int64_t{at.eight} * 8 + 4}, int64_t{eights} * 8);
+        kept[i].load(Format::f32,
+                     x + (uint64_t{at.row} * row_stride + uint64_t{at.eight} * (8 * kBytes)),
+                     {0, 4}, 8);
       }
     }
   };
@@ -102,8 +103,8 @@ struct QuantizeTilesGpu {
                                      scale_offset(args.layout, args.rows, p.across, top, group));
     }
     const bool nibbles = is_four_bits(recipe.format);
-    const int64_t pitch = nibbles ? args.columns / 2 : args.columns;
-    uint8_t* codes = args.codes + row * pitch + (nibbles ? left / 2 : left);
+    const auto pitch = static_cast<uint32_t>(nibbles ? args.columns / 2 : args.columns);
+    uint8_t* codes = args.codes + row * int64_t{pitch} + (nibbles ? left / 2 : left);
     for_elements_of(recipe.format, [&](auto format) {
       constexpr uint32_t kStored = is_four_bits(format.value) ? 4 : 8;
       for (uint32_t chunk = 0; chunk < tile.chunks; ++chunk) {
@@ -118,7 +119,8 @@ struct QuantizeTilesGpu {
             kept[i].widen(args.source, x);
             eight = encode_eight<format.value, kConvert>(x, chosen.scale.multiplier, chosen.zero);
           }
-          store_codes<format.value>(codes + at.row * pitch + at.eight * kStored, eight);
+          store_codes<format.value>(
+              codes + (uint64_t{at.row} * pitch + uint64_t{at.eight} * kStored), eight);
         }
       }
     });
