@@ -93,7 +93,7 @@ def instructions(statement):
     run = re.match(r'\(\s*((?:"(?:[^"\\]|\\.)*"\s*|[A-Za-z_#]\w*(?:\([^)]*\))?\s*)+)', statement)
     if run:
         text = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', run.group(1)))
-    text = re.sub(r",\s*\{[^{};]*\}", ", tuple", text)  # an operand of several registers
+    text = re.sub(r"[,\s]\s*\{[^{};]*\}", ", tuple", text)  # an operand of several registers
     parts = re.split(r";|\\n|\{|\}", text)
     for part in parts:
         part = re.sub(r"^\s*(@!?\w+\s+)?", "", part).strip()

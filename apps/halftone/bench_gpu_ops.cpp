@@ -194,7 +194,7 @@ void draws(OpsBench& bench, int64_t rows, const DrawRow& options, const char* fi
   constexpr int64_t kVocabulary = 128256;  // of Llama 3
   const Tensor logits = bench.random({rows, kVocabulary}, Format::f32);
   TokenDraw draw(rows, kVocabulary, bench.device());
-  draw.set(std::vector<DrawRow>(static_cast<size_t>(rows), options), bench.bench.stream);
+  draw.set(std::vector<DrawRow>(static_cast<size_t>(rows), options), {}, bench.bench.stream);
   bench.add(concat("token of ", kVocabulary, " logits f32, ", filters, ", ", rows,
                    rows == 1 ? " row" : " rows"),
             logits.bytes(), 1, [&](int, Stream& stream) { draw.run(logits, stream); });

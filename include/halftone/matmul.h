@@ -86,9 +86,9 @@ MatmulPlan plan(const MatmulProblem&, const Device&);
 // most (145 + K/256) u sum |x_k w_k| before the rounding to `out`, and typically a few u.
 //
 // Order of sums: a function of K and the formats alone. The result of a row has the same bits for
-// any M, any other rows and any number of threads; it may differ between CPU levels. On a GPU there
-// are two kernels, for few rows and for many, of which that holds by itself. Hopper has one more,
-// for more than 16 rows: there it holds while K is cut into the same number of parts, which
+// any M, any other rows and any number of threads; it may differ between CPU levels. On a GPU that
+// holds for few rows and for many by itself, and of few for operands on 16 bytes by itself. On
+// Hopper, for more than 16 rows, it holds while K is cut into the same number of parts, which
 // `describe` says (one, unless there are fewer tiles than multiprocessors).
 //
 // GPU. Operands enter the tensor cores as bf16 numbers, or exact sums of two or three of them, so

@@ -85,7 +85,8 @@ class Sampler {
   void filter();
   void keep_top_k();
   uint64_t weigh() const;
-  void keep_prefix(uint64_t least, uint64_t total);
+  void keep_prefix(uint64_t least, std::span<const float> order);
+  void keep_top_p();
   void keep_typical();
 
   SamplingOptions options_;
@@ -98,7 +99,7 @@ class Sampler {
 
 // One token of each row of logits [rows, vocabulary] (f32, f16 or bf16, any strides), row i by
 // samplers[i] and histories[i] (empty: no histories). A row's token depends on no other row. Logits
-// of a GPU stay there unless a row has penalties, a bias or typical-p: these come to the CPU.
+// of a GPU stay there unless a row has two biases for one token: these come to the CPU.
 void sample_rows(const Tensor& logits, std::span<Sampler> samplers,
                  std::span<const std::span<const int32_t>> histories,
                  std::span<SampledToken> tokens, Stream& = Stream::default_stream());

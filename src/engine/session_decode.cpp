@@ -35,7 +35,7 @@ void Session::State::submit_chosen(int64_t length, bool drawn) {
     if (drawn) {
       draw.run(logits, on);
       GreedyStep step = choice;
-      step.best = draw.chosen();
+      step.best = draw.chosen(), step.counts = draw.counts();
       next_token(step, on);
     } else {
       greedy_step(choice, on);
@@ -44,15 +44,21 @@ void Session::State::submit_chosen(int64_t length, bool drawn) {
   });
 }
 
-void Session::State::prepare_draw(std::span<const Sampler> samplers) {
+void Session::State::prepare_draw(std::span<const Sampler> samplers, std::span<const int32_t> now) {
   if (!draw.chosen().defined()) draw = {options.sequences, logits.size(1), model.device()};
   std::vector<DrawRow> rows;
-  for (const Sampler& sampler : samplers) rows.push_back(SamplerOnGpu::row(sampler));
-  // Which filters run is a part of a captured pass.
-  const auto filters = [&] { return std::pair(draw.has_top_k(), draw.has_top_p()); };
-  const auto before = filters();
-  draw.set(rows, stream);
-  if (filters() != before) sampled = {};
+  std::vector<TokenAdjustment> adjustments;
+  for (size_t i = 0; i < samplers.size(); ++i) {
+    rows.push_back(SamplerOnGpu::row(samplers[i]));
+    std::vector<int32_t> history = histories[i];
+    history.push_back(now[i]);
+    SamplerOnGpu::adjust(samplers[i], static_cast<int32_t>(i), history, logits.size(1),
+                         adjustments);
+  }
+  // What is launched is a part of a captured pass.
+  const TokenDraw::Stages before = draw.stages();
+  draw.set(rows, adjustments, stream);
+  if (draw.stages() != before) sampled = {};
 }
 
 void Session::decode_greedily(std::span<const int32_t> tokens, int64_t passes,
@@ -86,10 +92,8 @@ void Session::decode(std::span<const int32_t> tokens, int64_t passes, std::span<
     }
     return;
   }
-  const bool drawn = std::any_of(samplers.begin(), samplers.end(), [](const Sampler& sampler) {
-    return sampler.options().temperature != 0;
-  });
-  if (drawn) s.prepare_draw(samplers);
+  const bool drawn = std::any_of(samplers.begin(), samplers.end(), SamplerOnGpu::draws);
+  if (drawn) s.prepare_draw(samplers, now);
   s.buffers.set_inputs(now, held, s.stream);
   s.buffers.upload(s.stream);
   constexpr int64_t kChoices = State::kChoices;

@@ -43,7 +43,8 @@ struct Session::State {
   void run_pass(Pass&, FunctionRef<void(Stream&)> body);
   // A pass whose tokens the device chooses: the largest logits', or those of `draw`.
   void submit_chosen(int64_t length, bool drawn);
-  void prepare_draw(std::span<const Sampler> samplers);
+  // `now`: the tokens that go first, behind the histories.
+  void prepare_draw(std::span<const Sampler> samplers, std::span<const int32_t> now);
 
   std::shared_ptr<const Model> owner;
   const LoadedModel& model;

@@ -110,7 +110,9 @@ bool are_tiles(const QuantizeArgs& args, const Blocks& blocks) {
   const auto eights = static_cast<uint64_t>(blocks.eights());
   constexpr int64_t kMost = int64_t{1} << 32;  // offsets within a tile: 32 bits by 32 bits
   return is_whole(args) && args.columns < kMost && blocks.row_stride >= 0 &&
-         blocks.row_stride < kMost && (blocks.high == 1 || std::has_single_bit(eights)) &&
+         blocks.row_stride < kMost &&
+         (blocks.high == 1 ||
+          (std::has_single_bit(eights) && eights <= TilesSm80<pipe::Access::bf16>::kThreads)) &&
          blocks.high * blocks.eights() < int64_t{1} << 30 &&
          args.matrices * blocks.down * blocks.across < int64_t{1} << 31;
 }
@@ -126,7 +128,8 @@ void quantize_tiles(const QuantizeArgs& args, const Blocks& blocks, Stream& stre
   const int64_t idle = int64_t{properties(stream.device()).sm_count} * Kernel::kThreads;
   int64_t threads = 1;
   while (threads < Kernel::kThreads && threads < pieces &&
-         (threads < 32 || threads * kept < pieces || threads * count < idle)) {
+         (threads < 32 || (blocks.high > 1 && threads < eights) || threads * kept < pieces ||
+          threads * count < idle)) {
     threads *= 2;
   }
   const QuantizeTilesParams p{
@@ -219,25 +222,21 @@ void quantize_gpu(const QuantizeArgs& args, Stream& stream) {
   finish_scales(args, largest, 1, stream);
 }
 
-namespace {
-
 // Eights of codes that share a scale, and whole results.
-bool expands(const DequantizeArgs& args) {
+bool expands(const DequantizeArgs& args, int64_t result_rows) {
   const Rows& codes = args.codes;
   const auto all = reinterpret_cast<uintptr_t>(codes.base) |
                    static_cast<uintptr_t>(codes.outer_stride | codes.inner_stride);
-  const int64_t eights = args.matrices * args.rows * (args.columns / 8);
-  return !is_plain_float(args.format) && args.columns % 8 == 0 && args.block_columns % 8 == 0 &&
-         all % (pipe::has_nibbles(args.format) ? 4 : 8) == 0 &&
-         reinterpret_cast<uintptr_t>(args.out) % 16 == 0 && eights < int64_t{1} << 31;
+  return !is_plain_float(args.format) && codes.inner == 1 && args.columns % 8 == 0 &&
+         args.block_columns % 8 == 0 && all % (pipe::has_nibbles(args.format) ? 4 : 8) == 0 &&
+         reinterpret_cast<uintptr_t>(args.out) % 16 == 0 &&
+         result_rows * (args.columns / 8) < int64_t{1} << 31;
 }
 
-void expand(const DequantizeArgs& args, Stream& stream) {
-  const int64_t eights = args.columns / 8, count = args.matrices * args.rows * eights;
-  constexpr int64_t kEach =
-      ExpandSm80<pipe::Access::bf16>::kThreads * ExpandSm80<pipe::Access::bf16>::kEights;
+ExpandParams expand_params(const DequantizeArgs& args, int64_t result_rows, bool gathers) {
+  const int64_t eights = args.columns / 8;
   const int64_t group = args.block_columns > 0 ? args.block_columns : args.columns;
-  const int64_t groups = args.columns / group, matrix = args.rows * groups;
+  const int64_t groups = (args.columns + group - 1) / group, matrix = args.rows * groups;
   const bool single = args.scale_matrix == 0 && args.scale_row == 0 && args.scale_column == 0 &&
                       args.zeros == nullptr && args.layout == ScaleLayout::linear;
   const bool even = args.layout == ScaleLayout::linear && args.block_rows == 1 &&
@@ -250,32 +249,55 @@ void expand(const DequantizeArgs& args, Stream& stream) {
   const bool dense =
       args.codes.inner == 1 && args.codes.outer_stride == packed_bytes(args.format, args.columns);
   const auto divisor = [](int64_t n) { return pipe::Divisor(static_cast<uint32_t>(n)); };
-  const ExpandParams p{args,
-                       static_cast<uint32_t>(count),
-                       dense,
-                       even || single,
-                       divisor(eights),
-                       divisor(single ? int64_t{1} << 31 : group / 8),
-                       divisor(args.rows),
-                       divisor(args.block_rows > 0 ? args.block_rows : args.rows),
-                       static_cast<uint32_t>(eights),
-                       static_cast<uint32_t>((args.columns + group - 1) / group)};
-  launch(converts(stream)
-             ? pipe::image_for_whole<ExpandSm89>(args.out_format, "expand", Arch::sm_89)
-             : pipe::image_for_whole<ExpandSm80>(args.out_format, "expand"),
-         {.grid = {static_cast<uint32_t>((count + kEach - 1) / kEach), 1, 1},
-          .block = {ExpandSm80<pipe::Access::bf16>::kThreads, 1, 1}},
-         p, stream);
+  ExpandParams p{};
+  p.args = args;
+  p.flat = !gathers && dense && (even || single);
+  p.row_count = p.flat ? 1 : static_cast<uint32_t>(result_rows);
+  p.row_eights = static_cast<uint32_t>(p.flat ? result_rows * eights : eights);
+  // The widest units that leave less than a sixteenth of a row's places empty; where rows are
+  // short, such that one holds a row.
+  constexpr uint32_t kEights = ExpandSm80<pipe::Access::bf16>::kEights;
+  const auto units = [&] { return (p.row_eights - 1) / (kEights << p.shift) + 1; };
+  p.shift = 8;
+  while (p.shift > 0 && units() * uint64_t{kEights << p.shift} - p.row_eights > p.row_eights / 16) {
+    --p.shift;
+  }
+  p.row_units = units();
+  p.groups = static_cast<uint32_t>(groups);
+  p.units = divisor(p.row_units);
+  p.group_eights = divisor(single && p.flat ? int64_t{1} << 31 : group / 8);
+  p.rows = divisor(args.rows);
+  p.high = divisor(args.block_rows > 0 ? args.block_rows : args.rows);
+  // Of tiled layouts the scales of four groups stand together.
+  const bool tiled = args.layout != ScaleLayout::linear;
+  p.tile_shift = tiled ? 2 : 0;
+  p.tile_step = static_cast<uint32_t>(tiled    ? scale_offset(args.layout, args.rows, groups, 0, 4)
+                                      : p.flat ? 1
+                                               : args.scale_column);
+  return p;
 }
 
-}  // namespace
+LaunchShape expand_shape(const ExpandParams& p) {
+  using Kernel = ExpandSm80<pipe::Access::bf16>;
+  const int64_t units = int64_t{p.row_count} * p.row_units, each = Kernel::kThreads >> p.shift;
+  return {.grid = {static_cast<uint32_t>((units + each - 1) / each), 1, 1},
+          .block = {Kernel::kThreads, 1, 1}};
+}
 
-void dequantize_gpu(const DequantizeArgs& args, Stream& stream) {
+void dequantize_gpu(const DequantizeArgs& given, Stream& stream) {
+  DequantizeArgs args = given;
+  if (args.matrices == 1) args.codes = {args.codes[0], 1, args.codes[1] - args.codes[0], 0};
   if (args.matrices * args.rows * args.columns == 0) return;
-  if (expands(args)) return expand(args, stream);
+  const int64_t rows = args.matrices * args.rows;
+  if (expands(args, rows)) {
+    const ExpandParams p = expand_params(args, rows, false);
+    return launch(converts(stream)
+                      ? pipe::image_for_whole<ExpandSm89>(args.out_format, "expand", Arch::sm_89)
+                      : pipe::image_for_whole<ExpandSm80>(args.out_format, "expand"),
+                  expand_shape(p), p, stream);
+  }
   const uint32_t threads = pipe::threads_of_row(args.columns);
-  launch(hw::image_of<DequantizeGpu>("dequantize"),
-         pipe::RowThreads::shape(args.matrices * args.rows, threads),
+  launch(hw::image_of<DequantizeGpu>("dequantize"), pipe::RowThreads::shape(rows, threads),
          DequantizeGpu::Params{args, threads}, stream);
 }
 

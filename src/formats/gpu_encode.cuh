@@ -80,6 +80,31 @@ HT_DEVICE uint32_t encode_e2m1_eight(const float (&x)[8], float multiplier) {
   return pack_nibbles(bits) | nibble_signs(x);
 }
 
+// The same of eight bf16 and a multiplier that is a power of two: bf16 holds the products and the
+// sums above 128, whose last bit is 1, exactly, so that two elements share an instruction.
+HT_DEVICE uint32_t encode_e2m1_pairs(const hw::Words4& x, float multiplier) {
+  constexpr hw::Type kType = hw::Type::bf16x2;
+  constexpr uint32_t kBoth = 0x10001, kZero = 0x8000 * kBoth;  // -0 adds nothing
+  constexpr uint32_t kShift = 0x4340 * kBoth;  // 1.5 * 2^7, and `n` more in its lowest bits
+  const auto shift = [](uint32_t n) { return kShift + n * kBoth; };
+  const uint32_t factor = (std::bit_cast<uint32_t>(multiplier) >> 16) * kBoth;
+  uint32_t codes[4];  // with the signs above them, in each half
+  HT_UNROLL
+  for (uint32_t i = 0; i < 4; ++i) {
+    const uint32_t a = hw::fma_pair<kType>(x[i] & 0x7fff7fff, factor, kZero);
+    uint32_t code = hw::min_pair<kType>(hw::fma_pair<kType>(a, 0x4000 * kBoth, shift(0)),
+                                        hw::fma_pair<kType>(a, 0x3f80 * kBoth, shift(2)));
+    code = hw::min_pair<kType>(code, hw::fma_pair<kType>(a, 0x3f00 * kBoth, shift(4)));
+    code = hw::min_pair<kType>(code, shift(7));
+    codes[i] = code | (x[i] >> 12 & 0x00080008);
+  }
+  const uint32_t even =
+      hw::prmt(hw::prmt(codes[0], codes[1], 0x40), hw::prmt(codes[2], codes[3], 0x40), 0x5410);
+  const uint32_t odd =
+      hw::prmt(hw::prmt(codes[0], codes[1], 0x62), hw::prmt(codes[2], codes[3], 0x62), 0x5410);
+  return (even & 0x0f0f0f0f) | (odd << 4 & 0xf0f0f0f0);
+}
+
 // Eight codes, the first one lowest. kConvert: FP8 by the conversion instruction of sm_89 and
 // later.
 template <Format kFormat, bool kConvert>
@@ -114,7 +139,7 @@ HT_DEVICE uint64_t encode_eight(const float (&x)[8], float multiplier, int zero)
     for (uint32_t i = 0; i < 8; i += 4) {
       const uint32_t low = hw::cvt_fp8x2<kType>(x[i] * multiplier, x[i + 1] * multiplier);
       const uint32_t high = hw::cvt_fp8x2<kType>(x[i + 2] * multiplier, x[i + 3] * multiplier);
-      words[i / 4] = low | high << 16;
+      words[i / 4] = hw::prmt(low, high, 0x5410);
     }
   } else {
     HT_UNROLL

@@ -127,9 +127,15 @@ struct QuantizeGroupsGpu {
     uint64_t codes[2];
     HT_UNROLL
     for (uint32_t i = 0; i < 2; ++i) {
-      float x[8];
-      eights[i]->widen(args.source, x);
-      codes[i] = encode_eight_of<Kind, kConvert>(recipe, x, chosen.scale.multiplier, chosen.zero);
+      constexpr bool kPowerOfTwo = Kind::kElement == Format::mxfp4 && Kind::kScale == Format::ue8m0;
+      if constexpr (kPowerOfTwo && kAccess == pipe::Access::bf16) {
+        codes[i] =
+            encode_e2m1_pairs(std::bit_cast<hw::Words4>(*eights[i]), chosen.scale.multiplier);
+      } else {
+        float x[8];
+        eights[i]->widen(args.source, x);
+        codes[i] = encode_eight_of<Kind, kConvert>(recipe, x, chosen.scale.multiplier, chosen.zero);
+      }
       if (!finite) codes[i] = 0;
     }
     if (is_four_bits(recipe.format)) {

@@ -155,6 +155,11 @@ class EightNumbers {
       eight_.load(rows.codes.format, rows.base + row * rows.stride[0], q, end, site);
     }
   }
+  // As they stand, where they have 16 bits.
+  HT_DEVICE hw::Words4 pairs() const {
+    static_assert(kAccess == pipe::Access::f16 || kAccess == pipe::Access::bf16);
+    return std::bit_cast<hw::Words4>(eight_);
+  }
   HT_DEVICE void widen(float (&x)[8]) const {
     if constexpr (kAccess == pipe::Access::any) {
       HT_UNROLL

@@ -16,7 +16,7 @@ struct QuantizeTilesParams {
   uint32_t high, wide;    // rows and columns of one
   uint32_t shift;         // 2^shift eights a row; kOneRow: tiles of one row
   uint32_t row_stride;    // bytes from row to row of a matrix of x
-  uint32_t row_threads;   // of a tile
+  uint32_t row_threads;   // of a tile; of one of several rows at least 2^shift
 };
 
 template <pipe::Access kAccess, bool kConvert>
@@ -29,31 +29,19 @@ struct QuantizeTilesGpu {
   static constexpr uint32_t kKept = kHalf ? 8 : 4;  // 32 registers
   static constexpr uint32_t kBytes = kHalf ? 2 : 4;
 
-  // A tile, and what a thread has of it.
-  struct Tile {
-    uint32_t rank, threads, shift, rows, eights, chunks;
-    const char* x;
-    uint32_t row_stride;
+  // What a thread has of a tile: pieces at even distances.
+  struct Pieces {
+    const char* x = nullptr;                      // of the first one
+    uint64_t step = 0;                            // bytes from one to the next
+    uint32_t first = 0, distance = 0, count = 0;  // pieces of the tile
 
-    // Of piece i of a chunk: row and eight in the tile, and whether they exist.
-    struct Place {
-      uint32_t row, eight;
-      bool live;
-    };
-    HT_DEVICE Place place(uint32_t chunk, uint32_t i) const {
-      const uint32_t n = (chunk * kKept + i) * threads + rank, row = n >> shift;
-      const uint32_t eight = n - (row << shift);
-      return {row, eight, row < rows && eight < eights};
-    }
+    HT_DEVICE bool live(uint32_t i) const { return first + i * distance < count; }
     HT_DEVICE void load(uint32_t chunk, Eight (&kept)[kKept]) const {
+      const char* at = x + chunk * kKept * step;
       HT_UNROLL
-      for (uint32_t i = 0; i < kKept; ++i) {
-        const Place at = place(chunk, i);
+      for (uint32_t i = 0; i < kKept; ++i, at += step) {
         kept[i] = {};
-        if (!at.live) continue;
-        kept[i].load(Format::f32,
-                     x + (uint64_t{at.row} * row_stride + uint64_t{at.eight} * (8 * kBytes)),
-                     {0, 4}, 8);
+        if (live(chunk * kKept + i)) kept[i].load(Format::f32, at, {0, 4}, 8);
       }
     }
   };
@@ -67,17 +55,26 @@ struct QuantizeTilesGpu {
     const uint32_t matrix = args.matrices == 1 ? 0 : band / p.down, top = band - matrix * p.down;
     const int64_t row = matrix * args.rows + int64_t{top} * p.high, left = int64_t{group} * p.wide;
     const int64_t rows = args.rows - int64_t{top} * p.high, columns = args.columns - left;
-    Tile tile{threads.rank(), p.row_threads, p.shift, 0, 0, 0, nullptr, p.row_stride};
-    tile.eights = static_cast<uint32_t>(columns < p.wide ? columns : p.wide) / 8;
-    if (live) tile.rows = rows < p.high ? static_cast<uint32_t>(rows) : p.high;
-    tile.x = args.x[row] + left * kBytes;
-    const uint32_t pieces = p.shift == kOneRow ? tile.eights : tile.rows << p.shift;
-    tile.chunks = (pieces + p.row_threads * kKept - 1) / (p.row_threads * kKept);
+    // Of several rows a thread has one eight of each (1 << shift)-th; of one row, all in row 0.
+    const uint32_t rank = threads.rank(), down = rank >> p.shift;
+    const uint32_t eight = rank - (down << p.shift), row_step = p.row_threads >> p.shift;
+    const uint32_t eights = static_cast<uint32_t>(columns < p.wide ? columns : p.wide) / 8;
+    const bool one_row = p.shift == kOneRow;
+    Pieces pieces;
+    pieces.first = rank, pieces.distance = p.row_threads;
+    if (live && eight < eights) {
+      const auto high = rows < p.high ? static_cast<uint32_t>(rows) : p.high;
+      pieces.count = one_row ? eights : high << p.shift;
+    }
+    pieces.x = args.x[row] + left * kBytes + (uint64_t{down} * p.row_stride + eight * (8 * kBytes));
+    pieces.step =
+        one_row ? uint64_t{p.row_threads} * (8 * kBytes) : uint64_t{row_step} * p.row_stride;
+    const uint32_t chunks = (pieces.count + p.row_threads * kKept - 1) / (p.row_threads * kKept);
 
     Eight kept[kKept];
     ReadRange<kAccess> read;
-    for (uint32_t chunk = tile.chunks; chunk-- > 0;) {  // the first one stays
-      tile.load(chunk, kept);
+    for (uint32_t chunk = chunks; chunk-- > 0;) {  // the first one stays
+      pieces.load(chunk, kept);
       HT_UNROLL
       for (uint32_t i = 0; i < kKept; ++i) read.add(kept[i], args.recipe.asymmetric);
     }
@@ -104,23 +101,22 @@ struct QuantizeTilesGpu {
     }
     const bool nibbles = is_four_bits(recipe.format);
     const auto pitch = static_cast<uint32_t>(nibbles ? args.columns / 2 : args.columns);
-    uint8_t* codes = args.codes + row * int64_t{pitch} + (nibbles ? left / 2 : left);
+    uint8_t* const codes = args.codes + row * int64_t{pitch} + (nibbles ? left / 2 : left);
     for_elements_of(recipe.format, [&](auto format) {
       constexpr uint32_t kStored = is_four_bits(format.value) ? 4 : 8;
-      for (uint32_t chunk = 0; chunk < tile.chunks; ++chunk) {
-        if (chunk > 0) tile.load(chunk, kept);
+      const uint64_t step =
+          one_row ? uint64_t{p.row_threads} * kStored : uint64_t{row_step} * pitch;
+      uint8_t* to = codes + (uint64_t{down} * pitch + eight * kStored);
+      for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
+        if (chunk > 0) pieces.load(chunk, kept);
         HT_UNROLL
-        for (uint32_t i = 0; i < kKept; ++i) {
-          const typename Tile::Place at = tile.place(chunk, i);
-          if (!at.live) continue;
-          uint64_t eight = 0;
-          if (range.finite()) {
-            float x[8];
-            kept[i].widen(args.source, x);
-            eight = encode_eight<format.value, kConvert>(x, chosen.scale.multiplier, chosen.zero);
-          }
-          store_codes<format.value>(
-              codes + (uint64_t{at.row} * pitch + uint64_t{at.eight} * kStored), eight);
+        for (uint32_t i = 0; i < kKept; ++i, to += step) {
+          if (!pieces.live(chunk * kKept + i)) continue;
+          float x[8];
+          kept[i].widen(args.source, x);
+          const uint64_t code =
+              encode_eight<format.value, kConvert>(x, chosen.scale.multiplier, chosen.zero);
+          store_codes<format.value>(to, range.finite() ? code : 0);
         }
       }
     });

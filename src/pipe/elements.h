@@ -29,10 +29,11 @@ HT_DEVICE float rounded(Format f, float x) {
 }
 
 HT_DEVICE void widen_pair(Format f, uint32_t pair, float& low, float& high) {
-  const auto first = static_cast<uint16_t>(pair & 0xffff);
-  const auto second = static_cast<uint16_t>(pair >> 16);
-  low = f == Format::bf16 ? hw::cvt_f32_bf16(first) : hw::cvt_f32_f16(first);
-  high = f == Format::bf16 ? hw::cvt_f32_bf16(second) : hw::cvt_f32_f16(second);
+  // Of bf16 where they stand: the upper one needs no shift.
+  low = f == Format::bf16 ? std::bit_cast<float>(pair << 16)
+                          : hw::cvt_f32_f16(static_cast<uint16_t>(pair & 0xffff));
+  high = f == Format::bf16 ? std::bit_cast<float>(pair & 0xffff0000u)
+                           : hw::cvt_f32_f16(static_cast<uint16_t>(pair >> 16));
 }
 HT_DEVICE uint32_t narrow_pair(Format f, float low, float high) {
   return f == Format::bf16 ? hw::cvt_bf16x2(low, high) : hw::cvt_f16x2(low, high);

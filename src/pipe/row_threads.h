@@ -3,6 +3,7 @@
 #pragma once
 #include "base/launch.h"
 #include "hw/barrier.h"
+#include "hw/bits.h"
 #include "hw/math.h"
 #include "hw/memory.h"
 #include "hw/thread.h"
@@ -34,14 +35,15 @@ class RowThreads {
 
   HT_DEVICE explicit RowThreads(uint32_t threads)
       : threads_(threads),
+        shift_(hw::popc(threads - 1)),
         thread_(hw::thread_index().x),
         rank_(thread_ & (threads - 1)),
         scratch_(hw::shared_memory_base()) {}
   HT_DEVICE uint32_t threads() const { return threads_; }
   HT_DEVICE uint32_t rank() const { return rank_; }
   HT_DEVICE int64_t row() const {
-    const uint32_t rows_a_block = hw::block_size().x / threads_;
-    return int64_t{hw::block_index().x} * rows_a_block + thread_ / threads_;
+    const uint32_t rows_a_block = hw::block_size().x >> shift_;
+    return int64_t{hw::block_index().x} * rows_a_block + (thread_ >> shift_);
   }
 
   // Over the threads of the row; all of the block call it, and all of the row get the result.
@@ -66,7 +68,7 @@ class RowThreads {
     const uint32_t warps = threads_ / 32, lane = thread_ % 32, bytes = sizeof(T);
     if (lane == 0) hw::store_shared(partial + thread_ / 32 * bytes, x, site);
     hw::barrier_sync(site);
-    const uint32_t first = thread_ / threads_ * warps;
+    const uint32_t first = (thread_ >> shift_) * warps;
     x = hw::load_shared<T>(partial + (first + (lane & (warps - 1))) * bytes, site);
     return reduce_lanes(x, warps, combine, site);
   }
@@ -91,7 +93,7 @@ class RowThreads {
     return x;
   }
 
-  uint32_t threads_, thread_, rank_;
+  uint32_t threads_, shift_, thread_, rank_;  // 2^shift_ threads
   hw::SharedAddress scratch_;
   uint32_t half_ = 0;
 };

@@ -54,22 +54,33 @@ HALFTONE_INLINE f32v abs(f32v x) {
   return bits_as<f32v>(bits_as<u32v>(x) & broadcast_u32(0x7fffffffu));
 }
 
-// Sums and maxima by halving: lane i with lane i + width/2, so that the order is fixed.
+// Lane i + width in lane i, of width lanes; the others are of no use.
+template <int kWidth>
+HALFTONE_INLINE f32v upper_lanes(f32v x) {
+#if defined(__AVX512F__)
+  return __builtin_shufflevector(x, x, kWidth, kWidth + 1, kWidth + 2, kWidth + 3, kWidth + 4,
+                                 kWidth + 5, kWidth + 6, kWidth + 7, 8, 9, 10, 11, 12, 13, 14, 15);
+#elif defined(__AVX2__)
+  return __builtin_shufflevector(x, x, kWidth, kWidth + 1, kWidth + 2, kWidth + 3, 4, 5, 6, 7);
+#else
+  return __builtin_shufflevector(x, x, kWidth, kWidth + 1, 2, 3);
+#endif
+}
+// join() of all lanes by halving: lane i with lane i + width / 2, so that the order is fixed.
+template <class Join>
+HALFTONE_INLINE float fold_lanes(f32v x, const Join& join) {
+  if constexpr (kLanes > 8) x = join(x, upper_lanes<8>(x));
+  if constexpr (kLanes > 4) x = join(x, upper_lanes<4>(x));
+  x = join(x, upper_lanes<2>(x));
+  return join(x, upper_lanes<1>(x))[0];
+}
 HALFTONE_INLINE float reduce_add(f32v x) {
-  float lane[kLanes];
-  store_raw(lane, x);
-  for (int width = kLanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) lane[i] += lane[i + width];
-  }
-  return lane[0];
+  return fold_lanes(
+      x, [](f32v a, f32v b) __attribute__((always_inline)) { return a + b; });
 }
 HALFTONE_INLINE float reduce_max(f32v x) {
-  float lane[kLanes];
-  store_raw(lane, x);
-  for (int width = kLanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) lane[i] = lane[i] > lane[i + width] ? lane[i] : lane[i + width];
-  }
-  return lane[0];
+  return fold_lanes(
+      x, [](f32v a, f32v b) __attribute__((always_inline)) { return max(a, b); });
 }
 
 // --- bf16 and f16, exactly as formats/codec.h
@@ -175,22 +186,38 @@ HALFTONE_INLINE void store_pair(void* p, int64_t i, f32v a, f32v b) {
   store<F>(p, i, a);
   store<F>(p, i + kLanes, b);
 }
-// The first `count` < kLanes elements; the other lanes read as 0 and are not written.
+// The first `count` < kLanes elements; the other lanes read as 0 and are not written. With masks
+// where there are: a copy of unknown length is a call, and no load is forwarded from its stores.
 template <Format F>
 HALFTONE_INLINE f32v load_partial(const void* p, int64_t i, int count) {
   constexpr int kBytes = F == Format::f32 ? 4 : 2;
-  unsigned char copy[kLanes * kBytes] = {};
-  std::memcpy(copy, static_cast<const unsigned char*>(p) + i * kBytes,
-              static_cast<size_t>(count * kBytes));
+  const auto* from = static_cast<const unsigned char*>(p) + i * kBytes;
+  alignas(64) unsigned char copy[kLanes * kBytes] = {};
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+  const auto held = static_cast<__mmask16>((1u << count) - 1);
+  if constexpr (F == Format::f32) return bits_as<f32v>(_mm512_maskz_loadu_ps(held, from));
+  store_raw(copy, _mm256_maskz_loadu_epi16(held, from));
+#else
+  std::memcpy(copy, from, static_cast<size_t>(count * kBytes));
+#endif
   return load<F>(copy, 0);
 }
 template <Format F>
 HALFTONE_INLINE void store_partial(void* p, int64_t i, f32v x, int count) {
   constexpr int kBytes = F == Format::f32 ? 4 : 2;
-  unsigned char copy[kLanes * kBytes];
+  auto* to = static_cast<unsigned char*>(p) + i * kBytes;
+  alignas(64) unsigned char copy[kLanes * kBytes];
   store<F>(copy, 0, x);
-  std::memcpy(static_cast<unsigned char*>(p) + i * kBytes, copy,
-              static_cast<size_t>(count * kBytes));
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+  const auto held = static_cast<__mmask16>((1u << count) - 1);
+  if constexpr (F == Format::f32) {
+    _mm512_mask_storeu_ps(to, held, load_raw<__m512>(copy));
+  } else {
+    _mm256_mask_storeu_epi16(to, held, load_raw<__m256i>(copy));
+  }
+#else
+  std::memcpy(to, copy, static_cast<size_t>(count * kBytes));
+#endif
 }
 
 // --- exp

@@ -62,6 +62,17 @@ TEST(Conv1d, GroupsKernelsAndActivations) {
   });
 }
 
+// More terms than a block and more outputs than a unit: what each of them ends in, group by group.
+TEST(Conv1d, ManyTermsAndOutputs) {
+  test::at_every_level([] {
+    const Tensor x = test::random_tensor({1, 200, 110}, Format::f32, 4);
+    for (const int64_t groups : {1, 2}) {
+      const Tensor w = test::random_tensor({150, 200 / groups, 3}, Format::f32, 5);
+      expect_conv(x, w, {}, {.stride = groups, .padding = 1, .groups = groups});
+    }
+  });
+}
+
 // The bar of FP32: within 5e-7 of FP64 on unit data, results of unit variance included.
 TEST(Conv1d, UnitDataWithinHalfAMillionth) {
   for (const auto& [channels, stride] : {std::pair{int64_t{80}, int64_t{1}}, {384, 2}}) {

@@ -173,9 +173,11 @@ TEST_P(ModelOnDevice, DrawnTokensAreThoseOfTheSamplers) {
   const std::vector<int32_t> prompt = random_tokens(6, 5);
   by_logits.forward(prompt), by_device.forward(prompt);
   std::vector<int32_t> now = random_tokens(2, 6);
-  for (const SamplingOptions& o : {SamplingOptions{.temperature = 1, .top_p = 0.9f, .seed = 3},
-                                   SamplingOptions{.temperature = 2, .top_k = 20, .seed = 4},
-                                   SamplingOptions{.temperature = 1, .frequency_penalty = 1}}) {
+  for (const SamplingOptions& o :
+       {SamplingOptions{.temperature = 1, .top_p = 0.9f, .seed = 3},
+        SamplingOptions{.temperature = 2, .top_k = 20, .seed = 4},
+        SamplingOptions{.temperature = 1, .typical_p = 0.9f, .frequency_penalty = 1},
+        SamplingOptions{.repetition_penalty = 3, .logit_bias = {{7, 4}}}}) {
     std::vector<Sampler> here{Sampler(o, 0), Sampler(o, 1)}, there = here;
     std::vector<int32_t> last = now;
     const int64_t passes = simulated() ? 2 : 25;

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "formats/codec.h"
+#include "hw/convert_fp8_upper.h"
 #include "hw/convert_integer.h"
 #include "hw/kernels.h"
 #include "hw/mufu.h"
@@ -192,6 +193,7 @@ TEST(Arithmetic, ConversionsOfPairs) {
     EXPECT_EQ(hw::cvt_fp8x2_f16x2<Type::e4m3>(0xc0003c00), 0xc038);
     EXPECT_EQ(hw::cvt_f16x2_fp8x2<Type::e4m3>(0xc038), 0xc0003c00u);
     EXPECT_EQ(hw::cvt_f16x2_fp8x2<Type::e5m2>(0xc03c), 0xc0003c00u);
+    EXPECT_EQ(hw::cvt_f16x2_fp8x2_upper<Type::e4m3>(0xc0380000), 0xc0003c00u);
   });
   EXPECT_TRUE(refused(Arch::sm_80, [] { hw::cvt_fp8x2<Type::e4m3>(0, 0); }));
   EXPECT_FALSE(refused(Arch::sm_89, [] { hw::cvt_fp8x2<Type::e4m3>(0, 0); }));

@@ -1,4 +1,5 @@
 // The products of GPUs on simulated ones: values.
+#include "ops/product/gpu.h"
 #include "halftone/activation.h"
 #include "matmul/gpu_cases.h"
 
@@ -16,6 +17,79 @@ TEST(MatmulGpu, EveryFormatOfFewRows) {
   Stream ampere(Device::simulator(Arch::sm_80)), hopper(Device::simulator(Arch::sm_90a));
   for (const GpuCase& c : plain_cases(1, 13, 700)) expect_product(hopper, c, 3);
   for (const GpuCase& c : plain_cases(5, 19, 1100)) expect_product(ampere, c, 4);
+}
+
+// Spans that are whole have loops of their own: all warps along K, some, with scales of x, with two
+// tiles of columns.
+TEST(MatmulGpu, WholeSpans) {
+  Stream ampere(Device::simulator(Arch::sm_80)), hopper(Device::simulator(Arch::sm_90a));
+  const WeightSpec scaled_x{F::fp8_e4m3, true, {F::f32, 1, 128}};
+  for (const WeightSpec& w : weight_specs()) {
+    const bool nibbles = bits(w.format) == 4;
+    expect_product(hopper, {w, kBf16, 1, 20, nibbles ? 4352 : 2304}, 21);
+    expect_product(ampere, {w, kBf16, 5, 20, 768}, 22);
+    expect_product(hopper, {w, {F::f32}, 3, 20, 768}, 23);
+    expect_product(hopper, {w, scaled_x, 2, 20, 768}, 24);
+  }
+}
+
+// Blocks that take tile after tile: three of them here, tiles that do not come out even.
+TEST(MatmulGpu, BlocksThatStay) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  for (const WeightSpec& spec : {kBf16, kInt8, WeightSpec{F::int4, true, {F::f16, 1, 128}}}) {
+    const int64_t n = 7 * 16 + 5, k = 17 * 1024 / bits(spec.format);
+    for (const int64_t m : {1, 2}) {
+      SCOPED_TRACE(concat(label(spec), " m ", m));
+      const Weight w = random_weight(spec, n, k, 3), x = random_weight(kBf16, m, k, 4);
+      const Tensor there = w.tensor.to(stream.device()), rows = x.tensor.to(stream.device());
+      const Tensor out = Tensor::empty({m, n}, F::f32, stream.device());
+      const product::XSpec plain;  // bf16
+      const product::GpuWeight weight =
+          product::gpu_weight(plain, spec.format, spec.scaled, spec.scaling);
+      product::GpuProduct g;
+      set_weight(weight, product::gpu_layout(there, "weight"), &g);
+      g.source[0] = g.source[1] = product::gpu_source(there);
+      g.n = static_cast<uint32_t>(n);
+      g.finish.out = out.data<char>(), g.finish.out_row = n * 4, g.finish.out_format = F::f32;
+      product::GpuX(plain, weight, k).enter(rows, m, &g, stream);
+      launch_product(weight, g, false, 0, stream, 1);
+      stream.synchronize();
+      const std::vector<float> x_values(x.values.begin(), x.values.end());
+      const Expected e = expect(x_values, w.values, m, n, k);
+      const std::vector<float> staying = to_floats(out.to(Device::cpu()));
+      EXPECT_TRUE(within(staying, e.values, gpu_bounds(e, k, F::f32, 64)));
+      launch_product(weight, g, false, 0, stream);  // a block a tile: the same bits
+      stream.synchronize();
+      EXPECT_EQ(to_floats(out.to(Device::cpu())), staying);
+    }
+  }
+}
+
+// Powers of two that bf16 codes cannot be multiplied by.
+TEST(MatmulGpu, ScalesBeyondBf16) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t m = 2, n = 20;
+  for (const WeightSpec& spec : {kMxfp4, WeightSpec{F::mxfp8, true, {F::ue8m0, 1, 32}}}) {
+    for (const int64_t k : {768, 4352}) {
+      SCOPED_TRACE(concat(label(spec), " k ", k));
+      const Weight x = random_weight(kBf16, m, k, 4);
+      Weight w = random_weight(spec, n, k, 3);
+      auto* scales = w.tensor.scales().data<uint8_t>();
+      for (int64_t i = 0; i < n * k / 32; ++i) {
+        const int exponent = i % 7 == 0 ? 129 + static_cast<int>(i % 40) : scales[i];
+        for (int64_t j = i * 32; j < (i + 1) * 32; ++j) {
+          w.values[static_cast<size_t>(j)] *= std::ldexp(1.0, exponent - scales[i]);
+        }
+        scales[i] = static_cast<uint8_t>(exponent);
+      }
+      const std::vector<float> x_values(x.values.begin(), x.values.end());
+      const Expected e = expect(x_values, w.values, m, n, k);
+      MatmulOptions o;
+      o.out = F::f32;
+      EXPECT_TRUE(within(to_floats(matmul_on(stream, x.tensor, w.tensor, o)), e.values,
+                         gpu_bounds(e, k, F::f32, 0x1p60)));
+    }
+  }
 }
 
 TEST(MatmulGpu, EveryFormatOfManyRows) {

@@ -58,6 +58,24 @@ TEST(MatmulSm90, Fp8) {
   }
 }
 
+// Tiles with x as the rows of the MMA, which only so many outputs make worth while: one row of x
+// beyond a tile, an odd tile of W; results by the copy engine and by threads.
+TEST(MatmulSm90, Fp8ManyRows) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  configure(stream, {.severity = Options::Severity::strict, .throws = false});
+  const WeightSpec row{F::fp8_e4m3, true, {F::f32, 1, 0}};
+  for (const auto& [w, x, out] :
+       {std::tuple{WeightSpec{F::fp8_e4m3, true, {F::bf16, 128, 128}},
+                   WeightSpec{F::fp8_e4m3, true, {F::f32, 1, 128}}, F::bf16},
+        {row, row, F::f32}}) {
+    const GpuCase c{w, x, 257, 65 * 128 + 8, 144, out};
+    const std::string kernel = kernel_of(c, stream.device());
+    ASSERT_NE(kernel.find("tiles of 128 x 256 in FP8"), std::string::npos) << kernel;
+    expect_product(stream, c, 5);
+    EXPECT_TRUE(simulator_report(stream).clean()) << to_string(simulator_report(stream));
+  }
+}
+
 // Rounded on the way is the same bits as rounded before.
 TEST(MatmulSm90, RoundedOnTheWay) {
   Stream stream(Device::simulator(Arch::sm_90a));

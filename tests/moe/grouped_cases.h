@@ -54,17 +54,24 @@ inline Grouped grouped(const WeightSpec& spec, const std::vector<int32_t>& count
   return g;
 }
 
-// Out of f32, filled before with what rows of no group keep.
-inline std::vector<float> grouped_product(const Grouped& g, Stream& stream) {
+// Filled before with what rows of no group keep.
+inline std::vector<float> grouped_product(const Grouped& g, Stream& stream,
+                                          Format out_format = Format::f32,
+                                          std::optional<QuantizeOptions> quantize_x = {}) {
   const Device& device = stream.device();
   GroupedProblem p;
   p.groups = g.counts.size(0), p.rows = g.x.size(0), p.n = g.weight.size(1), p.k = g.x.size(1);
   p.masked = g.masked;
   p.weight = g.weight.format(), p.scaled = g.weight.has_scales();
   if (p.scaled) p.scaling = g.weight.scaling();
-  p.out = Format::f32;
-  const std::vector<float> before(static_cast<size_t>(p.rows * p.n), -7);
-  const Tensor out = Tensor::from<float>(before, {p.rows, p.n}, Format::f32).to(device);
+  p.out = out_format, p.quantize_x = quantize_x;
+  const auto all = static_cast<size_t>(p.rows * p.n);
+  const Shape shape{p.rows, p.n};
+  const Tensor before =
+      out_format == Format::f32
+          ? Tensor::from<float>(std::vector<float>(all, -7), shape, out_format)
+          : Tensor::from<uint16_t>(std::vector<uint16_t>(all, 0xc0e0), shape, out_format);  // bf16
+  const Tensor out = before.to(device);
   run(plan(p, device), {g.x.to(device), g.counts.to(device), g.weight.to(device), out}, stream);
   stream.synchronize();
   return to_floats(out.to(Device::cpu()));

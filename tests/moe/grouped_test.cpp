@@ -45,6 +45,31 @@ TEST(GroupedMatmul, StrictUnderAdversarialSchedules) {
   }
 }
 
+// FP8 by FP8 with x as the rows of the MMA: groups that fill a tile of 256 rows, end within a
+// warp's or a warpgroup's, have rows for one warpgroup alone.
+TEST(GroupedMatmul, Fp8ManyRows) {
+  for (const bool masked : {false, true}) {
+    const std::vector<int32_t> counts = {0, 300, 64, 131};
+    const Grouped g = grouped(kGroupedSpecs[2], counts, masked ? 1200 : 500, 264, 256, masked);
+    const auto rounded = parse_quantization("fp8_1x128");
+    Stream cpu, stream(Device::simulator(Arch::sm_90a));
+    configure(stream, {.severity = Options::Severity::strict, .throws = false});
+    const std::vector<float> want = grouped_product(g, cpu, F::f32, rounded);
+    for (const F out : {F::f32, F::bf16}) {
+      const std::vector<float> got = grouped_product(g, stream, out, rounded);
+      ASSERT_TRUE(simulator_report(stream).clean()) << to_string(simulator_report(stream));
+      double error = 0, norm = 0;
+      for (size_t i = 0; i < got.size(); ++i) {
+        if (want[i] == -7) {
+          ASSERT_EQ(got[i], -7) << "row " << i / 264 << " out " << name(out);
+        }
+        error += (got[i] - want[i]) * (got[i] - want[i]), norm += want[i] * want[i];
+      }
+      EXPECT_LT(error, (out == F::f32 ? 1e-6 : 1e-5) * norm) << name(out) << error / norm;
+    }
+  }
+}
+
 TEST(GroupedMatmul, Errors) {
   const WeightSpec bf16{F::bf16};
   for (const Device& device : {Device::cpu(), Device::simulator(Arch::sm_90a)}) {

@@ -128,31 +128,51 @@ TEST(MoeSm90, SharedExpertAndScoreOnTheInput) {
   EXPECT_TRUE(within(to_floats(moe_on(stream, x, r, p, t)), e.values, e.magnitudes));
 }
 
-// x rounded on the way: as on the CPU but for the order of sums. A code of h may differ where the
+// Whether results are as on the CPU but for the order of sums. A code of h may differ where the
 // sums before it do; FP8 products lose bits in the tensor cores.
+void expect_as_on_cpu(Stream& stream, const WeightSpec& spec, const char* how, int64_t tokens,
+                      int64_t experts, int top_k, int64_t inter, const char* tiles) {
+  SCOPED_TRACE(concat(label(spec), " x ", how));
+  const int64_t hidden = 256;
+  const Experts w = random_experts(spec, experts, hidden, inter);
+  MoeProblem p = problem_of(spec, experts, hidden, inter);
+  p.quantize_x = parse_quantization(how);
+  expect_tiles(p, tokens, top_k, stream.device(), tiles);
+  const Tensor x = small_input(tokens, hidden, F::bf16);
+  const Routing r = random_routing(tokens, experts, top_k, 3);
+  const std::vector<float> got = to_floats(moe_on(stream, x, r, p, separate(w)));
+  const std::vector<float> want = to_floats(moe(x, r, p, bind_experts(p, separate(w))));
+  double error = 0, norm = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    error += (got[i] - want[i]) * (got[i] - want[i]), norm += want[i] * want[i];
+  }
+  EXPECT_LT(error, 1e-4 * norm);
+}
+
+// x rounded on the way.
 TEST(MoeSm90, QuantisedActivations) {
   Stream stream(Device::simulator(Arch::sm_90a));
-  const int64_t experts = 3, hidden = 256, inter = 128, tokens = 20;
   for (const auto& [spec, how] : {std::pair{kNvfp4, "nvfp4"},
                                   {kBlocks, "fp8_1x128"},
                                   {kSpecs[1], "fp8_row"},
                                   {kSpecs[5], "int8"},
                                   {kMxfp4, "mxfp8"}}) {
-    SCOPED_TRACE(concat(label(spec), " x ", how));
-    const Experts w = random_experts(spec, experts, hidden, inter);
-    MoeProblem p = problem_of(spec, experts, hidden, inter);
-    p.quantize_x = parse_quantization(how);
-    expect_tiles(p, tokens, 2, stream.device(), "128 x 64");
-    const Tensor x = small_input(tokens, hidden, F::bf16);
-    const Routing r = random_routing(tokens, experts, 2, 3);
-    const std::vector<float> got = to_floats(moe_on(stream, x, r, p, separate(w)));
-    const std::vector<float> want = to_floats(moe(x, r, p, bind_experts(p, separate(w))));
-    double error = 0, norm = 0;
-    for (size_t i = 0; i < got.size(); ++i) {
-      error += (got[i] - want[i]) * (got[i] - want[i]), norm += want[i] * want[i];
-    }
-    EXPECT_LT(error, 1e-4 * norm);
+    expect_as_on_cpu(stream, spec, how, 20, 3, 2, 128, "128 x 64");
   }
+}
+
+// FP8 by FP8 with x as the rows of the MMA: parts of more rows than a warpgroup has and of fewer, a
+// gate of an odd number of tiles.
+TEST(MoeSm90, Fp8ManyRows) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  configure(stream, {.severity = Options::Severity::strict,
+                     .schedule = Options::Schedule::adversarial,
+                     .throws = false});
+  expect_as_on_cpu(stream, kBlocks, "fp8_1x128", 200, 2, 1, 192, "128 x 256 in FP8");
+  expect_as_on_cpu(stream, kSpecs[1], "fp8_row", 75, 1, 1, 192, "128 x 256 in FP8");
+  const SimulatorReport report = simulator_report(stream);
+  EXPECT_TRUE(report.clean()) << to_string(report);
+  EXPECT_EQ(report.counters.shared_wavefronts, report.counters.shared_ideal) << to_string(report);
 }
 
 TEST(MoeSm90, StrictUnderAdversarialSchedules) {

@@ -1,5 +1,6 @@
 // Feature: fp8_convert
 #include "hw/convert.h"
+#include "hw/convert_fp8_upper.h"
 #include "hw/convert_fp8x4.h"
 #include "instantiate.h"
 
@@ -11,6 +12,7 @@ __device__ void of_type(const Operands& o) {
   use(o, cvt_fp8x2_f16x2<kType, kRelu>(o.a));
   use(o, cvt_fp8x4<kType>({o.f, o.g, o.f, o.g}));
   use(o, cvt_f16x2_fp8x2<kType, kRelu>(static_cast<uint16_t>(o.a)));
+  use(o, cvt_f16x2_fp8x2_upper<kType>(o.a));
 }
 
 __global__ void instantiate_convert(Operands o) {

@@ -7,6 +7,7 @@
 
 #include "base/message.h"
 #include "base/token_scales.h"
+#include "ops/attention/decode.h"
 #include "ops/attention/kernels.h"
 #include "ops/attention/run_tiles.h"
 #include "ops/attention/sm80.h"
@@ -30,6 +31,10 @@ constexpr AttentionKernel kKernels[] = {
     HALFTONE_ATTENTION_ROW(avx2),
 #endif
     HALFTONE_ATTENTION_ROW(baseline),
+    AttentionKernel{{"attention_decode", Device::Kind::cuda, CpuLevel::baseline,
+                     attention_decode_error, &attention_decode_gpu, Arch::sm_80, true}},
+    AttentionKernel{{"attention_decode_codes", Device::Kind::cuda, CpuLevel::baseline,
+                     attention_decode_codes_error, &attention_decode_gpu, Arch::sm_90a, true}},
     AttentionKernel{{"attention_sm90", Device::Kind::cuda, CpuLevel::baseline, attention_sm90_error,
                      &attention_sm90_gpu, Arch::sm_90a}},
     AttentionKernel{{"attention_sm90_fp8", Device::Kind::cuda, CpuLevel::baseline,

@@ -42,6 +42,9 @@ class ManyRowsTile : public TileBase<Products> {
   }
 
   void process_chunk(int64_t base) {
+    const int64_t passes = (rows_ + kSubRows - 1) / kSubRows * (kSubRows / kRows);
+    ChunkAhead ahead(t_, larger(low_, base + chunk_), smaller(high_, base + 2 * chunk_),
+                     passes * (chunk_ / kPanel + columns_ / kPanel));
     uint64_t keys_packed = 0, values_packed = 0;  // a bit a panel
     SpecialKeys special;
     for (int64_t r = 0; r < rows_; r += kSubRows) {
@@ -67,7 +70,7 @@ class ManyRowsTile : public TileBase<Products> {
           keys_packed |= uint64_t{1} << p;
         }
         multiply<Products>(count, s_.q + r * steps_, steps_, panel, steps_, kVectors,
-                           {s_.scores + p * kPanel, chunk_, nullptr, nullptr});
+                           {s_.scores + p * kPanel, chunk_, nullptr, nullptr}, &ahead);
       }
 
       float maxima[kStatistics], sums[kStatistics], keep[kStatistics], add[kStatistics];
@@ -102,10 +105,10 @@ class ManyRowsTile : public TileBase<Products> {
       for (int64_t c = 0; c < columns_; c += kPanel) {
         const int64_t left = t_.value_dim - c;
         const uint32_t* panel = s_.values + c * (chunk_ / kPair) + begin * kPanel / kPair * kPanel;
-        multiply<Products>(count, weights + begin * kPanel, chunk_ / kPair, panel,
-                           (end - begin) * kPanel / kPair,
-                           static_cast<int>((smaller(left, kPanel) + kLanes - 1) / kLanes),
-                           {this->o_ + r * columns_ + c, columns_, split ? nullptr : keep, add});
+        multiply<Products>(
+            count, weights + begin * kPanel, chunk_ / kPair, panel, (end - begin) * kPanel / kPair,
+            static_cast<int>((smaller(left, kPanel) + kLanes - 1) / kLanes),
+            {this->o_ + r * columns_ + c, columns_, split ? nullptr : keep, add}, &ahead);
       }
       for (int64_t i = 0; i < special.count; ++i) {
         const int64_t key = special.key[i];

@@ -61,7 +61,8 @@ class FewRowsTile : public TileBase<Products> {
                             round_up(steps_, kLanes) + kLanes, &ahead, lines);
         multiply<Products>(per_head_, s_.q + h * per_head_ * steps_, steps_, s_.keys, steps_,
                            kVectors,
-                           {s_.scores + h * per_head_ * chunk_ + p, chunk_, nullptr, nullptr});
+                           {s_.scores + h * per_head_ * chunk_ + p, chunk_, nullptr, nullptr},
+                           static_cast<ChunkAhead*>(nullptr));
       }
     }
 

@@ -93,10 +93,11 @@ void multiply_block(const uint32_t* a, int64_t a_stride, const uint32_t* b, int6
   }
 }
 
-template <class Products, int NV>
+template <class Products, int NV, class Ahead>
 void multiply_rows(int64_t rows, const uint32_t* a, int64_t a_stride, const uint32_t* b,
-                   int64_t steps, Epilogue epilogue) {
+                   int64_t steps, Epilogue epilogue, Ahead* ahead) {
   const auto advance = [&](int done) {
+    if (ahead != nullptr) ahead->step();
     rows -= done;
     a += done * a_stride;
     epilogue.c += done * epilogue.stride;
@@ -111,18 +112,19 @@ void multiply_rows(int64_t rows, const uint32_t* a, int64_t a_stride, const uint
   if (rows >= 1) multiply_block<Products, 1, NV>(a, a_stride, b, steps, epilogue);
 }
 
-// One panel of B; the last `vectors` may be fewer than kVectors.
-template <class Products>
+// One panel of B; the last `vectors` may be fewer than kVectors. `ahead` is stepped after every
+// kRows rows.
+template <class Products, class Ahead>
 void multiply(int64_t rows, const void* a, int64_t a_stride, const void* b, int64_t steps,
-              int vectors, const Epilogue& epilogue) {
+              int vectors, const Epilogue& epilogue, Ahead* ahead) {
   const auto* a32 = static_cast<const uint32_t*>(a);
   const auto* b32 = static_cast<const uint32_t*>(b);
   if (vectors == 1) {
-    multiply_rows<Products, 1>(rows, a32, a_stride, b32, steps, epilogue);
+    multiply_rows<Products, 1>(rows, a32, a_stride, b32, steps, epilogue, ahead);
   } else if (vectors == 2) {
-    multiply_rows<Products, 2>(rows, a32, a_stride, b32, steps, epilogue);
+    multiply_rows<Products, 2>(rows, a32, a_stride, b32, steps, epilogue, ahead);
   } else {
-    multiply_rows<Products, kVectors>(rows, a32, a_stride, b32, steps, epilogue);
+    multiply_rows<Products, kVectors>(rows, a32, a_stride, b32, steps, epilogue, ahead);
   }
 }
 

@@ -115,12 +115,23 @@ void pack_keys(const AttentionRows& k, int64_t head, int64_t head_dim, int64_t f
   }
 }
 
-// Two rows of bf16 as pairs: element i of the result is (even[i], odd[i]).
-HALFTONE_INLINE void interleave(const uint16_t* even, const uint16_t* odd, uint32_t* out) {
-  const u32v low = __builtin_convertvector(load_raw<u16v>(even), u32v);
-  const u32v high = __builtin_convertvector(load_raw<u16v>(odd), u32v);
-  store_raw(out, low | (high << 16));
+#if defined(__AVX512BF16__)
+// kPanel columns of two rows of bf16 as pairs: element i of the result is (even[i], odd[i]).
+HALFTONE_INLINE void interleave(const uint16_t* even, const uint16_t* odd,
+                                f32v (&pairs)[kVectors]) {
+  alignas(64) static constexpr uint16_t kLow[32] = {0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,
+                                                    37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
+                                                    11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+  const __m512i low = load_raw<__m512i>(kLow);
+  const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    const auto a = load_raw<__m512i>(even + 32 * i), b = load_raw<__m512i>(odd + 32 * i);
+    pairs[2 * i] = bits_as<f32v>(_mm512_permutex2var_epi16(a, low, b));
+    pairs[2 * i + 1] = bits_as<f32v>(_mm512_permutex2var_epi16(a, high, b));
+  }
 }
+#endif
 
 // Keys [first, first + count) of V with its columns in the lanes: panel p of kPanel columns is at
 // `packed` + p * panel_stride, its row of step s at + s * kPanel, s counting from `first`. count is
@@ -134,32 +145,39 @@ void pack_values(const AttentionRows& v, int64_t head, int64_t value_dim, int64_
   using Element = typename Products::Element;
   const auto expand = expand_rows_of<Element>(v.format);
   const bool scaled = has_row_scales(v);
-  auto* row = reinterpret_cast<Element*>(rows);
+  const bool in_place = special == nullptr && reads_in_place<Products>(v, value_dim, kPanel);
   RowCursor cursor(v, first < low ? low : first, head);
   for (int64_t i = 0; i < count; i += Products::kPair) {
+    const Element* row[Products::kPair];
     for (int j = 0; j < Products::kPair; ++j) {
       const int64_t key = first + i + j;
+      auto* expanded = reinterpret_cast<Element*>(rows) + j * columns;
+      row[j] = expanded;
       if (key < low || key >= high) {
-        __builtin_memset(row + j * columns, 0, static_cast<size_t>(columns) * sizeof(Element));
+        __builtin_memset(expanded, 0, static_cast<size_t>(columns) * sizeof(Element));
         if (scaled) value_scales[i + j] = 0;
         continue;
       }
       const RowPointer source = cursor.next();
-      const RowToExpand<Element> to_expand{source.data, source.scales, row + j * columns};
-      expand(&to_expand, 1, value_dim, columns);
       if (scaled) std::memcpy(&value_scales[i + j], source.scales, 4);
-      if (special != nullptr && remove_specials(row + j * columns, columns)) {
+      if (in_place) {
+        row[j] = reinterpret_cast<const Element*>(source.data);
+        continue;
+      }
+      const RowToExpand<Element> to_expand{source.data, source.scales, expanded};
+      expand(&to_expand, 1, value_dim, columns);
+      if (special != nullptr && remove_specials(expanded, columns)) {
         special->key[special->count++] = static_cast<int16_t>(key - chunk);
       }
     }
     uint32_t* out = packed + i / Products::kPair * kPanel;
     for (int64_t c = 0; c < columns; c += kPanel, out += panel_stride) {
       if constexpr (Products::kPair == 1) {
-        __builtin_memcpy(out, row + c, kPanel * 4);
+        __builtin_memcpy(out, row[0] + c, kPanel * 4);
       } else {
-        for (int x = 0; x < kPanel; x += kLanes) {
-          interleave(row + c + x, row + columns + c + x, out + x);
-        }
+        f32v pairs[kVectors];
+        interleave(row[0] + c, row[1] + c, pairs);
+        for (int x = 0; x < kVectors; ++x) store_raw(out + x * kLanes, pairs[x]);
       }
     }
   }

@@ -96,6 +96,32 @@ class Prefetcher {
   int64_t left_, offset_ = int64_t{1} << 62;
 };
 
+// Asks for rows [first, end) of K and V of one head in `steps` steps. Inlined by force: see
+// Prefetcher.
+class ChunkAhead {
+ public:
+  HALFTONE_INLINE ChunkAhead(const AttentionTile& t, int64_t first, int64_t end, int64_t steps)
+      : keys_(t.k, 1, row_bytes(t.k, t.head_dim), first, end),
+        values_(t.v, 1, row_bytes(t.v, t.value_dim), first, end),
+        key_lines_(lines_of(t.k, t.head_dim, end - first, steps)),
+        value_lines_(lines_of(t.v, t.value_dim, end - first, steps)) {}
+  HALFTONE_INLINE void step() {
+    keys_.step(key_lines_);
+    values_.step(value_lines_);
+  }
+
+ private:
+  static HALFTONE_INLINE int64_t row_bytes(const AttentionRows& rows, int64_t count) {
+    return (count * element_bits(rows.format) + 7) / 8;
+  }
+  static HALFTONE_INLINE int64_t lines_of(const AttentionRows& rows, int64_t count, int64_t keys,
+                                          int64_t steps) {
+    return (keys * ((row_bytes(rows, count) + 63) / 64) + steps - 1) / steps;
+  }
+  Prefetcher keys_, values_;
+  int64_t key_lines_, value_lines_;
+};
+
 // Asks for rows ahead of their use, evenly between the work, 64 rows at a time: four walks in the
 // order in which memory lies, each over 16 of them. One walk alone would stand still at every new
 // page (docs/findings/cpu-decode.md). Where the rows of the heads do not lie side by

@@ -14,18 +14,7 @@ HALFTONE_INLINE void load_step(const float* const* rows, int64_t x, f32v (&b)[kV
 }
 #if defined(__AVX512BF16__)
 HALFTONE_INLINE void load_step(const uint16_t* const* rows, int64_t x, f32v (&b)[kVectors]) {
-  alignas(64) static constexpr uint16_t kLow[32] = {0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,
-                                                    37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
-                                                    11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
-  const __m512i low = load_raw<__m512i>(kLow);
-  const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
-#pragma GCC unroll 2
-  for (int i = 0; i < 2; ++i) {
-    const auto even = load_raw<__m512i>(rows[0] + x + 32 * i);
-    const auto odd = load_raw<__m512i>(rows[1] + x + 32 * i);
-    b[2 * i] = bits_as<f32v>(_mm512_permutex2var_epi16(even, low, odd));
-    b[2 * i + 1] = bits_as<f32v>(_mm512_permutex2var_epi16(even, high, odd));
-  }
+  interleave(rows[0] + x, rows[1] + x, b);
 }
 #endif
 

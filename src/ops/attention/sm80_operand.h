@@ -1,11 +1,14 @@
-// An operand of attention for the kernels that expand codes (host code).
+// What kernels that expand codes are told of a problem (host code).
 #pragma once
-#include "halftone/tensor.h"
-#include "ops/attention/sm80_operand.cuh"
+#include "halftone/attention.h"
+#include "ops/attention/sm80_finish.cuh"
 
 namespace halftone::attention_sm80 {
 
 // [batch or pages, length, heads, dim], or [length, heads, dim].
 Operand operand_of(const Tensor&, bool paged);
+
+// Everything but tiles, splits and the rounding of P.
+void set_problem(const AttentionProblem&, const AttentionTensors&, Params&);
 
 }  // namespace halftone::attention_sm80

@@ -201,12 +201,10 @@ void set_layout(const AttentionProblem& p, const AttentionTensors& t, Params& pa
   params.query_rows = static_cast<int32_t>(params.query_ends != nullptr ? t.q.size(0) : 0);
 }
 
-void run_sm80(const AttentionPlan& plan, const AttentionTensors& t, Stream& stream) {
-  const AttentionProblem& p = plan.problem;
-  if (p.batch == 0 || p.query_length == 0) return;
-  const Instance kernel = instance_of(p);
-  const Runs runs = runs_of(p);
-  Params params{};
+}  // namespace
+
+void attention_sm80::set_problem(const AttentionProblem& p, const AttentionTensors& t,
+                                 Params& params) {
   set_layout(p, t, params);
   params.batch = static_cast<uint32_t>(p.batch), params.heads = static_cast<uint32_t>(p.heads);
   params.kv_heads = static_cast<uint32_t>(p.kv_heads);
@@ -214,6 +212,20 @@ void run_sm80(const AttentionPlan& plan, const AttentionTensors& t, Stream& stre
   params.head_dim = static_cast<uint32_t>(p.head_dim);
   params.value_dim = static_cast<uint32_t>(value_dim(p));
   params.range = range_of(p);
+  params.scale_log2 = softmax_scale(p) * kLog2e;
+  params.softcap = p.softcap * kLog2e;
+  params.value_factor = 1;
+}
+
+namespace {
+
+void run_sm80(const AttentionPlan& plan, const AttentionTensors& t, Stream& stream) {
+  const AttentionProblem& p = plan.problem;
+  if (p.batch == 0 || p.query_length == 0) return;
+  const Instance kernel = instance_of(p);
+  const Runs runs = runs_of(p);
+  Params params{};
+  set_problem(p, t, params);
   params.row_tiles =
       static_cast<uint32_t>((p.query_length * params.group + kernel.rows - 1) / kernel.rows);
   params.splits = static_cast<uint32_t>(runs.count);
@@ -221,9 +233,6 @@ void run_sm80(const AttentionPlan& plan, const AttentionTensors& t, Stream& stre
   params.partial_stride = static_cast<uint32_t>(runs.row_stride);
   params.partial_out = static_cast<const Workspace*>(plan.workspace.get())->data;
   params.partial_sums = params.partial_out + runs.rows * runs.row_stride;
-  params.scale_log2 = softmax_scale(p) * kLog2e;
-  params.softcap = p.softcap * kLog2e;
-  params.value_factor = 1;
   switch (p.mode.pv) {
     case Format::f32:
       params.rounding = AttentionRounding::none;

@@ -171,6 +171,7 @@ void run_sm90(const AttentionPlan& plan, const AttentionTensors& t, Stream& stre
     params.k = maps.get(box_of(t.k, rows, 1, p.key_length), device);
     params.v = maps.get(box_of(t.v, rows, 1, p.key_length), device);
   }
+  params.staged = maps.get(box_of(t.out, kOutRows, 1, p.query_length), device);
   const auto kernel = instance(type, c.tile);
   launch(kernel.image, kernel.shape(params, static_cast<uint32_t>(chip.sm_count)), params, stream);
 }

@@ -21,6 +21,7 @@
 #pragma once
 #include "base/launch.h"
 #include "hw/fence.h"
+#include "hw/thread.h"
 #include "ops/attention/sm90_dense.cuh"
 #include "ops/attention/sm90_store.cuh"
 #include "pipe/named_barrier.h"
@@ -163,6 +164,13 @@ struct Forward {
           pass_turn();
           hw::wgmma_wait<1>();
           weigh(n);
+          if constexpr (L::kKeys > 128) {
+            // Never: the branch ends a block of instructions. ptxas moves a wait to the top of its
+            // block, and the softmax starts when P V is done. That suits smaller tiles, whose
+            // warpgroups overlap with one another; large ones gain 2 % by overlapping with
+            // themselves.
+            if (hw::add(softmax.sum[0], softmax.sum[1]) < 0) hw::nanosleep(1);
+          }
           hw::wgmma_wait<0>();
           hw::hold_registers(math.o);
           release(read_v);
@@ -185,8 +193,15 @@ struct Forward {
           continue;
         }
       }
-      store<kType>(p, Work(p, t), row, keys.none(), softmax, math.o);
+      if constexpr (L::kStaged) {
+        const uint32_t warp = hw::warp_index() - L::kLoadWarps;
+        store_staged<kType, L>(p, Work(p, t), base + (L::kOut + warp * L::kOutBytes), row,
+                               keys.none(), softmax, math.o);
+      } else {
+        store<kType>(p, Work(p, t), row, keys.none(), softmax, math.o);
+      }
     }
+    if constexpr (L::kStaged) hw::bulk_wait_read<0>();  // the shared memory is given up
     if (warpgroup == 0) take_turn();  // the last pass: the barriers end as they began
   }
 };

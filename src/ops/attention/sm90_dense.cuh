@@ -9,6 +9,7 @@ namespace halftone::attention_sm90 {
 
 struct Params {
   hw::TensorMap q, k, v;  // [batch, length, heads, dim], dim fastest
+  hw::TensorMap staged;   // the same of the result, where an instance stages it
   uint16_t* out;
   float* lse;                            // [batch, heads, rows], or null
   const float* sinks;                    // [heads], or null

@@ -136,15 +136,9 @@ struct ForwardFp8 {
     float k[(L::kKeys + 127) / 128], v[kEach];
 
     HT_DEVICE void load(const Params& p, const Work& work, uint32_t n) {
-      const auto scale = [&](const OperandScales& of, uint32_t i) {
-        return Source::key_scale(p, work, of, static_cast<int32_t>(n * L::kKeys + i));
-      };
-      HT_UNROLL
-      for (uint32_t i = 0; i < kEach; ++i) v[i] = scale(p.v_scales, i * 32 + hw::lane_index());
-      HT_UNROLL
-      for (uint32_t i = 0; i * 128 < L::kKeys; ++i) {
-        k[i] = scale(p.k_scales, i * 128 + hw::thread_index().x);
-      }
+      const uint32_t first = n * L::kKeys;
+      Source::key_scales(p, work, p.v_scales, first + hw::lane_index(), 32, v);
+      Source::key_scales(p, work, p.k_scales, first + hw::thread_index().x, 128, k);
     }
     // V's by a power of two, so that the largest is at most 1.
     HT_DEVICE void store(hw::SharedAddress to) const {
@@ -258,11 +252,10 @@ struct ForwardFp8 {
           const uint32_t stage = read_k.wait(site);
           take_turn(site);
           math.multiply_keys(stage, site);
-          HT_UNROLL
-          for (uint32_t i = 0; kBlocks && i < kRuns; ++i) {
-            const auto key = static_cast<int32_t>(n * L::kKeys + i * (L::kKeys / kRuns));
-            key_runs[i] = Source::key_scale(p, work, p.k_scales, key);
-            value_runs[i] = Source::key_scale(p, work, p.v_scales, key);
+          if constexpr (kBlocks) {
+            constexpr uint32_t kRun = L::kKeys / kRuns;
+            Source::key_scales(p, work, p.k_scales, n * L::kKeys, kRun, key_runs, site);
+            Source::key_scales(p, work, p.v_scales, n * L::kKeys, kRun, value_runs, site);
           }
         };
         // Adds P V of a tile: what has been started of it, and the other columns.

@@ -37,10 +37,21 @@ struct Fp8Dense : Dense {
     const int32_t last = p.range.queries - 1;
     return p.q_scales.of(work.t.sequence, row < last ? row : last, work.t.head);
   }
-  HT_DEVICE static float key_scale(const Params& p, const Work& work, const OperandScales& of,
-                                   int32_t key) {
-    const int32_t last = p.range.count - 1;
-    return of.of(work.t.sequence, key < last ? key : last, work.t.head / p.group);
+  // Of keys `first`, `first` + `step` and so on. The head, a division, is found once for all.
+  template <uint32_t kCount>
+  HT_DEVICE static void key_scales(const Params& p, const Work& work, const OperandScales& of,
+                                   uint32_t first, uint32_t step, float (&scales)[kCount],
+                                   hw::Site site = hw::Site::current()) {
+    HT_UNROLL
+    for (float& scale : scales) scale = 1;
+    if (of.data == nullptr) return;
+    const float* own = of.data + work.t.sequence * of.batch + work.t.head / p.group * of.head;
+    const auto last = static_cast<uint32_t>(p.range.count - 1);
+    HT_UNROLL
+    for (uint32_t i = 0; i < kCount; ++i) {
+      const uint32_t key = first + i * step;
+      scales[i] = hw::load_global(own + ((key < last ? key : last) >> of.shift) * of.row, site);
+    }
   }
 
   // The first thread starts the copies.
@@ -105,11 +116,17 @@ struct Fp8General : Masked {
     if (!work.find_query(row, batch, at, head)) return 1;
     return p.q_scales.of(batch, at, head);
   }
-  HT_DEVICE static float key_scale(const Params& p, const Work& work, const OperandScales& of,
-                                   int32_t key) {
-    int32_t batch, row;
-    if (!work.find_key(key, batch, row)) return 0;
-    return of.of(batch, row, work.head / p.group);
+  template <uint32_t kCount>
+  HT_DEVICE static void key_scales(const Params& p, const Work& work, const OperandScales& of,
+                                   uint32_t first, uint32_t step, float (&scales)[kCount],
+                                   hw::Site site = hw::Site::current()) {
+    const uint32_t head = work.head / p.group;
+    HT_UNROLL
+    for (uint32_t i = 0; i < kCount; ++i) {
+      int32_t batch, row;
+      const bool exists = work.find_key(static_cast<int32_t>(first + i * step), batch, row);
+      scales[i] = exists ? of.of(batch, row, head, site) : 0;
+    }
   }
 
   template <class Layout>

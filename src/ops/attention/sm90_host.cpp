@@ -84,12 +84,17 @@ void set_common(const AttentionProblem& p, const AttentionTensors& t, const Devi
   params->value_dim = static_cast<uint32_t>(value_dim(p));
   params->range = range_of(p);
   params->scale_log2 = softmax_scale(p) * kLog2e;
-  // The keys and values of a section take half of the L2: the rest is Q, O and what comes next.
+  // The keys and values of a section take a part of the L2: the rest is Q, O and what comes next.
+  // An eighth is 2 to 5 % faster than half for heads of 128 and 256 and up to 2048 keys, and as
+  // fast beyond; heads of 64 lose 4 % by it.
+  const double part = p.head_dim > 64 ? 0.125 : 0.5;
   const double bytes = static_cast<double>(p.key_length + 1) *
                        static_cast<double>(p.head_dim + value_dim(p)) *
                        static_cast<double>(bits(p.k)) / 8 / params->group;
-  const double pairs = static_cast<double>(chip.l2_bytes) / 2 / bytes;
-  params->section = pairs < 1 ? 1 : pairs > 65536 ? 65536 : static_cast<uint32_t>(pairs);
+  const double groups = static_cast<double>(chip.l2_bytes) * part / bytes / params->group;
+  params->section = params->group * (groups < 1       ? 1
+                                     : groups > 65536 ? 65536
+                                                      : static_cast<uint32_t>(groups));
 }
 
 namespace {

@@ -34,6 +34,8 @@ constexpr Budget budget(uint32_t warpgroups, bool threads_copy, bool scaled = fa
   return threads_copy ? Budget{56, 152} : Budget{32, 160};
 }
 
+inline constexpr uint32_t kOutRows = 16;  // of a warp
+
 // kThreadsCopy: whether four warps fill the stages, or one thread by the copy engine. kScaled: keys
 // may have scales.
 template <Tile kTile, bool kThreadsCopy, bool kScaled = false>
@@ -68,6 +70,10 @@ struct Layout {
   HT_HOST_DEVICE static SharedTile v_tile() {
     return {Major::mn, tile::Swizzle::b128, 16, kValueDim, kKeys};
   }
+  // Of a warp's results.
+  HT_HOST_DEVICE static SharedTile out_tile() {
+    return {Major::k, tile::Swizzle::b128, 16, kOutRows, kValueDim};
+  }
   static constexpr uint32_t kQBytes = kRows * kHeadDim * 2;
   static constexpr uint32_t kKBytes = kKeys * kHeadDim * 2, kVBytes = kKeys * kValueDim * 2;
 
@@ -81,7 +87,13 @@ struct Layout {
     VRing v;
   };
   static constexpr uint32_t kK = kQBytes, kV = kK + kStages * kKBytes;
-  static constexpr uint32_t kQBarriers = kV + kStages * kVBytes;
+  // Where there is room results go through shared memory and leave by tensor copies: 16 rows of
+  // each warp.
+  static constexpr uint32_t kOut = kV + kStages * kVBytes;
+  static constexpr uint32_t kOutBytes = kOutRows * kValueDim * 2;
+  static constexpr bool kStaged =
+      !kThreadsCopy && !kScaled && kOut + kWarps * kOutBytes + 1024 <= 227 * 1024;
+  static constexpr uint32_t kQBarriers = kOut + (kStaged ? kWarps * kOutBytes : 0);
   static constexpr uint32_t kKBarriers = kQBarriers + QRing::kSharedBytes;
   static constexpr uint32_t kVBarriers = kKBarriers + KRing::kSharedBytes;
   static constexpr uint32_t kSchedule = kVBarriers + VRing::kSharedBytes;

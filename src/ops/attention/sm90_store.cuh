@@ -1,6 +1,10 @@
 // Attention on Hopper: what a warpgroup does with its sums.
 #pragma once
+#include "hw/bulk_copy.h"
+#include "hw/fence.h"
 #include "hw/memory.h"
+#include "hw/stmatrix.h"
+#include "hw/tma.h"
 #include "ops/attention/sm90_math.cuh"
 
 namespace halftone::attention_sm90 {
@@ -92,35 +96,84 @@ HT_DEVICE void store_row(const Params& p, const Place& place, const float (&o)[k
   }
 }
 
+// What a row's O is to be multiplied by: the inverse of its sum, 0 where the row is empty. Writes
+// the log-sum-exp.
+template <class Params, class RowSoftmax>
+HT_DEVICE float finish_row(const Params& p, const Place& place, uint32_t half, bool none,
+                           const RowSoftmax& softmax) {
+  float sum = softmax.row_sum(half);
+  const bool empty = none || sum == 0;
+  // The divisor is sum x 2^level; a sink joins it as one more key, of value 0.
+  float level = empty ? -kInfinity : softmax.row_level(half);
+  float factor = 1;
+  if (p.sinks != nullptr) {
+    const float sink =
+        hw::mul(hw::load_global<float>(p.sinks + place.head * p.sink_stride), kLog2e);
+    const float top = hw::max(level, sink);
+    factor = empty ? 0 : hw::ex2_approx_ftz(hw::add(level, -top));
+    sum = hw::add(empty ? 0 : hw::mul(sum, factor), hw::ex2_approx_ftz(hw::add(sink, -top)));
+    level = top;
+  }
+  if (p.lse != nullptr && place.exists && hw::lane_index() % 4 == 0) {
+    const float lse = hw::mul(hw::add(level, hw::lg2_approx(sum)), kLn2);
+    hw::store_global(p.lse + place.lse, empty && p.sinks == nullptr ? -kInfinity : lse);
+  }
+  return empty ? 0 : factor / sum;
+}
+
 // Divides by the sum and writes the rows that exist.
 template <hw::Type kType, Columns kColumns = Columns::in_order, class Params, class Work,
           class RowSoftmax, uint32_t kCount>
 HT_DEVICE void store(const Params& p, const Work& work, int32_t first_row, bool none,
                      const RowSoftmax& softmax, const float (&o)[kCount]) {
-  const uint32_t quad = hw::lane_index() % 4;
   HT_UNROLL
   for (uint32_t half = 0; half < 2; ++half) {
     const Place place = work.place(first_row + 8 * static_cast<int32_t>(half));
-    float sum = softmax.row_sum(half);
-    const bool empty = none || sum == 0;
-    // The divisor is sum x 2^level; a sink joins it as one more key, of value 0.
-    float level = empty ? -kInfinity : softmax.row_level(half);
-    float factor = 1;
-    if (p.sinks != nullptr) {
-      const float sink =
-          hw::mul(hw::load_global<float>(p.sinks + place.head * p.sink_stride), kLog2e);
-      const float top = hw::max(level, sink);
-      factor = empty ? 0 : hw::ex2_approx_ftz(hw::add(level, -top));
-      sum = hw::add(empty ? 0 : hw::mul(sum, factor), hw::ex2_approx_ftz(hw::add(sink, -top)));
-      level = top;
-    }
-    const float inverse = empty ? 0 : factor / sum;
-    if (p.lse != nullptr && place.exists && quad == 0) {
-      const float lse = hw::mul(hw::add(level, hw::lg2_approx(sum)), kLn2);
-      hw::store_global(p.lse + place.lse, empty && p.sinks == nullptr ? -kInfinity : lse);
-    }
+    const float inverse = finish_row(p, place, half, none, softmax);
     store_row<kType, kColumns>(p, place, o, half, inverse);
   }
+}
+
+// The same by way of a warp's place in shared memory, from where the copy engine takes it while the
+// warp goes on.
+template <hw::Type kType, class Layout, class Params, class Work, class RowSoftmax, uint32_t kCount>
+HT_DEVICE void store_staged(const Params& p, const Work& work, hw::SharedAddress to,
+                            int32_t first_row, bool none, const RowSoftmax& softmax,
+                            const float (&o)[kCount], hw::Site site = hw::Site::current()) {
+  constexpr auto tile = Layout::out_tile();
+  const uint32_t lane = hw::lane_index();
+  float inverse[2];
+  HT_UNROLL
+  for (uint32_t half = 0; half < 2; ++half) {
+    const Place place = work.place(first_row + 8 * static_cast<int32_t>(half));
+    inverse[half] = finish_row(p, place, half, none, softmax);
+  }
+  const auto pair = [&](uint32_t i) {
+    const float scale = inverse[i / 2 % 2];
+    return scale == 0 ? 0 : round_pair<kType>(hw::mul(o[i], scale), hw::mul(o[i + 1], scale));
+  };
+  if (lane == 0) hw::bulk_wait_read<0>(site);  // what was here has left
+  hw::warp_sync(hw::kFullWarp, site);
+  HT_UNROLL
+  for (uint32_t i = 0; i < kCount; i += 8) {
+    // Rows 0 to 7 and 8 to 15 of eight columns, and of the next eight.
+    const hw::SharedAddress row =
+        to + (i / 32 * tile.panel_bytes() +
+              tile::chunk_offset(tile.swizzle, lane % 16, i / 4 % 8 + lane / 16));
+    hw::stmatrix(row, {pair(i), pair(i + 2), pair(i + 4), pair(i + 6)}, site);
+  }
+  hw::fence_proxy_async_shared(site);
+  hw::warp_sync(hw::kFullWarp, site);
+  if (lane != 0) return;
+  HT_UNROLL
+  for (uint32_t panel = 0; panel < tile.panels(); ++panel) {
+    hw::tensor_store(
+        &p.staged,
+        {static_cast<int32_t>(panel * Layout::kPanel), static_cast<int32_t>(work.t.head), first_row,
+         static_cast<int32_t>(work.t.sequence)},
+        to + panel * tile.panel_bytes(), site);
+  }
+  hw::bulk_commit(site);
 }
 
 // Of a row in one split of the keys: the sum of its P is sum x 2^level.

@@ -10,11 +10,11 @@ namespace halftone::attention_sm90 {
 // shared memory. Small heads leave room for a third warpgroup, which hides more of the
 // exponentials: there are as many clocks of them as of products. Two blocks that share the keys by
 // multicast halve what the L2 must deliver, worth it where both see the same keys. Wide tiles of
-// keys waste more where a mask cuts through them, which long rows make up for.
+// keys leave no room to stage results, and waste more at the end of the keys: for long rows.
 inline constexpr Tile kTiles[] = {
     {64, 64, 128, 3, 1},    //
     {128, 128, 176, 2, 2},  //
-    {128, 128, 176, 2, 1},  //
+    {128, 128, 128, 2, 2},  //
     {128, 128, 128, 2, 1},  //
     {192, 128, 128, 2, 1},  // DeepSeek's 192 and 128
     {256, 256, 80, 2, 2},   //
@@ -47,7 +47,7 @@ constexpr int choose_tile(const Tile (&tiles)[kCount], uint32_t head_dim, uint32
     const Tile& tile = tiles[i];
     if (head_dim > tile.head_dim || value_dim > tile.value_dim) continue;
     if (tile.cluster > 1 && (masked || queries <= 64 * tile.warpgroups)) continue;
-    if (tile.keys > 128 && masked && keys < 8192) continue;
+    if (tile.keys > 128 && keys < 8192) continue;
     return i;
   }
   return -1;

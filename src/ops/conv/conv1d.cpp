@@ -66,7 +66,8 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 struct Layout {
   Conv1dArgs args{};
   Conv1dTile tile{};
-  int64_t output_tiles = 0, expanded = 0, packed = 0;  // the last two in floats
+  int64_t output_tiles = 0, output_blocks = 0;
+  int64_t expanded = 0, packed = 0;  // in floats
 };
 Layout layout_of(const Conv1dProblem& p, Conv1dFunction function) {
   Layout l;
@@ -91,7 +92,9 @@ Layout layout_of(const Conv1dProblem& p, Conv1dFunction function) {
   a.lead = ceil_div(p.padding, p.stride);
   const int64_t behind = std::max<int64_t>(0, (p.kernel - 1) * p.dilation - p.padding) / p.stride;
   a.width = a.lead + ceil_div(a.out_length, l.tile.positions) * l.tile.positions + behind + 1;
-  l.output_tiles = ceil_div(a.outputs, l.tile.outputs) * p.groups;
+  const int64_t tiles = ceil_div(a.outputs, l.tile.outputs);
+  l.output_tiles = tiles * p.groups;
+  l.output_blocks = ceil_div(tiles, l.tile.tiles) * p.groups;
   l.expanded = element_count({p.in_channels, p.stride, a.width});
   l.packed = element_count({l.output_tiles, l.tile.outputs, a.channels, p.kernel});
   return l;
@@ -185,8 +188,8 @@ void run(const Conv1dPlan& plan, const Conv1dTensors& t, Stream& stream) {
     a.out = t.out.data<char>() + b * t.out.stride(0) * out_bytes;
     step(Conv1dStep::expand, p.in_channels, p.stride * a.width);
     const int64_t blocks = ceil_div(a.out_length, l.tile.positions);
-    step(Conv1dStep::multiply, blocks * l.output_tiles,
-         l.tile.outputs * l.tile.positions * std::max<int64_t>(1, terms / 16));
+    step(Conv1dStep::multiply, blocks * l.output_blocks,
+         l.tile.tiles * l.tile.outputs * l.tile.positions * std::max<int64_t>(1, terms / 16));
   }
 }
 

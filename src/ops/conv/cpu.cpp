@@ -16,7 +16,8 @@ constexpr int kOutputs = 4;  // 12 of 16
 #endif
 constexpr int kVectors = 3;
 constexpr int kPositions = kVectors * kLanes;
-constexpr int kTiles = 4;  // of positions in a unit, over which the weights of a tile are reused
+constexpr int kTiles = 8;        // of a unit: what their sums take is a third of the first level
+constexpr int kFewTerms = 256;   // whose x, 4 to 5 lines for three taps, fits the first level
 constexpr int kBlockTerms = 64;  // of a sum that then joins the sum before it
 
 HALFTONE_INLINE int bytes_of(Format f) { return f == Format::f32 ? 4 : 2; }
@@ -28,6 +29,14 @@ HALFTONE_INLINE int tile_outputs(const Conv1dArgs& a) {
 HALFTONE_INLINE int64_t output_tiles(const Conv1dArgs& a) {
   return (a.outputs + tile_outputs(a) - 1) / tile_outputs(a);
 }
+// A unit is tiles of positions for one tile of outputs, where x of a tile fits the first-level
+// cache, and tiles of outputs of one group for the same positions where it does not.
+HALFTONE_INLINE int64_t unit_outputs(const Conv1dArgs& a) {
+  int64_t count = a.channels * a.kernel <= kFewTerms ? 1 : kTiles;
+  while (count > output_tiles(a)) count /= 2;
+  return count;
+}
+HALFTONE_INLINE int64_t unit_positions(const Conv1dArgs& a) { return kTiles / unit_outputs(a); }
 HALFTONE_INLINE int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
 
 void expand(const Conv1dArgs& a, int64_t channel) {
@@ -67,43 +76,50 @@ void pack(const Conv1dArgs& a, int64_t unit) {
   }
 }
 
-template <int Outputs>
-HALFTONE_INLINE void tile(const Conv1dArgs& a, int64_t group, const float* weights, int64_t first,
-                          float* out) {
-  f32v sum[Outputs][kVectors] = {}, total[Outputs][kVectors] = {};
-  int terms = 0;
-  const auto join = [&]() __attribute__((always_inline)) {
-    for (int o = 0; o < Outputs; ++o) {
-      for (int v = 0; v < kVectors; ++v) total[o][v] += sum[o][v], sum[o][v] = f32v{};
+// The taps of a group in the order of their weights: where each finds x for the first output, from
+// the group's expanded x on. Phase and place are stepped rather than divided for.
+class Taps {
+ public:
+  HALFTONE_INLINE explicit Taps(const Conv1dArgs& a) : a_(a) {
+    const int64_t shift = floor_div(-a.padding, a.stride);
+    first_phase_ = phase_ = -a.padding - shift * a.stride;
+    first_place_ = place_ = a.lead + shift;
+  }
+  HALFTONE_INLINE int64_t next() {
+    const int64_t at = channel_ + phase_ * a_.width + place_;
+    phase_ += phase_step_, place_ += place_step_;
+    if (phase_ >= a_.stride) phase_ -= a_.stride, ++place_;
+    if (++tap_ == a_.kernel) {
+      tap_ = 0, phase_ = first_phase_, place_ = first_place_;
+      channel_ += a_.stride * a_.width;
     }
-    terms = 0;
-  };
-  const int64_t shift = floor_div(-a.padding, a.stride);
-  const int64_t first_phase = -a.padding - shift * a.stride, first_place = a.lead + shift + first;
-  const int64_t phase_step = a.dilation % a.stride, place_step = a.dilation / a.stride;
-  const float* w = weights;
-  for (int64_t c = 0; c < a.channels; ++c) {
-    const float* channel = a.expanded + (group * a.channels + c) * a.stride * a.width;
-    // Phase and place of a tap, stepped rather than divided for.
-    int64_t phase = first_phase, place = first_place;
-    for (int64_t k = 0; k < a.kernel; ++k) {
-      const float* x = channel + phase * a.width + place;
-      f32v values[kVectors];
-      for (int v = 0; v < kVectors; ++v) values[v] = load_raw<f32v>(x + v * kLanes);
-      for (int o = 0; o < Outputs; ++o) {
-        const f32v weight = broadcast(w[o]);
-        for (int v = 0; v < kVectors; ++v) sum[o][v] = fma(weight, values[v], sum[o][v]);
-      }
-      w += Outputs;
-      if (++terms == kBlockTerms) join();
-      phase += phase_step;
-      place += place_step;
-      if (phase >= a.stride) phase -= a.stride, ++place;
+    return at;
+  }
+
+ private:
+  const Conv1dArgs& a_;
+  const int64_t phase_step_ = a_.dilation % a_.stride, place_step_ = a_.dilation / a_.stride;
+  int64_t first_phase_, first_place_, phase_, place_, channel_ = 0, tap_ = 0;
+};
+
+// total [Outputs, kPositions] += weights x of `terms` taps.
+template <int Outputs>
+HALFTONE_INLINE void add_block(const float* x, const int64_t* taps, int64_t terms, const float* w,
+                               float* total) {
+  f32v sum[Outputs][kVectors] = {};
+  for (int64_t i = 0; i < terms; ++i, w += Outputs) {
+    f32v values[kVectors];
+    for (int v = 0; v < kVectors; ++v) values[v] = load_raw<f32v>(x + taps[i] + v * kLanes);
+    for (int o = 0; o < Outputs; ++o) {
+      const f32v weight = broadcast(w[o]);
+      for (int v = 0; v < kVectors; ++v) sum[o][v] = fma(weight, values[v], sum[o][v]);
     }
   }
-  join();
   for (int o = 0; o < Outputs; ++o) {
-    for (int v = 0; v < kVectors; ++v) store_raw(out + o * kPositions + v * kLanes, total[o][v]);
+    for (int v = 0; v < kVectors; ++v) {
+      float* to = total + o * kPositions + v * kLanes;
+      store_raw(to, load_raw<f32v>(to) + sum[o][v]);
+    }
   }
 }
 
@@ -113,36 +129,67 @@ HALFTONE_INLINE float bias_of(const Conv1dArgs& a, int64_t output) {
   return *read_run(a.bias_format, a.bias + output * bytes, bytes, 1, value);
 }
 
-void multiply(const Conv1dArgs& a, int64_t unit) {
-  alignas(64) float tiles[kOutputs * kPositions];
-  const int64_t of_group = output_tiles(a), of_all = of_group * a.groups;
-  const int64_t rows = tile_outputs(a), which = unit % of_all, group = which / of_group;
-  const float* weights = a.packed + which * a.channels * a.kernel * rows;
-  for (int t = 0; t < kTiles; ++t) {
-    const int64_t first = (unit / of_all * kTiles + t) * kPositions;
-    if (first >= a.out_length) return;
-    if (rows == 1) {
-      tile<1>(a, group, weights, first, tiles);
-    } else {
-      tile<kOutputs>(a, group, weights, first, tiles);
-    }
-    const int64_t output = which % of_group * rows;
-    const int count =
-        a.out_length - first < kPositions ? static_cast<int>(a.out_length - first) : kPositions;
-    for (int64_t o = 0; o < rows && output + o < a.outputs; ++o) {
-      const int64_t channel = group * a.outputs + output + o;
-      float* y = tiles + o * kPositions;
-      const f32v bias = broadcast(a.bias != nullptr ? bias_of(a, channel) : 0.0f);
-      with_activation(
-          a.activation.kind, [&]<Activation Kind>() __attribute__((always_inline)) {
-            for (int i = 0; i < kPositions; i += kLanes) {
-              store_raw(y + i, activate<Kind, false>(load_raw<f32v>(y + i) + bias, a.activation));
-            }
-          });
-      write_run(a.out_format, a.out + channel * a.out_channel + first * a.out_step, a.out_step,
-                count, y);
-    }
+// Outputs [first, first + count) of a group, from `position` on.
+void finish(const Conv1dArgs& a, int64_t group, int64_t first, int64_t count, int64_t position,
+            float* totals) {
+  const int64_t left = a.out_length - position;
+  const int positions = left < kPositions ? static_cast<int>(left) : kPositions;
+  for (int64_t o = 0; o < count && first + o < a.outputs; ++o) {
+    const int64_t channel = group * a.outputs + first + o;
+    float* y = totals + o * kPositions;
+    const f32v bias = broadcast(a.bias != nullptr ? bias_of(a, channel) : 0.0f);
+    with_activation(
+        a.activation.kind, [&]<Activation Kind>() __attribute__((always_inline)) {
+          for (int i = 0; i < kPositions; i += kLanes) {
+            store_raw(y + i, activate<Kind, false>(load_raw<f32v>(y + i) + bias, a.activation));
+          }
+        });
+    write_run(a.out_format, a.out + channel * a.out_channel + position * a.out_step, a.out_step,
+              positions, y);
   }
+}
+
+// Many terms go block by block through all tiles of a unit, so that their x stays in the
+// first-level cache, where it would come from the second or third for every tile.
+void multiply(const Conv1dArgs& a, int64_t unit) {
+  alignas(64) float totals[kTiles * kOutputs * kPositions] = {};
+  int64_t taps[kFewTerms];
+  const int64_t terms = a.channels * a.kernel, rows = tile_outputs(a), tiles = output_tiles(a);
+  const int64_t of_unit = unit_outputs(a), of_group = (tiles + of_unit - 1) / of_unit;
+  const int64_t which = unit % (of_group * a.groups), group = which / of_group;
+  const int64_t first_tile = which % of_group * of_unit;
+  const int64_t first = unit / (of_group * a.groups) * unit_positions(a) * kPositions;
+  const float* weights = a.packed + (group * tiles + first_tile) * terms * rows;
+  const float* x = a.expanded + group * a.channels * a.stride * a.width;
+  // f(tile of outputs, position, its totals) for the tiles of the unit.
+  const auto each_tile = [&](auto f) __attribute__((always_inline)) {
+    for (int64_t i = 0; i < kTiles; ++i) {
+      const int64_t tile = i % of_unit, position = first + i / of_unit * kPositions;
+      if (first_tile + tile < tiles && position < a.out_length) {
+        f(tile, position, totals + i * rows * kPositions);
+      }
+    }
+  };
+  Taps tap(a);
+  const int64_t span = terms <= kFewTerms ? kFewTerms : kBlockTerms;
+  for (int64_t i = 0; i < terms; i += span) {
+    const int64_t some = terms - i < span ? terms - i : span;
+    for (int64_t k = 0; k < some; ++k) taps[k] = tap.next();
+    each_tile([&](int64_t tile, int64_t position, float* total) __attribute__((always_inline)) {
+      const float* w = weights + (tile * terms + i) * rows;
+      for (int64_t k = 0; k < some; k += kBlockTerms) {
+        const int64_t count = some - k < kBlockTerms ? some - k : kBlockTerms;
+        if (rows == 1) {
+          add_block<1>(x + position, taps + k, count, w + k, total);
+        } else {
+          add_block<kOutputs>(x + position, taps + k, count, w + k * kOutputs, total);
+        }
+      }
+    });
+  }
+  each_tile([&](int64_t tile, int64_t position, float* total) {
+    finish(a, group, (first_tile + tile) * rows, rows, position, total);
+  });
 }
 
 }  // namespace
@@ -150,7 +197,7 @@ void multiply(const Conv1dArgs& a, int64_t unit) {
 void conv1d_units(const Conv1dArgs& args, Conv1dStep step, int64_t begin, int64_t end,
                   Conv1dTile* layout) {
   if (layout != nullptr) {
-    *layout = {tile_outputs(args), kTiles * kPositions};
+    *layout = {tile_outputs(args), unit_outputs(args), unit_positions(args) * kPositions};
     return;
   }
   for (int64_t unit = begin; unit < end; ++unit) {

@@ -37,11 +37,12 @@ struct Conv1dArgs {
 enum class Conv1dStep : uint8_t {
   expand,    // units: channels of x
   pack,      // units: tiles of outputs
-  multiply,  // units: blocks of positions, within them tiles of outputs
+  multiply,  // units: blocks of positions, within them blocks of tiles of outputs
 };
 // What a level works in; the host lays out the workspace and counts units with it.
 struct Conv1dTile {
-  int64_t outputs, positions;  // of a unit of `multiply`
+  int64_t outputs;           // of a unit of `pack`
+  int64_t tiles, positions;  // of a unit of `multiply`: `tiles` units of `pack`, of one group
 };
 // With `tile` not null only fills it in, else does units [begin, end) of a step.
 using Conv1dFunction = void (*)(const Conv1dArgs&, Conv1dStep, int64_t begin, int64_t end,

@@ -24,12 +24,41 @@ bool copies(const EmbeddingArgs& args) {
          args.columns * pipe::bytes_of(args.format) % 16 == 0 && args.columns < int64_t{1} << 31;
 }
 
+// As dequantisation to the places of the result, which have no gaps.
+DequantizeArgs expanded(const EmbeddingArgs& args, const ScaledCodes& codes) {
+  DequantizeArgs from;
+  static_cast<ScaledCodes&>(from) = codes;
+  from.codes = {const_cast<char*>(args.table), 1, args.table_stride, 0};
+  from.out_format = args.out_format, from.out = args.out;
+  return from;
+}
+
+template <pipe::Access kAccess>
+using ExpandSm80 = EmbeddingExpandGpu<kAccess, false>;
+template <pipe::Access kAccess>
+using ExpandSm89 = EmbeddingExpandGpu<kAccess, true>;
+
 }  // namespace
 
 void embedding_gpu(const EmbeddingArgs& args, const EmbeddingRange& range, Stream& stream) {
   if (range.tokens == 0 || args.columns == 0) return;
-  EmbeddingParams p{args, codes_of(args, range.vocabulary), range, fault_reporter(stream.device()),
-                    pipe::threads_of_row(args.columns)};
+  EmbeddingParams p{
+      args,
+      codes_of(args, range.vocabulary),
+      {args.ids, args.id_stride, args.wide_ids, range.vocabulary, fault_reporter(stream.device())},
+      range.tokens,
+      pipe::threads_of_row(args.columns)};
+  const DequantizeArgs from = expanded(args, p.codes);
+  if (args.out_stride == args.columns * pipe::bytes_of(args.out_format) &&
+      expands(from, range.tokens)) {
+    const ExpandParams made = expand_params(from, range.tokens, true);
+    const bool converts = stream.device().arch() >= Arch::sm_89;
+    return launch(converts ? pipe::image_for_whole<ExpandSm89>(args.out_format, "embedding_expand",
+                                                               Arch::sm_89)
+                           : pipe::image_for_whole<ExpandSm80>(args.out_format, "embedding_expand"),
+                  expand_shape(made),
+                  EmbeddingExpandGpu<pipe::Access::bf16, false>::Params{made, p.ids}, stream);
+  }
   if (!copies(args)) {
     return launch(hw::image_of<EmbeddingGpu>("embedding"),
                   pipe::RowThreads::shape(range.tokens, p.row_threads), p, stream);

@@ -1,6 +1,7 @@
 // Embedding lookup: a row of the table for each token, expanded where it is quantised. The row of
 // an index outside the table is zeros, and the index is reported.
 #pragma once
+#include "formats/gpu_expand.cuh"
 #include "formats/gpu_rows.cuh"
 #include "ops/embedding/kernels.h"
 #include "pipe/fault.h"
@@ -8,25 +9,30 @@
 
 namespace halftone {
 
+// The ids of tokens, each a row of the table.
+struct TokenIds {
+  const void* ids;
+  int64_t stride;
+  bool wide;
+  int64_t vocabulary;
+  FaultReporter faults;
+
+  // -1: outside the table, which is reported.
+  HT_DEVICE int64_t row_of(int64_t token, bool reports) const {
+    const int64_t id = pipe::load_index(ids, wide, token * stride);
+    if (id >= 0 && id < vocabulary) return id;
+    if (reports) pipe::report_fault(faults, Fault::embedding_id, token, id, vocabulary);
+    return -1;
+  }
+};
+
 struct EmbeddingParams {
   EmbeddingArgs args;
   ScaledCodes codes;  // of the table, where it is quantised
-  EmbeddingRange range;
-  FaultReporter faults;
+  TokenIds ids;
+  int64_t tokens;
   uint32_t row_threads;
 };
-
-// The row of a token's id; null: outside the table, which is reported.
-HT_DEVICE const char* row_of_token(const EmbeddingParams& p, int64_t token, bool reports,
-                                   int64_t& id) {
-  const EmbeddingArgs& args = p.args;
-  id = pipe::load_index(args.ids, args.wide_ids, token * args.id_stride);
-  if (id >= 0 && id < p.range.vocabulary) return args.table + id * args.table_stride;
-  if (reports) {
-    pipe::report_fault(p.faults, Fault::embedding_id, token, id, p.range.vocabulary);
-  }
-  return nullptr;
-}
 
 struct EmbeddingGpu {
   using Params = EmbeddingParams;
@@ -36,23 +42,40 @@ struct EmbeddingGpu {
     const EmbeddingArgs& args = p.args;
     const pipe::RowThreads threads(p.row_threads);
     const int64_t token = threads.row();
-    if (token >= p.range.tokens) return;
-    int64_t id = 0;
-    const char* row = row_of_token(p, token, threads.rank() == 0, id);
+    if (token >= p.tokens) return;
+    const int64_t id = p.ids.row_of(token, threads.rank() == 0);
+    const char* row = args.table + id * args.table_stride;
     char* out = args.out + token * args.out_stride;
-    const bool plain = is_plain(args.format);
+    const bool plain = is_plain(args.format), inside = id >= 0;
     const Format widest = args.format == Format::f32 ? Format::f32 : args.out_format;
-    CodeRow codes(p.codes, row, row != nullptr ? id : 0);
+    CodeRow codes(p.codes, row, inside ? id : 0);
     for (uint32_t step = 0;; ++step) {
       // Codes are read eight neighbours at a time.
       const pipe::Quads at =
           pipe::quads_of(plain ? widest : Format::bf16, threads.rank(), threads.threads(), step);
       if (at.first >= args.columns) return;
       float x[8] = {};
-      if (row != nullptr && plain) pipe::load_eight(args.format, row, at, args.columns, x);
-      if (row != nullptr && !plain) codes.load(at.first, x);
+      if (inside && plain) pipe::load_eight(args.format, row, at, args.columns, x);
+      if (inside && !plain) codes.load(at.first, x);
       pipe::store_eight(args.out_format, out, at, args.columns, x);
     }
+  }
+};
+
+// Rows of eights of codes that share a scale, as dequantisation expands them, but rounded to f32
+// and then to the result, as on the CPU.
+template <pipe::Access kAccess, bool kConvert>
+struct EmbeddingExpandGpu {
+  using Expand = ExpandGpu<kAccess, kConvert>;
+  struct Params {
+    ExpandParams expand;
+    TokenIds ids;
+  };
+  static constexpr uint32_t kThreads = Expand::kThreads, kMinBlocks = Expand::kMinBlocks;
+
+  HT_DEVICE static void run(const Params& p) {
+    Expand::template run<Products::through_f32>(
+        p.expand, [&](uint32_t token) { return p.ids.row_of(token, true); });
   }
 };
 
@@ -64,10 +87,9 @@ struct EmbeddingCopyGpu {
   HT_DEVICE static void run(const Params& p) {
     const pipe::RowThreads threads(p.row_threads);
     const int64_t token = threads.row();
-    if (token >= p.range.tokens) return;
-    int64_t id = 0;
-    const auto* from =
-        reinterpret_cast<const hw::Words4*>(row_of_token(p, token, threads.rank() == 0, id));
+    if (token >= p.tokens) return;
+    const int64_t id = p.ids.row_of(token, threads.rank() == 0);
+    const auto* from = reinterpret_cast<const hw::Words4*>(p.args.table + id * p.args.table_stride);
     auto* to = reinterpret_cast<hw::Words4*>(p.args.out + token * p.args.out_stride);
     const auto count =
         static_cast<uint32_t>(p.args.columns * pipe::bytes_of(p.args.format) / sizeof(hw::Words4));
@@ -76,7 +98,7 @@ struct EmbeddingCopyGpu {
       HT_UNROLL
       for (uint32_t i = 0; i < kPieces; ++i) {
         const uint32_t n = first + i * threads.threads();
-        if (n < count && from != nullptr) piece[i] = hw::load_global(from + n);
+        if (n < count && id >= 0) piece[i] = hw::load_global(from + n);
       }
       HT_UNROLL
       for (uint32_t i = 0; i < kPieces; ++i) {

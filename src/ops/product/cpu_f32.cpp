@@ -53,13 +53,18 @@ HALFTONE_INLINE void order_octets(const float* values, float* to) {
 template <Format F>
 void pack_row(const void* x, bool octets, int64_t k, unsigned char* out, int64_t stride) {
   for (int64_t k0 = 0, chunk = 0; k0 < k; k0 += kChunk, ++chunk) {
-    alignas(64) float values[kChunk] = {};
+    auto* to = reinterpret_cast<float*>(out + chunk / F32::kBlockChunks * stride) +
+               chunk % F32::kBlockChunks * kChunk;
+    alignas(64) float in_order[kChunk];
+    float* values = octets ? in_order : to;
     const int64_t count = k - k0 < kChunk ? k - k0 : kChunk;
     int64_t i = 0;
     for (; i + kLanes <= count; i += kLanes) store_raw(values + i, load<F>(x, k0 + i));
-    if (i < count) store_raw(values + i, load_partial<F>(x, k0 + i, static_cast<int>(count - i)));
-    auto* to = reinterpret_cast<float*>(out + chunk / F32::kBlockChunks * stride) +
-               chunk % F32::kBlockChunks * kChunk;
+    if (i < count) {
+      store_raw(values + i, load_partial<F>(x, k0 + i, static_cast<int>(count - i)));
+      i += kLanes;
+    }
+    for (; i < kChunk; i += kLanes) store_raw(values + i, f32v{});
     if (octets) {
       for (int part = 0; part < F32::kSteps / 8; ++part) {
         alignas(64) float lanes[8 * kLanes];
@@ -68,8 +73,6 @@ void pack_row(const void* x, bool octets, int64_t k, unsigned char* out, int64_t
         }
         order_octets(lanes, to + 8 * part * kLanes);
       }
-    } else {
-      std::memcpy(to, values, sizeof values);
     }
   }
 }

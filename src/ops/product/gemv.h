@@ -97,6 +97,23 @@ HALFTONE_INLINE void add_chunks(const uint8_t* const codes[kGemvRows], const int
   }
 }
 
+// The chunk that rows of f32 end in, as add_chunks would add it, but for the vectors beyond the
+// last of `count` elements, which are 0 there.
+template <int kX>
+HALFTONE_INLINE void add_floats(const uint8_t* const rows[kGemvRows], int64_t count,
+                                const unsigned char* const x[kX], f32v acc[kX][kGemvRows]) {
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const int64_t left = count - i, some = left < kLanes ? left : kLanes;
+    for (int r = 0; r < kGemvRows; ++r) {
+      const f32v ws = load_partial<Format::f32>(rows[r], i, static_cast<int>(some));
+      for (int m = 0; m < kX; ++m) {
+        const auto xs = load_raw<f32v>(x[m] + i * static_cast<int64_t>(sizeof(float)));
+        acc[m][r] = fma(ws, xs, acc[m][r]);
+      }
+    }
+  }
+}
+
 // Scales of a row of W for `count` chunks, times those of x where it has some.
 template <class A>
 HALFTONE_INLINE void gemv_scales(const Weights& w, const Groups& groups, const uint8_t* row,
@@ -176,6 +193,10 @@ void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const product::FewRows&
       };
       const int64_t end = c + whole, last = c + count;
       while (c + kPair <= end) add(std::integral_constant<int, kPair>());
+      if constexpr (C == Code::f32 && !kScaled) {
+        if (c < last) add_floats<kX>(rows, w.k % kChunk, xs, acc);
+        c = last;
+      }
       while (c < last) {
         for (int r = 0; r < kGemvRows && c == end; ++r) {
           rows[r] = partial_codes<C, kChunk>(rows[r], w.k % kChunk, ends[r]);

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <numeric>
+#include <optional>
 
 #include "base/message.h"
 #include "formats/gpu_kernels.h"
@@ -256,23 +257,29 @@ bool is_plain(const GpuSource& s) {
 
 namespace {
 
-// Whether a lane loads the scales of its half of a span at once, and how.
-bool scales_in_halves(const GpuProduct& p, uint32_t half, GpuSpans* spans) {
+// Whether a span's scales of a row lie together, in bytes that are copied at once.
+bool scales_in_spans(const GpuProduct& p, uint32_t depth, GpuSpans* spans) {
   const GpuLayout& l = p.weight;
   if (!p.scaled && !p.pairs) return true;
   const bool e4m3 = l.scale_format == Format::fp8_e4m3;
   if (l.scales != ScaleLayout::linear || e4m3 != p.pairs) return false;
-  const uint32_t size = scale_bytes(l.scale_format), step = p.pairs ? 16 : 32;
-  const uint32_t together = l.group % half == 0 ? l.group / half : 0;  // halves that share one
-  if (p.scaled && std::has_single_bit(together)) {
+  const uint32_t size = scale_bytes(l.scale_format);
+  if (p.scaled && l.group % depth == 0) {
+    const uint32_t together = l.group / depth;
     spans->scale_bytes = size;
     spans->scale_shift = static_cast<uint32_t>(std::countr_zero(together));
     spans->scale_pitch = static_cast<uint32_t>(l.scale_step);
-    return true;
+    spans->octet_shift = 31;
+    return std::has_single_bit(together) && l.scale_step % size == 0;
   }
-  const uint32_t bytes = half / step * size;
-  spans->scale_bytes = spans->scale_pitch = bytes;
-  return l.group == step && l.scale_step == size && l.scale_row % bytes == 0;
+  if (p.pairs ? l.group != 16 : depth % l.group != 0) return false;
+  spans->scale_bytes = spans->scale_pitch = depth / l.group * size;
+  spans->octet_shift = static_cast<uint32_t>(std::countr_zero(l.group / 32));
+  return l.scale_step == size && l.scale_row % std::min(spans->scale_bytes, 16u) == 0;
+}
+
+bool is_fp(GpuCode code) {
+  return code == GpuCode::e2m1 || code == GpuCode::e4m3 || code == GpuCode::e5m2;
 }
 
 GpuSpans spans_of(const GpuWeight& w, const GpuProduct& p) {
@@ -281,21 +288,70 @@ GpuSpans spans_of(const GpuWeight& w, const GpuProduct& p) {
   GpuSpans spans;
   const bool plain =
       p.experts != nullptr ? p.plain_experts : is_plain(p.source[0]) && is_plain(p.source[1]);
-  spans.whole = plain && !w.dequantise && p.k % depth == 0 && p.weight.row_bytes % 16 == 0 &&
-                reinterpret_cast<uintptr_t>(p.x) % 16 == 0 && p.x_row % 16 == 0 &&
-                scales_in_halves(p, depth / 2, &spans);
+  const bool whole = plain && !w.dequantise && p.k % depth == 0 && p.weight.row_bytes % 16 == 0 &&
+                     reinterpret_cast<uintptr_t>(p.x) % 16 == 0 && p.x_row % 16 == 0;
+  if (!whole || !scales_in_spans(p, depth, &spans)) return spans;
+  const uint32_t same = p.period * 32;  // elements that have the same scales
+  const bool joined = w.code != GpuCode::e2m1;
+  const bool powers = is_fp(w.code) && p.weight.scale_format == Format::ue8m0;
+  spans.halves = same % depth != 0;
+  if (p.x_scales == nullptr && powers && p.weight.group == 32) {
+    spans.loop = GpuLoop::lanes;
+  } else if (p.x_scales == nullptr && (!p.scaled || (joined && same % (depth / 2) == 0))) {
+    spans.loop = GpuLoop::wide;
+  } else if (!p.pairs) {
+    spans.loop = GpuLoop::narrow;
+  }
   return spans;
+}
+
+// Shape of a launch of blocks that stay, if that is the way: every block has some tiles, all its
+// warps share the K of a tile, and three blocks a multiprocessor have room for x beside their
+// rings.
+std::optional<LaunchShape> stay_shape(const GpuProduct& p, LaunchShape shape, const Device& device,
+                                      uint32_t multiprocessors) {
+  using Stay = GpuVectorStay<GpuCode::bf16>;  // of every code alike
+  const uint64_t spans = uint64_t{p.k} * static_cast<uint64_t>(bits(p.weight.format)) / 1024;
+  const uint64_t x_bytes = uint64_t{p.m} * p.terms * p.k * 2;
+  if (p.spans.loop != GpuLoop::wide || p.m * p.terms > 8) return {};
+  if (p.parts != nullptr || p.x_rows != nullptr) return {};
+  if (spans < 2 * Stay::kWarps || x_bytes > 32 * 1024) return {};  // all warps; within 32 bits
+  const DeviceProperties& d = properties(device);
+  if (multiprocessors == 0) multiprocessors = static_cast<uint32_t>(d.sm_count);
+  shape.shared_bytes = Stay::shared_bytes(p);
+  const uint32_t blocks = Stay::kMinBlocks * multiprocessors;
+  if (Stay::kMinBlocks * (shape.shared_bytes + 1024) > static_cast<uint32_t>(d.shared_per_sm) ||
+      shape.grid.x <= blocks) {
+    return {};
+  }
+  shape.block.x = Stay::kThreads;
+  shape.grid.x = blocks;
+  return shape;
 }
 
 }  // namespace
 
-void launch_product(const GpuWeight& w, GpuProduct p, bool many, uint32_t parts, Stream& stream) {
+void launch_product(const GpuWeight& w, GpuProduct p, bool many, uint32_t parts, Stream& stream,
+                    uint32_t multiprocessors) {
   const uint32_t columns = many ? kMany.columns : p.terms * (parts > 0 ? p.part_rows : p.m);
   const GpuInstance instance = w.code <= GpuCode::bf16   ? gpu_plain(w.code, columns)
                                : w.code <= GpuCode::int8 ? gpu_bytes(w.code, columns)
                                                          : gpu_nibbles(w.code, columns);
   p.spans = spans_of(w, p);
-  launch(instance.image, taking_turns(instance.shape(p, parts), stream), p, stream);
+  LaunchShape shape = instance.shape(p, parts);
+  // Few rows of a matrix begin with the weights' way from memory, which waiting in place does not
+  // shorten: 0.7 us longer than a launch of its own (docs/findings/gpu-gemv.md).
+  if (many || parts > 0) shape = taking_turns(shape, stream);
+  // Of the codes for which it was the faster way (docs/findings/gpu-gemv.md).
+  const bool may_stay = !many && (w.code == GpuCode::bf16 || w.code == GpuCode::f16 ||
+                                  w.code == GpuCode::int8 || w.code == GpuCode::int4);
+  const auto staying =
+      may_stay ? stay_shape(p, shape, stream.device(), multiprocessors) : std::nullopt;
+  if (!staying) return launch(instance.image, shape, p, stream);
+  launch(w.code == GpuCode::int4   ? gpu_int4_stay()
+         : w.code == GpuCode::int8 ? gpu_int8_stay()
+                                   : gpu_plain_stay(w.code),
+         *staying, p, stream);
 }
 
 }  // namespace halftone::product

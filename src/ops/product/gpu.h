@@ -67,8 +67,10 @@ inline LaunchShape taking_turns(LaunchShape shape, const Stream& stream) {
   shape.programmatic = stream.device().arch() >= Arch::sm_90a;
   return shape;
 }
-// `parts`: blocks along the rows of x, where these are cut by a list of parts; else 0.
-void launch_product(const GpuWeight&, GpuProduct, bool many, uint32_t parts, Stream&);
+// `parts`: blocks along the rows of x, where these are cut by a list of parts; else 0. Blocks that
+// stay are as many as `multiprocessors` take; 0: those of the device.
+void launch_product(const GpuWeight&, GpuProduct, bool many, uint32_t parts, Stream&,
+                    uint32_t multiprocessors = 0);
 // Rows of a part, where parts of `average` rows are expected.
 uint32_t rows_of_part(uint32_t terms, bool many, int64_t average);
 

@@ -11,6 +11,7 @@
 #include "hw/bits.h"
 #include "hw/convert.h"
 #include "hw/pair.h"
+#include "hw/present.h"
 #include "hw/types.h"
 
 namespace halftone::product {
@@ -111,8 +112,9 @@ struct CodePolicy<GpuCode::f32> : PlainOrder {
 
 // FP8: exponent and mantissa move to where bf16 has them, and a power of two corrects the bias,
 // subnormals included. kHighest: the least code, as magnitude, that is no finite number.
-template <uint32_t kShift, uint32_t kMagnitude, uint32_t kBias, uint32_t kHighest>
+template <hw::Type kFp8, uint32_t kShift, uint32_t kMagnitude, uint32_t kBias, uint32_t kHighest>
 struct Fp8Policy : PlainOrder {
+  static constexpr uint32_t kUnscaled = 0x3f803f80;
   static constexpr uint32_t kBits = 8, kTerms = 1;
   static constexpr hw::Type kType = hw::Type::bf16;
   static constexpr PairOf kPair = PairOf::none;
@@ -132,7 +134,21 @@ struct Fp8Policy : PlainOrder {
                      twice(kBias), kMinusZeros);
     }
   }
+  // By conversions where there are any: half the instructions, and none of the pipe of shifts and
+  // masks.
   HT_DEVICE static void expand(const uint32_t (&codes)[2], uint32_t, uint32_t (&pairs)[1][4]) {
+    if constexpr (hw::ThisTarget::has(hw::Feature::fp8_convert)) {
+      if (hw::present<hw::Feature::fp8_convert>()) {
+        HT_UNROLL
+        for (uint32_t i = 0; i < 4; ++i) {
+          const auto two = static_cast<uint16_t>(codes[i / 2] >> 16 * (i % 2));
+          const uint32_t halves = hw::cvt_f16x2_fp8x2<kFp8>(two);
+          pairs[0][i] = hw::cvt_bf16x2(hw::cvt_f32_f16(static_cast<uint16_t>(halves)),
+                                       hw::cvt_f32_f16(static_cast<uint16_t>(halves >> 16)));
+        }
+        return;
+      }
+    }
     expand_finite(codes, 0, pairs);
     // NaN and infinity have other bits in bf16. Four codes are looked at in one addition.
     HT_UNROLL
@@ -151,9 +167,9 @@ struct Fp8Policy : PlainOrder {
   }
 };
 template <>
-struct CodePolicy<GpuCode::e4m3> : Fp8Policy<4, 0x07f0, 0x7b80, 0x7f> {};  // 2^120
+struct CodePolicy<GpuCode::e4m3> : Fp8Policy<hw::Type::e4m3, 4, 0x07f0, 0x7b80, 0x7f> {};  // 2^120
 template <>
-struct CodePolicy<GpuCode::e5m2> : Fp8Policy<3, 0x0fe0, 0x7780, 0x7c> {};  // 2^112
+struct CodePolicy<GpuCode::e5m2> : Fp8Policy<hw::Type::e5m2, 3, 0x0fe0, 0x7780, 0x7c> {};  // 2^112
 
 // The lower seven bits as 128 + them, less 128, or 256 for a negative number.
 template <>
@@ -219,18 +235,35 @@ struct CodePolicy<GpuCode::e2m1> : NibbleOrder {
       pairs[i] = hw::prmt(two, 0, i % 2 == 0 ? 0x1010 : 0x3232);
     }
   }
+  // Of two.
+  HT_DEVICE static void pairs_of(uint16_t scales, uint32_t (&pairs)[2]) {
+    if constexpr (hw::ThisTarget::has(hw::Feature::fp8_convert)) {
+      if (hw::present<hw::Feature::fp8_convert>()) {
+        const uint32_t halves = hw::cvt_f16x2_fp8x2<hw::Type::e4m3>(scales);
+        pairs[0] = pair_of(hw::cvt_f32_f16(static_cast<uint16_t>(halves)));
+        pairs[1] = pair_of(hw::cvt_f32_f16(static_cast<uint16_t>(halves >> 16)));
+        return;
+      }
+    }
+    uint32_t twos[1][4];
+    CodePolicy<GpuCode::e4m3>::expand({scales, 0}, 0, twos);
+    const uint32_t two = fma_bf16x2(twos[0][0], twice(0x7a80), kMinusZeros);  // times 2^118
+    pairs[0] = hw::prmt(two, 0, 0x1010), pairs[1] = hw::prmt(two, 0, 0x3232);
+  }
   HT_DEVICE static void expand(const uint32_t (&codes)[1], uint32_t scale,
                                uint32_t (&pairs)[1][4]) {
     expand_each(codes, {scale, scale, scale, scale}, pairs);
   }
-  // A scale for each pair.
+  // A scale for each pair. One product puts a code in two places, its sign into the highest bit and
+  // the rest to exponent and mantissa: shifts and masks share one pipe of half the width, which
+  // four-bit weights keep busy.
   HT_DEVICE static void expand_each(const uint32_t (&codes)[1], const uint32_t (&scales)[4],
                                     uint32_t (&pairs)[1][4]) {
     HT_UNROLL
     for (int i = 0; i < 4; ++i) {
-      const uint32_t magnitude = moved(codes[0], 6 - 4 * i) & 0x01c001c0;
-      const uint32_t value = hw::lop3<(hw::kLop3A & hw::kLop3B) | hw::kLop3C>(
-          moved(codes[0], 12 - 4 * i), 0x80008000, magnitude);
+      const bool odd = i % 2 != 0;
+      const uint32_t code = (i < 2 ? codes[0] : codes[0] >> 8) & (odd ? 0x00f000f0 : 0x000f000f);
+      const uint32_t value = code * (odd ? 0x104 : 0x1040) & 0x81c081c0;
       pairs[0][i] = fma_bf16x2(value, scales[i], kMinusZeros);
     }
   }

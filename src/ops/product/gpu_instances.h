@@ -2,7 +2,7 @@
 #pragma once
 #include "hw/image.h"
 #include "ops/product/gpu_multiply.cuh"
-#include "ops/product/gpu_vector.cuh"
+#include "ops/product/gpu_vector_stay.cuh"
 
 namespace halftone::product {
 
@@ -22,17 +22,27 @@ struct GpuInstance {
   LaunchShape (*shape)(const GpuProduct&, uint32_t parts);
 };
 
-// Of each file of entries, for so many columns of x a block; the code is one of its own.
+// Of each file of entries, for so many columns of x a block; the code is one of its own. And of
+// blocks that stay.
 GpuInstance gpu_plain(GpuCode, uint32_t columns);
 GpuInstance gpu_bytes(GpuCode, uint32_t columns);
 GpuInstance gpu_nibbles(GpuCode, uint32_t columns);
+KernelImage gpu_plain_stay(GpuCode);  // f16, bf16
+KernelImage gpu_int8_stay();
+KernelImage gpu_int4_stay();
 
 #if defined(__CUDACC__)
 #define HT_PRODUCT_ENTRIES(code)                                                \
   HT_GPU_ENTRY(halftone::product::GpuEight<halftone::product::GpuCode::code>)   \
   HT_GPU_ENTRY(halftone::product::GpuSixteen<halftone::product::GpuCode::code>) \
   HT_GPU_ENTRY(halftone::product::GpuMany<halftone::product::GpuCode::code>)
+#define HT_STAY_ENTRY(code) \
+  HT_GPU_ENTRY(halftone::product::GpuVectorStay<halftone::product::GpuCode::code>)
 #else
+template <GpuCode kCode>
+KernelImage stay_image() {
+  return hw::image_of<GpuVectorStay<kCode> >("matmul_gpu_stay");
+}
 template <GpuCode kFirst, GpuCode... kRest>
 GpuInstance gpu_instance(GpuCode code, uint32_t columns) {
   if constexpr (sizeof...(kRest) > 0) {

@@ -10,4 +10,8 @@ GpuInstance gpu_plain(GpuCode code, uint32_t columns) {
   return gpu_instance<GpuCode::f32, GpuCode::f16, GpuCode::f16_terms, GpuCode::bf16>(code, columns);
 }
 
+KernelImage gpu_plain_stay(GpuCode code) {
+  return code == GpuCode::f16 ? stay_image<GpuCode::f16>() : stay_image<GpuCode::bf16>();
+}
+
 }  // namespace halftone::product

@@ -17,13 +17,16 @@ struct alignas(16) GpuPart {
   int32_t expert, first, count, unused;
 };
 
-// Of products of few rows (gpu_vector.cuh): spans that are whole, on 16 bytes and without zero
-// points, whose scales two lanes a row load at once.
+// Of products of few rows: the loop over spans that are whole, on 16 bytes and without zero points,
+// whose scales are copied a span at a time (gpu_vector_spans.h).
+enum class GpuLoop : uint8_t { any, wide, lanes, narrow };  // any: of other spans
 struct GpuSpans {
-  bool whole = false;
-  uint32_t scale_bytes = 0;  // that a lane loads for its half of a span, ...
-  uint32_t scale_shift = 0;  // ... log2 of the halves that share them, ...
-  uint32_t scale_pitch = 0;  // ... and bytes to the next
+  GpuLoop loop = GpuLoop::any;
+  bool halves = false;       // scales join every half of a span
+  uint32_t scale_bytes = 0;  // of a row and span, ...
+  uint32_t scale_shift = 0;  // ... log2 of the spans that share them, ...
+  uint32_t scale_pitch = 0;  // ... bytes to the next, ...
+  uint32_t octet_shift = 0;  // ... log2 of the chunks of 32 that share a scale
 };
 
 struct GpuProduct {

@@ -4,22 +4,21 @@
 // A warp takes 16 rows of W, the rows of an MMA, and of K every warps_k-th span of 128 bytes of a
 // row; x is the columns. The warp copies its spans to shared memory by cp.async some spans ahead,
 // waits for nobody but itself, and makes bf16 of the codes in registers (gpu_codes.h). A lane takes
-// eight consecutive elements of K, an octet, of a row of W and of a row of x: the lanes of a quad
-// 32 elements, a chunk, which is two steps of the MMA whatever the width of a code. x comes through
-// L1, which cp.async leaves to it.
+// eight consecutive elements of K, an octet, of a row of W and of a row of x. x comes through L1,
+// which cp.async leaves to it. Spans that are whole and well placed have loops of their own
+// (gpu_vector_spans.h); here is the one for all others, in which the lanes of a quad have 32
+// elements, a chunk, two steps of the MMA whatever the width of a code.
 //
 // Sums: a warp starts from zero at every span and wherever a group of scales may end, at most 128
 // elements of K further; scales multiply that sum, which joins the warp's f32 accumulator. At the
 // end the warps along K are added in their order, then the terms of x, the smallest first. So the
-// bits of an output are a function of its rows of W and x and the format.
+// bits of an output are a function of its rows of W and x, the format and the loop.
 #pragma once
 #include "base/launch.h"
 #include "hw/barrier.h"
-#include "hw/griddep.h"
-#include "hw/mma.h"
-#include "hw/warp.h"
 #include "ops/product/gpu_vector_operands.h"
 #include "ops/product/gpu_vector_scales.h"
+#include "ops/product/gpu_vector_spans.h"
 
 namespace halftone::product {
 
@@ -28,16 +27,18 @@ struct GpuVector {
   using Params = GpuProduct;
   using Policy = CodePolicy<kCode>;
   using Scales = GpuVectorScales<kCode, kTilesM>;
+  using Spans = GpuVectorSpans<kCode, kTilesM>;
+  using Sums = GpuSums<kTilesM>;
   static constexpr uint32_t kRows = Scales::kRows, kColumns = Scales::kColumns;
   static constexpr uint32_t kSpan = Scales::kSpan, kDepth = Scales::kDepth;
   static constexpr uint32_t kChunks = Scales::kChunks;
   static constexpr uint32_t kLog2Warps = 3, kWarps = 1 << kLog2Warps, kThreads = kWarps * 32;
 
-  // Two spans of 2 KB under way a warp: with 24 warps a multiprocessor and more 96 KB, more than
-  // twice what the latency of memory needs (docs/findings/gpu-gemv.md).
   static constexpr uint32_t kStages = 3, kStageBytes = kRows * kSpan;
   static constexpr uint32_t kTables = kStages * kStageBytes;
-  static constexpr uint32_t kWarpBytes = kTables + 2 * Scales::kTableBytes;
+  static constexpr uint32_t kAnyBytes = kTables + 2 * Scales::kTableBytes;
+  static constexpr uint32_t kWarpBytes =
+      Spans::kRingBytes > kAnyBytes ? Spans::kRingBytes : kAnyBytes;
   static constexpr uint32_t kSharedBytes = kWarps * kWarpBytes;
   static constexpr uint32_t kFitting = 227 * 1024 / (kSharedBytes + 1024);
   // 64 registers a thread are too few; 80 for the terms of wide codes and for two tiles of x.
@@ -87,41 +88,25 @@ struct GpuVector {
     }
   }
 
-  struct Sums {
-    float total[kTilesM][4] = {}, part[kTilesM][4] = {};
-    uint32_t every = 4;  // chunks after which a part joins the total
-  };
-
-  // A span. The way of whole spans is unrolled, the other one small.
-  template <bool kWhole>
+  // A span of any kind; `every`: chunks after which a part joins the total.
   HT_DEVICE static void multiply(const Params& p, const Column (&columns)[kTilesM], bool pairs,
-                                 uint32_t index, hw::SharedAddress stage, hw::SharedAddress table,
-                                 Sums& sums) {
+                                 uint32_t every, uint32_t index, hw::SharedAddress stage,
+                                 hw::SharedAddress table, Sums& sums) {
     const uint32_t row = hw::lane_index() / 4, quad = hw::lane_index() % 4;
     const uint32_t place = octet_place(row, quad);
-    if constexpr (kWhole) {
+    HT_ROLLED
+    for (uint32_t c = 0; c < kChunks; ++c) {
+      uint32_t x[kTilesM][4];
       HT_UNROLL
-      for (uint32_t c = 0; c < kChunks; ++c) {
-        uint32_t x[kTilesM][4];
-        HT_UNROLL
-        for (uint32_t j = 0; j < kTilesM; ++j) columns[j].load_whole(c, x[j]);
-        multiply_chunk(p, x, pairs, c, stage, place, table, sums);
+      for (uint32_t j = 0; j < kTilesM; ++j) {
+        columns[j].load(p, index * kDepth + (c * 4 + quad) * 8, x[j]);
       }
-    } else {
-      HT_ROLLED
-      for (uint32_t c = 0; c < kChunks; ++c) {
-        uint32_t x[kTilesM][4];
-        HT_UNROLL
-        for (uint32_t j = 0; j < kTilesM; ++j) {
-          columns[j].load(p, index * kDepth + (c * 4 + quad) * 8, x[j]);
-        }
-        multiply_chunk(p, x, pairs, c, stage, place, table, sums);
-      }
+      multiply_chunk(p, x, pairs, every, c, stage, place, table, sums);
     }
   }
   HT_DEVICE static void multiply_chunk(const Params& p, const uint32_t (&x)[kTilesM][4], bool pairs,
-                                       uint32_t c, hw::SharedAddress stage, uint32_t place,
-                                       hw::SharedAddress table, Sums& sums,
+                                       uint32_t every, uint32_t c, hw::SharedAddress stage,
+                                       uint32_t place, hw::SharedAddress table, Sums& sums,
                                        hw::Site site = hw::Site::current()) {
     const uint32_t row = hw::lane_index() / 4, quad = hw::lane_index() % 4;
     uint32_t w[2][Policy::kTerms][4];  // rows r and r + 8
@@ -153,7 +138,7 @@ struct GpuVector {
         }
       }
     }
-    if (c + 1 == kChunks || (c + 1) % 4 == 0 || ((c + 1) & (sums.every - 1)) == 0) {
+    if (c + 1 == kChunks || (c + 1) % 4 == 0 || ((c + 1) & (every - 1)) == 0) {
       join(p, table, c, sums, site);
     }
   }
@@ -190,65 +175,55 @@ struct GpuVector {
   // At the end the sums take the place of the stages: [warp][column][row], rows of other halves of
   // gates after those of the gates. Warps of neighbouring tiles continue each other's banks.
   static constexpr uint32_t kSumRow = kRows + 4;
-  HT_DEVICE static uint32_t sum_place(bool gate, uint32_t warp, uint32_t column, uint32_t row) {
-    return (warp * (kColumns * kSumRow + (gate ? 8 : 16)) + column * kSumRow + row) * 4;
+  HT_DEVICE static uint32_t sum_place(bool gate, uint32_t columns, uint32_t warp, uint32_t column,
+                                      uint32_t row) {
+    return (warp * (columns * kSumRow + (gate ? 8 : 16)) + column * kSumRow + row) * 4;
   }
   static_assert(kWarps * (kColumns * kSumRow + 16) * 4 <= kWarps * kStages * kStageBytes);
 
-  HT_DEVICE static float whole_sum(const Params& p, const GpuTask& task, uint32_t log2_k,
-                                   uint32_t tile, uint32_t m, uint32_t row) {
+  HT_DEVICE static float whole_sum(const Params& p, hw::SharedAddress sums, uint32_t columns,
+                                   uint32_t log2_k, uint32_t tile, uint32_t m, uint32_t row) {
     float sum = 0;
     for (uint32_t t = 0; t < p.terms; ++t) {
       float term = 0;
       for (uint32_t k = 0; k < 1u << log2_k; ++k) {
         const uint32_t warp = (k << (kLog2Warps - log2_k)) + tile;
-        term += hw::load_shared<float>(task.base +
-                                       sum_place(p.finish.gate, warp, m * p.terms + t, row));
+        term += hw::load_shared<float>(
+            sums + sum_place(p.finish.gate, columns, warp, m * p.terms + t, row));
       }
       sum += term;
     }
     return sum;
   }
 
-  HT_DEVICE static void finish(const Params& p, const GpuTask& task, uint32_t log2_k) {
+  // From the sums of `columns` columns; the first warp that has work is `first`.
+  HT_DEVICE static void finish(const Params& p, const GpuTask& task, hw::SharedAddress sums,
+                               uint32_t columns, uint32_t log2_k, uint32_t first) {
     const bool gate = p.finish.gate;
     const uint32_t log2_rows = gate ? 3 : 4;  // outputs of a tile
     const uint32_t log2_outputs = kLog2Warps - log2_k + log2_rows;
     // A warp has outputs of one row of x: those of two would share banks.
     const uint32_t log2_width = log2_outputs < 5 ? 5 : log2_outputs;
-    for (uint32_t i = hw::thread_index().x; i < task.rows << log2_width; i += kThreads) {
+    const uint32_t thread = (hw::thread_index().x - first * 32) % kThreads;
+    for (uint32_t i = thread; i < task.rows << log2_width; i += kThreads) {
       const uint32_t m = i >> log2_width, o = i & ((1u << log2_width) - 1), n = task.n0 + o;
       if (o >> log2_outputs != 0 || n >= p.n) continue;
       const uint32_t tile = o >> log2_rows, row = o & ((1u << log2_rows) - 1);
-      const float sum = whole_sum(p, task, log2_k, tile, m, row);
-      const float up = gate ? whole_sum(p, task, log2_k, tile, m, row + 8) : 0;
+      const float sum = whole_sum(p, sums, columns, log2_k, tile, m, row);
+      const float up = gate ? whole_sum(p, sums, columns, log2_k, tile, m, row + 8) : 0;
       finish_output(p.finish, p.weight, task.source[0], task.source[1], task.expert, task.row0 + m,
                     static_cast<uint32_t>(x_row_of(p, task, m)), n, sum, up);
     }
   }
 
-  // The spans of a warp: of which tile, from which on and how many, all warps_k apart.
-  struct Walk {
-    uint32_t tile_row, first, step, count;
-  };
-
-  template <bool kWhole>
-  HT_DEVICE static void walk_spans(const Params& p, const GpuTask& task, const Walk& walk,
-                                   hw::SharedAddress ring, Sums& sums) {
-    Copies copies(p, task, walk.tile_row);
-    if constexpr (kWhole) copies.begin_whole(walk.first);
+  HT_DEVICE static void walk_any(const Params& p, const GpuTask& task, const GpuWalk& walk,
+                                 hw::SharedAddress ring, Sums& sums) {
+    const Copies copies(p, task, walk.tile_row);
     const auto index_of = [&](uint32_t i) { return walk.first + i * walk.step; };
-    // One group of copies for every span, empty ones past the end: then "all but the newest" always
-    // means that the span to be read has come.
+    // Empty groups past the end: then "all but the newest" always means the span to be read.
     uint32_t filled = 0;  // where the next span goes
     const auto fill = [&](uint32_t i) {
-      if (i < walk.count) {
-        if constexpr (kWhole) {
-          copies.next_whole(ring + filled, walk.step * kSpan);
-        } else {
-          copies.span(p, task, walk.tile_row, index_of(i), ring + filled);
-        }
-      }
+      if (i < walk.count) copies.span(p, task, walk.tile_row, index_of(i), ring + filled);
       hw::cp_async_commit();
       filled = filled + kStageBytes < kTables ? filled + kStageBytes : 0;
     };
@@ -257,39 +232,18 @@ struct GpuVector {
 
     Column columns[kTilesM];
     HT_UNROLL
-    for (uint32_t j = 0; j < kTilesM; ++j) {
-      if constexpr (kWhole) {
-        columns[j].find_whole(p, task, j, walk.first);
-      } else {
-        columns[j].find(p, task, j);
-      }
-    }
+    for (uint32_t j = 0; j < kTilesM; ++j) columns[j].find(p, task, j);
     // The scales of the lane's row.
     const uint32_t r = hw::lane_index() / 2;
     const uint32_t wanted = task.output(p.finish.gate, walk.tile_row + r);
     const uint32_t row = wanted < p.n ? wanted : p.n - 1;
     const GpuSource source = task.source_of(p.finish.gate, r);
-    const uint8_t* base = nullptr;
-    if (kWhole && p.spans.scale_bytes > 0) base = scale_address(p.weight, source, row, 0);
     Scales scales;
-    const auto load_scales = [&](uint32_t i) {
-      if constexpr (kWhole) {
-        scales.load_whole(p, task, base, index_of(i));
-      } else {
-        scales.load(p, task, source, row, index_of(i) * kDepth);
-      }
-    };
     const auto table = [&](uint32_t i) { return ring + (kTables + i % 2 * Scales::kTableBytes); };
-    const auto store_scales = [&](uint32_t i) {
-      if constexpr (kWhole) {
-        scales.store_whole(p, table(i));
-      } else {
-        scales.store(p, source, table(i));
-      }
-    };
-    load_scales(0);
-    store_scales(0);
-    const bool pairs = kCode == GpuCode::int4 ? !kWhole && source.zeros != nullptr : p.pairs;
+    scales.load(p, task, source, row, index_of(0) * kDepth);
+    scales.store(p, source, table(0));
+    const bool pairs = kCode == GpuCode::int4 ? source.zeros != nullptr : p.pairs;
+    const uint32_t every = p.period == 0 || p.period % 4 == 0 ? 4 : p.period % 2 == 0 ? 2 : 1;
     uint32_t read = 0;
     HT_ROLLED
     for (uint32_t i = 0; i < walk.count; ++i) {
@@ -297,39 +251,37 @@ struct GpuVector {
       hw::warp_sync();                   // ... all lanes', and none reads the span before any more
       fill(i + kStages - 1);
       const bool more = i + 1 < walk.count;
-      if (more) load_scales(i + 1);
-      multiply<kWhole>(p, columns, pairs, index_of(i), ring + read, table(i), sums);
-      if (more) store_scales(i + 1);
+      if (more) scales.load(p, task, source, row, index_of(i + 1) * kDepth);
+      multiply(p, columns, pairs, every, index_of(i), ring + read, table(i), sums);
+      if (more) scales.store(p, source, table(i + 1));
       read = read + kStageBytes < kTables ? read + kStageBytes : 0;
-      if constexpr (kWhole) {
-        HT_UNROLL
-        for (uint32_t j = 0; j < kTilesM; ++j) columns[j].at += walk.step * kDepth * 2;
-      }
     }
     hw::cp_async_wait<0>();
   }
 
+  HT_DEVICE static void walk_spans(const Params& p, const GpuTask& task, const GpuWalk& walk,
+                                   hw::SharedAddress ring, Sums& sums) {
+    if constexpr (kLean) {
+      if (p.spans.loop != GpuLoop::any) return Spans::run(p, task, walk, ring, sums);
+    }
+    walk_any(p, task, walk, ring, sums);
+  }
+
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::wait_turn();
     const uint32_t log2_k = log2_warps_along_k(p.k), log2_tiles = kLog2Warps - log2_k;
     const GpuTask task = task_of(p, kRows << log2_tiles, kColumns);
     if (task.rows == 0) return;
     const uint32_t warp = hw::warp_index(), tiles = 1u << log2_tiles, warps_k = 1u << log2_k;
     const uint32_t spans = (p.k + kDepth - 1) / kDepth, first = warp >> log2_tiles;
-    Walk walk{(warp & (tiles - 1)) * kRows, first, warps_k, 0};
+    GpuWalk walk{(warp & (tiles - 1)) * kRows, first, warps_k, 0};
     if (task.output(p.finish.gate, walk.tile_row) < p.n && first < spans) {
       walk.count = (spans - first + warps_k - 1) >> log2_k;
     }
     Sums sums;
-    if (p.period > 0) sums.every = p.period % 4 == 0 ? 4 : p.period % 2 == 0 ? 2 : 1;
     const hw::SharedAddress ring = task.base + warp * kWarpBytes;
-    if (walk.count > 0) {
-      if (kLean && p.spans.whole) {
-        walk_spans<kLean>(p, task, walk, ring, sums);
-      } else {
-        walk_spans<false>(p, task, walk, ring, sums);
-      }
-    }
+    if (walk.count > 0) walk_spans(p, task, walk, ring, sums);
+    hw::let_next_start();
     hw::barrier_sync();
     // Rows of other halves come eight further, as the tile has them.
     HT_UNROLL
@@ -338,12 +290,12 @@ struct GpuVector {
       for (uint32_t e = 0; e < 4; ++e) {
         const uint32_t column = j * 8 + hw::lane_index() % 4 * 2 + e % 2;
         const uint32_t at =
-            sum_place(p.finish.gate, warp, column, hw::lane_index() / 4 + e / 2 * 8);
+            sum_place(p.finish.gate, kColumns, warp, column, hw::lane_index() / 4 + e / 2 * 8);
         hw::store_shared(task.base + at, sums.total[j][e]);
       }
     }
     hw::barrier_sync();
-    finish(p, task, log2_k);
+    finish(p, task, task.base, kColumns, log2_k, 0);
   }
 };
 

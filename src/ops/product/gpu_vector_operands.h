@@ -30,18 +30,6 @@ struct GpuVectorCopies {
       aligned = aligned && reinterpret_cast<uintptr_t>(rows[i]) % 16 == 0;
     }
   }
-  // Whole spans: of index `first`, then each `step` bytes after the one before.
-  HT_DEVICE void begin_whole(uint32_t first) {
-    HT_UNROLL
-    for (uint32_t i = 0; i < kEach; ++i) rows[i] += int64_t{first} * kSpan + chunk;
-  }
-  HT_DEVICE void next_whole(hw::SharedAddress to, uint32_t step) {
-    HT_UNROLL
-    for (uint32_t i = 0; i < kEach; ++i) {
-      hw::cp_async<16>(to + place[i], rows[i]);
-      rows[i] += step;
-    }
-  }
   HT_DEVICE void span(const GpuProduct& p, const GpuTask& task, uint32_t tile_row, uint32_t index,
                       hw::SharedAddress to) const {
     const int64_t at = int64_t{index} * kSpan + chunk;
@@ -83,23 +71,6 @@ struct GpuVectorColumn {
     if (column >= task.rows * p.terms) return;
     at = p.x + (x_row_of(p, task, column / p.terms) * p.terms + column % p.terms) * p.x_row;
     aligned = reinterpret_cast<uintptr_t>(at) % 16 == 0;
-  }
-  // Whole spans: a column that does not exist is the first once more; nobody looks at its sums.
-  HT_DEVICE void find_whole(const GpuProduct& p, const GpuTask& task, uint32_t tile,
-                            uint32_t first) {
-    uint32_t column = tile * 8 + hw::lane_index() / 4, term = 0;
-    if (column >= task.rows * p.terms) column = 0;
-    if (p.terms > 1) term = column % p.terms, column /= p.terms;
-    constexpr uint32_t kDepth = 1024 / Policy::kBits;
-    at = p.x + (x_row_of(p, task, column) * p.terms + term) * p.x_row +
-         (int64_t{first} * kDepth + hw::lane_index() % 4 * 8) * 2;
-  }
-  HT_DEVICE void load_whole(uint32_t chunk, uint32_t (&x)[4],
-                            hw::Site site = hw::Site::current()) const {
-    const auto words = hw::load_global(reinterpret_cast<const hw::Words4*>(at + chunk * 64), site);
-    HT_UNROLL
-    for (uint32_t w = 0; w < 4; ++w) x[w] = words[w];
-    Policy::arrange(x);
   }
   // The octet from k on; what does not exist is 0.
   HT_DEVICE void load(const GpuProduct& p, uint32_t k, uint32_t (&x)[4],

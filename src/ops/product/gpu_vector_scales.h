@@ -189,59 +189,6 @@ struct GpuVectorScales {
       }
     }
   }
-
-  // The same of whole spans (GpuSpans), `base` being the scales of the lane's row.
-  HT_DEVICE void load_whole(const GpuProduct& p, const GpuTask& task, const uint8_t* base,
-                            uint32_t index) {
-    const uint32_t half = index * 2 + hw::lane_index() % 2;
-    const uint8_t* at = base + int64_t{half >> p.spans.scale_shift} * p.spans.scale_pitch;
-    if constexpr (kEither) {
-      if (p.pairs) load_run(at, p.spans.scale_bytes, pairs);
-    }
-    if constexpr (kScaleEntries > 0) {
-      if (p.scaled) load_run(at, p.spans.scale_bytes, scales);
-    }
-    load_x(p, task, index * kDepth);
-  }
-  HT_DEVICE void store_whole(const GpuProduct& p, hw::SharedAddress table) const {
-    const uint32_t lane = hw::lane_index(), row = lane / 2, half = lane % 2;
-    if constexpr (kEither) {
-      if (p.pairs) {
-        uint32_t each[kPairEntries];
-        Policy::pairs_of({pairs.words[0], pairs.words[1]}, each);
-        HT_UNROLL
-        for (uint32_t i = 0; i < kPairEntries; ++i) {
-          hw::store_shared(table + place<kPairEntries>(half * kPairEntries + i, row), each[i]);
-        }
-      }
-    }
-    if constexpr (kScaleEntries > 0) {
-      const Format format = p.weight.scale_format;
-      const bool one = p.spans.scale_bytes == scale_bytes(format);
-      const auto put = [&](uint32_t i, float scale) {
-        const uint32_t at = place<kScaleEntries>(half * kScaleEntries + i, row);
-        hw::store_shared(table + (kScaleTable + at), scale);
-      };
-      const auto each = [&](uint32_t of_word, auto decode) {
-        HT_UNROLL
-        for (uint32_t i = 0; i < kScaleEntries; ++i) {
-          // Both are taken from registers: an index that is chosen would put them into memory.
-          const uint32_t mine = scales.words[i / of_word] >> i % of_word * (32 / of_word);
-          put(i, decode(one ? scales.words[0] : mine));
-        }
-      };
-      if (p.scaled && format == Format::f32) {
-        each(1, [](uint32_t code) { return std::bit_cast<float>(code); });
-      } else if (p.scaled && format == Format::f16) {
-        each(2, [](uint32_t code) { return hw::cvt_f32_f16(static_cast<uint16_t>(code)); });
-      } else if (p.scaled && format == Format::bf16) {
-        each(2, [](uint32_t code) { return std::bit_cast<float>(code << 16); });
-      } else if (p.scaled) {
-        each(4, [](uint32_t code) { return decode_ue8m0(static_cast<uint8_t>(code)); });
-      }
-    }
-    store_x(p, table);
-  }
 };
 
 }  // namespace halftone::product

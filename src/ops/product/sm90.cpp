@@ -61,6 +61,11 @@ Sm90Factors factors_of(const Sm90Problem& p, const GpuProduct& g) {
   return one ? Sm90Factors::columns : Sm90Factors::both;
 }
 
+// Whether rows of W by runs of 32 may share their scales, of every second row as of all.
+bool scales_of_runs(const Sm90Problem& p) {
+  return !p.scaled || p.scaling.block_cols == 0 || p.scaling.block_rows % 64 == 0;
+}
+
 uint32_t depth(GpuCode code) {
   return code <= GpuCode::bf16 ? 64 : code <= GpuCode::int8 ? 128 : 256;
 }
@@ -76,7 +81,9 @@ int64_t clusters(int64_t blocks, int multiprocessors) {
 
 // The tile and the number of parts of K that should take the least time. Clocks of a
 // multiprocessor, rough where all that matters is which choice is less.
-Sm90Choice choose(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, int multiprocessors) {
+// `runs`: see Sm90Matrices::scales_of_runs.
+Sm90Choice choose(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, int multiprocessors,
+                  bool runs = true) {
   Sm90Choice best;
   best.code = w.code;
   best.scales = scales_of(p, w, x);
@@ -84,12 +91,14 @@ Sm90Choice choose(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, int m
   const bool fp8 = best.scales == Sm90Scales::fp8;
   const int64_t rows = p.gate ? kRows / 2 : kRows, chunk = depth(w.code);
   const int64_t steps = ceil_div(p.k, chunk);
-  const bool wide = !fp8 && best.scales != Sm90Scales::sums;
+  // FP8 by FP8 has a kernel of its own for 256 rows of x (sm90_fp8.cuh).
+  const bool wide = fp8 ? runs && scales_of_runs(p) : best.scales != Sm90Scales::sums;
   if (p.experts > 0) {
     // Experts have up to twice the average, and rows of a second part read their weights again;
     // columns that no row fills cost time of the tensor cores, but neither bytes nor codes.
     const int64_t average = ceil_div(p.m, p.experts);
-    best.columns = average <= 12 ? 32 : average <= 40 ? 64 : average <= 128 || !wide ? 128 : 256;
+    const int64_t most = fp8 ? 64 : 128;  // that tiles of 128 columns should have
+    best.columns = average <= 12 ? 32 : average <= 40 ? 64 : average <= most || !wide ? 128 : 256;
     return best;
   }
   int64_t least = 0;
@@ -198,6 +207,10 @@ Sm90Matrices sm90_matrices(const GpuLayout& l, const GpuSource* sources, size_t 
   all.last = static_cast<int64_t>((last - first) >> all.shift);
   all.aligned = all.aligned && all.last <= INT_MAX;
   all.scales_by_fours = scales % 4 == 0;
+  const int64_t run = 32 * l.row_step;
+  const auto in_runs = [&](const GpuSource& s) { return s.first_row / l.row_step % 32 == 0; };
+  all.scales_of_runs = l.group == 0 || l.block_rows == 0 ||
+                       (l.block_rows % run == 0 && std::all_of(sources, sources + count, in_runs));
   return all;
 }
 
@@ -206,6 +219,9 @@ bool fits_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, const Gp
   if (!matrices.aligned) return false;
   if (given.defined() && x.direct() && !copyable(given.data(), given.stride(0) * 2)) return false;
   const Sm90Scales scales = scales_of(p, w, x);
+  if (scales == Sm90Scales::fp8 && p.experts > 0 && choose(p, w, x, 1).columns == 256) {
+    return matrices.scales_of_runs;  // parts have as many rows as the tiles of this kernel
+  }
   if (scales != Sm90Scales::pairs && scales != Sm90Scales::powers) return true;
   return matrices.scales_by_fours && (layout.scales != ScaleLayout::linear ||
                                       (layout.scale_step == 1 && layout.scale_row % 4 == 0));
@@ -224,7 +240,7 @@ void launch_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
                  Stream& stream) {
   const Device& device = stream.device();
   const int multiprocessors = properties(device).sm_count;
-  const Sm90Choice choice = choose(problem, w, x, multiprocessors);
+  const Sm90Choice choice = choose(problem, w, x, multiprocessors, matrices.scales_of_runs);
   Sm90Params p{};
   p.product = product;
   GpuProduct& g = p.product;
@@ -235,8 +251,11 @@ void launch_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
   p.w_rows = problem.gate ? 32 : kRows;
   // Of an expert with few rows eight at a time: what it has not is not loaded.
   p.x_rows = parts == 0 ? choice.columns : choice.columns <= 64 ? 8 : 64;
-
-  const bool fp8 = choice.scales == Sm90Scales::fp8;
+  const bool fp8 = choice.scales == Sm90Scales::fp8, by_rows = fp8 && choice.columns == 256;
+  if (by_rows) {
+    p.x_rows = parts == 0 ? 128 : 64;
+    p.pair = g.n > (problem.gate ? kRows / 2 : kRows) ? 2 : 1;
+  }
   const hw::Type type = fp8                      ? hw::Type::e4m3
                         : w.code == GpuCode::f16 ? hw::Type::f16
                                                  : hw::Type::bf16;
@@ -247,16 +266,17 @@ void launch_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
       device);
   const GpuFinish& f = g.finish;
   p.copies_out = f.out_format != Format::f32 && f.residual == nullptr && !f.gate &&
-                 f.activation.kind == Activation::identity && choice.split == 1 && parts == 0 &&
-                 copyable(f.out, f.out_row);
+                 f.activation.kind == Activation::identity && choice.split == 1 &&
+                 (parts == 0 || by_rows) && copyable(f.out, f.out_row);
   if (p.copies_out) {
     const hw::Type out = f.out_format == Format::f16 ? hw::Type::f16 : hw::Type::bf16;
     p.out = pipe::make_tensor_map(
-        pipe::matrix_box(out, f.out, g.m, g.n, static_cast<uint64_t>(f.out_row), 32, 64,
-                         tile::Swizzle::b128),
+        pipe::matrix_box(out, f.out, g.m, g.n, static_cast<uint64_t>(f.out_row),
+                         by_rows ? Sm90Fp8Stages::Store::kRows : 32, 64, tile::Swizzle::b128),
         device);
   }
   p.factors = factors_of(problem, g);
+  p.chains_of_two = g.weight.group % 128 == 0 && g.x_group % 128 == 0;
   const Sm90Instance instance = fp8                       ? sm90_fp8(choice)
                                 : w.code <= GpuCode::bf16 ? sm90_plain(choice)
                                 : w.code <= GpuCode::int8 ? sm90_bytes(choice)

@@ -14,6 +14,7 @@ struct Sm90Matrices {
   int64_t last = 0;              // steps to the last
   bool aligned = false;          // as the copy engine wants all of them
   bool scales_by_fours = false;  // all begin at a multiple of 4 bytes
+  bool scales_of_runs = false;   // 32 rows of a tile have the same
 };
 Sm90Matrices sm90_matrices(const GpuLayout&, const GpuSource*, size_t count);
 

@@ -3,10 +3,9 @@
 // pass through shared memory: as bf16 or f16 on to the copy engine where that is all, or as f32 to
 // threads that finish whole rows in any way (gpu_finish.h).
 #pragma once
-#include "hw/cluster.h"
 #include "hw/fence.h"
 #include "hw/stmatrix.h"
-#include "hw/tma.h"
+#include "ops/product/sm90_finish_rows.cuh"
 #include "ops/product/sm90_stages.h"
 #include "pipe/named_barrier.h"
 #include "tile/swizzle.h"
@@ -16,20 +15,17 @@ namespace halftone::product {
 enum class Sm90Barrier { first_group, second_group, both, count };
 
 template <class Stages>
-struct Sm90Finish {
-  using Tile = typename Stages::Tile;
+struct Sm90Finish : Sm90FinishRows {
+  using Tile = Sm90Tile;
   static constexpr uint32_t kColumns = Stages::kColumns, kPiece = Stages::kPiece;
-  static constexpr uint32_t kThreads = 128;  // of a warpgroup
 
   const Sm90Params& params;
-  const GpuProduct& p;
   hw::SharedAddress base;
-  uint32_t group, warp, lane, thread;  // warpgroup; the others within it
+  uint32_t group;  // the warpgroup, whose rows of W are the tile's panel
 
   HT_DEVICE Sm90Finish(const Sm90Params& all, hw::SharedAddress shared)
-      : params(all), p(all.product), base(shared) {
-    thread = hw::thread_index().x % kThreads, group = hw::warp_index() / 4 - 1;
-    warp = thread / 32, lane = thread % 32;
+      : Sm90FinishRows(all.product), params(all), base(shared) {
+    group = hw::warp_index() / 4 - 1;
   }
 
   HT_DEVICE void sync(hw::Site site = hw::Site::current()) const {
@@ -39,26 +35,13 @@ struct Sm90Finish {
     return base + (Stages::kOut + group * Stages::kStaging);
   }
 
-  // Where sums lie as f32 [column][row], and what multiplies and joins those of this warpgroup.
-  struct Area {
-    hw::SharedAddress sums, factors;
-    uint32_t pitch;
-  };
-  // After the sums of the staging area: scales of 64 rows, and biases.
+  // After the sums of the staging area.
   HT_DEVICE hw::SharedAddress factors() const { return staging() + kPiece * Stages::kPieceRow; }
   HT_DEVICE void store_factors(const Tile& t) const {
-    const uint32_t r = thread % 64, half = t.half_of(r);
-    const uint32_t width = t.gate ? 32 : 64, n = t.n0 + group * width + r % width;
-    float factor = 0;
-    if (n < p.n) {
-      if (thread < 64) {
-        factor = row_scale(p.weight, t.source_of(r), n) * p.factor;
-      } else if (const char* bias = p.finish.bias[half]; bias != nullptr) {
-        factor = pipe::load_element(
-            p.finish.bias_format, bias + t.expert * p.finish.bias_expert + n * p.finish.bias_step);
-      }
-    }
-    hw::store_shared(factors() + thread * 4, factor);
+    Sm90FinishRows::store_factors(t, factors(), group);
+  }
+  HT_DEVICE Sm90Area area_at(hw::SharedAddress sums, uint32_t pitch) const {
+    return {sums, factors(), pitch, 4, group};
   }
 
   HT_DEVICE void tile(const Tile& t, const float (&sums)[kColumns / 2]) const {
@@ -67,7 +50,7 @@ struct Sm90Finish {
     }
     sync();  // the tile before has been read
     store_factors(t);
-    const Area area{staging(), factors(), Stages::kPieceRow};
+    const Sm90Area area = area_at(staging(), Stages::kPieceRow);
     HT_ROLLED
     for (uint32_t piece = 0; piece < kColumns / kPiece; ++piece) {
       if (t.m0 + piece * kPiece >= t.end) break;
@@ -83,7 +66,7 @@ struct Sm90Finish {
 
   // Columns of a thread's sums to the area.
   template <uint32_t kCount>
-  HT_DEVICE void store_sums(const float* sums, const Area& area,
+  HT_DEVICE void store_sums(const float* sums, const Sm90Area& area,
                             hw::Site site = hw::Site::current()) const {
     HT_UNROLL
     for (uint32_t j = 0; j < kCount / 8; ++j) {
@@ -100,7 +83,7 @@ struct Sm90Finish {
   // x: the parts are added in their order. The factors are there.
   HT_DEVICE void split_tile(const Tile& t, const float (&sums)[kColumns / 2]) const {
     pipe::sync<Sm90Barrier::both>(2 * kThreads);  // nobody reads the stages any more
-    const Area area{base + group * 64 * 4, factors(), Stages::kSumRow};
+    const Sm90Area area = area_at(base + group * 64 * 4, Stages::kSumRow);
     store_sums<kColumns>(sums, area);
     hw::cluster_arrive();
     hw::cluster_wait();
@@ -108,81 +91,6 @@ struct Sm90Finish {
     const uint32_t first = hw::cluster_rank() * share;
     const uint32_t end = first + share < kColumns ? first + share : kColumns;
     finish_rows(t, area, first, end - first, t.m0 + first, params.split);
-  }
-
-  // Columns [first, first + count) of the area, rows of x from m0 on; eight outputs a thread.
-  HT_DEVICE void finish_rows(const Tile& t, const Area& area, uint32_t first, uint32_t count,
-                             uint32_t m0, uint32_t parts) const {
-    const uint32_t width = t.gate ? 32 : 64, ranks = width / 8, rank = thread % ranks;
-    // Of a gate the eight lanes that read together have rows four apart: other banks.
-    const uint32_t row = t.gate ? warp * 8 + lane / 8 + lane / 4 % 2 * 4 : thread / 8;
-    const pipe::Quads q = pipe::quads_of(Format::f32, rank, ranks, 0);
-    for (uint32_t i = row; i < count; i += kThreads / ranks) {
-      const uint32_t m = m0 + i;
-      if (m >= t.end) return;
-      const hw::SharedAddress at = area.sums + (first + i) * area.pitch;
-      float x[8], up[8] = {};
-      load_sums(at, q, parts, x);
-      if (t.gate) load_sums(at + 32 * 4, q, parts, up);
-      finish_eight(t, area.factors, q, m, t.n0 + group * width, x, up);
-    }
-  }
-  HT_DEVICE static void load_quads(hw::SharedAddress at, const pipe::Quads& q, float (&x)[8],
-                                   hw::Site site = hw::Site::current()) {
-    using Quad = hw::Vector<float, 4>;
-    const Quad first = hw::load_shared<Quad>(at + static_cast<uint32_t>(q.first) * 4, site);
-    const Quad second = hw::load_shared<Quad>(at + static_cast<uint32_t>(q.second) * 4, site);
-    HT_UNROLL
-    for (uint32_t e = 0; e < 4; ++e) x[e] = first[e], x[4 + e] = second[e];
-  }
-  HT_DEVICE static void load_sums(hw::SharedAddress at, const pipe::Quads& q, uint32_t parts,
-                                  float (&x)[8], hw::Site site = hw::Site::current()) {
-    if (parts == 1) return load_quads(at, q, x, site);
-    using Quad = hw::Vector<float, 4>;
-    HT_UNROLL
-    for (uint32_t e = 0; e < 8; ++e) x[e] = 0;
-    HT_UNROLL
-    for (uint32_t part = 0; part < 8; ++part) {
-      if (part >= parts) break;
-      const hw::ClusterAddress from = hw::map_shared_rank(at, part, site);
-      const Quad first = hw::load_cluster<Quad>(from + static_cast<uint32_t>(q.first) * 4, site);
-      const Quad second = hw::load_cluster<Quad>(from + static_cast<uint32_t>(q.second) * 4, site);
-      HT_UNROLL
-      for (uint32_t e = 0; e < 4; ++e) x[e] += first[e], x[4 + e] += second[e];
-    }
-  }
-
-  // As finish_output, of eight outputs from n0 on at once.
-  HT_DEVICE void finish_eight(const Tile& t, hw::SharedAddress factors, const pipe::Quads& q,
-                              uint32_t m, uint32_t n0, float (&x)[8], float (&up)[8]) const {
-    const GpuFinish& f = p.finish;
-    float x_scale = f.row_scales != nullptr ? hw::load_global(f.row_scales + m) : 1.0f;
-    if (f.row_weights != nullptr) x_scale *= hw::load_global(f.row_weights + m);
-    const auto affine = [&](float(&values)[8], uint32_t first) {
-      float scale[8], bias[8];
-      load_quads(factors + first * 4, q, scale);
-      load_quads(factors + (64 + first) * 4, q, bias);
-      HT_UNROLL
-      for (uint32_t e = 0; e < 8; ++e) values[e] = values[e] * scale[e] * x_scale + bias[e];
-    };
-    affine(x, 0);
-    if (t.gate) {
-      affine(up, 32);
-      pipe::activate_gate<false>(f.gated, x, up);
-    } else {
-      pipe::activate<false>(f.activation, x);
-    }
-    const uint32_t size = pipe::bytes_of(f.out_format);
-    const int64_t columns = int64_t{p.n} - n0;
-    if (f.residual != nullptr) {
-      float residual[8];
-      const uint32_t of_residual = pipe::bytes_of(f.residual_format);
-      pipe::load_eight(f.residual_format, f.residual + m * f.residual_row + n0 * of_residual, q,
-                       columns, residual);
-      HT_UNROLL
-      for (uint32_t e = 0; e < 8; ++e) x[e] += residual[e];
-    }
-    pipe::store_eight(f.out_format, f.out + m * f.out_row + n0 * size, q, columns, x);
   }
 
   // Scales and bias, rounding, and 64 outputs of 32 rows at a time to the copy engine.

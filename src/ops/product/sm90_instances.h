@@ -2,6 +2,7 @@
 // of x a tile. Sums with scales of their own take twice the registers, hence no 256.
 #pragma once
 #include "hw/image.h"
+#include "ops/product/sm90_fp8.cuh"
 #include "ops/product/sm90_multiply.cuh"
 
 namespace halftone::product {

@@ -16,10 +16,10 @@
 #pragma once
 #include "base/launch.h"
 #include "hw/griddep.h"
-#include "hw/tma.h"
 #include "ops/product/sm90_finish.cuh"
 #include "ops/product/sm90_sums.cuh"
 #include "ops/product/sm90_tables.cuh"
+#include "ops/product/sm90_tile.cuh"
 #include "pipe/roles.h"
 #include "pipe/schedule.h"
 
@@ -32,7 +32,7 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
   using Stages = Sm90Stages<kCode, kScales, kTileColumns>;
   using Sums = Sm90Sums<kCode, kScales, kTileColumns, kMajorW>;
   using Finish = Sm90Finish<Stages>;
-  using Tile = typename Stages::Tile;
+  using Tile = Sm90Tile;
   using Schedule = pipe::PersistentSchedule<pipe::ProductGrid>;
   static constexpr uint32_t kColumns = kTileColumns, kXSteps = Stages::kXSteps;
   static constexpr bool kTables = Stages::kSlots > 0, kSums = Stages::kSums;
@@ -77,19 +77,7 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
     }
   };
   HT_DEVICE static Tile tile_of(const Params& params, const pipe::ProductTile& t) {
-    const GpuProduct& p = params.product;
-    const bool gate = p.finish.gate;
-    const uint32_t n0 = t.m * (gate ? Stages::kRows / 2 : Stages::kRows), m0 = t.n * kColumns;
-    if (params.parts == 0) return {{p.source[0], p.source[1]}, n0, m0, p.m, 0, gate};
-    const auto part = hw::load_global(p.parts + t.n);
-    const GpuSource* source = p.experts + part.expert * p.expert_step;
-    const auto first = static_cast<uint32_t>(part.first);
-    return {{load_source(source), load_source(source + (gate ? 1 : 0))},
-            n0,
-            first,
-            first + static_cast<uint32_t>(part.count),
-            static_cast<uint32_t>(part.expert),
-            gate};
+    return sm90_tile(params, t.m, t.n, kColumns);
   }
 
   struct Rings {
@@ -145,8 +133,8 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
     hw::fence_proxy_async_shared();
   }
 
-  // One stage of W; `matrix`: where the rows of the gate and of its other half begin.
-  HT_DEVICE static void load_weights(const Params& p, const Tile& tile, const int32_t (&matrix)[2],
+  // One stage of W.
+  HT_DEVICE static void load_weights(const Params& p, const Tile& tile, const Sm90Matrix& matrix,
                                      uint32_t step, hw::SharedAddress to, hw::Mbarrier full) {
     if constexpr (kMajorW == tile::Major::mn) {
       const auto n = static_cast<int32_t>(2 * tile.n0);  // bytes
@@ -154,13 +142,7 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
       hw::tensor_load(to, &p.w, {n, k}, full);
       hw::tensor_load(to + Stages::kBytes / 2, &p.w, {n + 128, k}, full);
     } else {
-      const auto byte = static_cast<int32_t>(step * Stages::kLine);
-      for (uint32_t r = 0; r < Stages::kRows; r += p.w_rows) {
-        hw::tensor_load(to + r * Stages::kLine, &p.w,
-                        {byte, static_cast<int32_t>(tile.output(r)),
-                         tile.half_of(r) == 0 ? matrix[0] : matrix[1]},
-                        full);
-      }
+      matrix.load(p, tile, step, to, full);
     }
   }
 
@@ -171,12 +153,7 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
     auto fill_x = rings.x.producer();
     for (pipe::ProductTile t; schedule.next(t);) {
       const Tile tile = tile_of(p, t);
-      int32_t matrix[2];
-      HT_UNROLL
-      for (uint32_t half = 0; half < 2; ++half) {
-        const uint8_t* at = row_address(p.product.weight, tile.source[half], 0);
-        matrix[half] = static_cast<int32_t>((at - p.w_first) >> p.w_shift);
-      }
+      const Sm90Matrix matrix(p, tile);
       const uint32_t copies = (tile.end - tile.m0 + p.x_rows - 1) / p.x_rows;
       const uint32_t columns = copies < kColumns / p.x_rows ? copies * p.x_rows : kColumns;
       hw::griddepcontrol_wait();

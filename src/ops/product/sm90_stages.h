@@ -5,35 +5,10 @@
 // kColumns rows of 64 elements. Both lie as the 128-byte swizzle has them. Of a W given as [K, N] a
 // stage is two panels, 64 elements of K of 64 outputs each, which wgmma takes as they lie.
 #pragma once
-#include "hw/tensor_map.h"
-#include "ops/product/gpu_product.h"
+#include "ops/product/sm90_params.h"
 #include "pipe/ring.h"
 
 namespace halftone::product {
-
-// How the scales of groups enter, if there are any: `pairs`, E2M1 times E4M3, and `powers` of two
-// multiply the codes, which is exact in bf16; others multiply `sums` of 64 elements or more. `fp8`:
-// x is in E4M3 as W is, and every 128 elements are a sum of their own, with scales or without, as
-// the tensor cores add FP8 products up with few bits.
-enum class Sm90Scales : uint8_t { none, pairs, powers, sums, fp8 };
-
-// What multiplies a chain of `sums` or `fp8`: scales of rows of W; scales of rows of x, with that
-// of W in them if all rows of a tile have the same; or a product of both.
-enum class Sm90Factors : uint8_t { rows, columns, both };
-
-struct Sm90Params {
-  GpuProduct product;
-  hw::TensorMap w, x, out;
-  // The map of W has all matrices, the halves of a gate and those of all experts, in its third
-  // dimension: how many steps of 2^w_shift bytes from the first. A copy has w_rows rows of W; one
-  // of x has x_rows rows.
-  const uint8_t* w_first = nullptr;
-  uint32_t w_shift = 0, w_rows = 0, x_rows = 0;
-  uint32_t parts = 0;  // at most, of x's rows by expert; 0: there are no experts
-  uint32_t split = 1;  // blocks of a cluster that share K
-  Sm90Factors factors = Sm90Factors::rows;
-  bool copies_out = false;  // bf16 or f16 leave by tensor copies
-};
 
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kTileColumns>
 struct Sm90Stages {
@@ -99,24 +74,6 @@ struct Sm90Stages {
   // Where K is split, the sums of a block take the place of its stages: [column][row].
   static constexpr uint32_t kSumRow = (kRows + 4) * 4;
   static constexpr bool kCanSplit = kColumns * kSumRow <= kOut;
-
-  // A tile: 128 rows of W, which are 128 outputs or 64 with the other halves of their gates.
-  struct Tile {
-    GpuSource source[2];
-    uint32_t n0, m0, end;  // first output; first row of x, and the one after the last
-    uint32_t expert;
-    bool gate;
-
-    // Gates and their other halves alternate by 32 rows, so that each warpgroup has both.
-    HT_DEVICE uint32_t output(uint32_t r) const { return n0 + (gate ? r / 64 * 32 + r % 32 : r); }
-    HT_DEVICE uint32_t half_of(uint32_t r) const { return gate ? r / 32 % 2 : 0; }
-    // A copy, as a reference to one of two would be an address of local memory.
-    HT_DEVICE GpuSource source_of(uint32_t r) const {
-      GpuSource s = source[0];
-      if (half_of(r) != 0) s = source[1];
-      return s;
-    }
-  };
 };
 
 }  // namespace halftone::product

@@ -1,7 +1,7 @@
 // What a warpgroup of the product on Hopper adds up, 64 rows of W by kColumns rows of x, in one of
 // three ways. Of codes without scales that multiply sums: one chain of MMAs over K. Of codes in
-// registers with such scales: a chain for every step of x, 64 elements, that joins an f32 sum. Of
-// FP8 by FP8: chains of 128 elements.
+// registers with such scales: a chain for every step of x, 64 elements, or for two where no scale
+// changes in between, that joins an f32 sum. Of FP8 by FP8: chains of 128 elements.
 //
 // The tensor cores must not wait for what the warps do in between. While a chain runs the codes of
 // the next step are expanded, and what multiplies the chain is loaded; while it joins the sum, the
@@ -150,26 +150,35 @@ struct Sm90Sums {
       for (uint32_t step = 1; step <= steps; ++step) {
         const uint32_t current = stage;
         HT_ROLLED
-        for (uint32_t pair = 0; pair < kXSteps; pair += kPair) {
-          HT_UNROLL
-          for (uint32_t f = 0; f < kPair; ++f) {
-            start(current, f, true);
-            const uint32_t i = pair + f, next = (i + 1) % kXSteps;
-            const auto factors = load_factors<kFactors>(table(current), i);
-            if (next == 0 && step < steps) stage = read.wait();
-            if (next != 0 || step < steps) {
-              operand.expand(codes(stage), table(stage), next, a[1 - f]);
-            }
-            hw::wgmma_wait<0>();
-            hw::hold_registers(chain);
-            hold(f);
+        for (uint32_t i = 0; i < kXSteps; i += 2) {
+          start(current, 0, true);
+          operand.expand(codes(current), table(current), i + 1, a[1]);
+          if (!params.chains_of_two) end_chain<kFactors>(0, table(current), i);
+          start(current, 1, !params.chains_of_two);
+          if (params.chains_of_two) {
+            hw::wgmma_wait<1>();
+            hold(0);
             read_x.release(first_lane);
-            join(factors);
           }
+          const uint32_t next = (i + 2) % kXSteps;
+          if (next == 0 && step < steps) stage = read.wait();
+          if (next != 0 || step < steps) operand.expand(codes(stage), table(stage), next, a[0]);
+          end_chain<kFactors>(1, table(current), i + 1);
         }
         release_read();
       }
     }
+  }
+  // The chain whose last step of x is in registers `f`.
+  template <Sm90Factors kFactors>
+  HT_DEVICE void end_chain(uint32_t f, hw::SharedAddress scales, uint32_t x_step,
+                           hw::Site site = hw::Site::current()) {
+    const auto factors = load_factors<kFactors>(scales, x_step, site);
+    hw::wgmma_wait<0>(site);
+    hw::hold_registers(chain, site);
+    hold(f, site);
+    read_x.release(first_lane, site);
+    join(factors);
   }
 
   template <Sm90Factors kFactors>

@@ -9,6 +9,7 @@
 #pragma once
 #include "hw/warp.h"
 #include "ops/product/sm90_stages.h"
+#include "ops/product/sm90_tile.cuh"
 
 namespace halftone::product {
 
@@ -16,7 +17,7 @@ namespace halftone::product {
 template <class Stages, Sm90Scales kScales>
 class Sm90CodeTables {
  public:
-  HT_DEVICE Sm90CodeTables(const Sm90Params& params, const typename Stages::Tile& tile)
+  HT_DEVICE Sm90CodeTables(const Sm90Params& params, const Sm90Tile& tile)
       : last_(params.product.k / kFourDepth - 1) {
     const GpuProduct& p = params.product;
     const uint8_t* start = scale_address(p.weight, tile.source[0], tile.n0, 0);
@@ -100,7 +101,7 @@ class Sm90CodeTables {
 template <class Stages, Sm90Factors kFactors>
 class Sm90SumTables {
  public:
-  HT_DEVICE Sm90SumTables(const Sm90Params& params, const typename Stages::Tile& tile)
+  HT_DEVICE Sm90SumTables(const Sm90Params& params, const Sm90Tile& tile)
       : p_(params.product), last_((params.product.k - 1) / kUnit) {
     zeros_ = Stages::kZeros && tile.source[0].zeros != nullptr;
     HT_UNROLL

@@ -38,12 +38,6 @@ HALFTONE_INLINE f32v tail(const void* p, int64_t i, int count) {
 }
 
 template <ReduceStep S>
-HALFTONE_INLINE float join(float a, float b) {
-  if constexpr (S == ReduceStep::max) return a != a || a > b ? a : b;
-  if constexpr (S == ReduceStep::min) return a != a || a < b ? a : b;
-  return a + b;
-}
-template <ReduceStep S>
 HALFTONE_INLINE f32v join(f32v a, f32v b) {
   constexpr bool kExtreme = S == ReduceStep::max || S == ReduceStep::min;
   return combine < kExtreme ? S : ReduceStep::sum > (a, b, f32v{});
@@ -111,12 +105,8 @@ void row(const ReduceRun& r) {
   for (int half = kVectors / 2; half > 0; half /= 2) {
     for (int v = 0; v < half; ++v) acc[v] = join<S>(acc[v], acc[v + half]);
   }
-  float lane[kLanes];
-  store_raw(lane, acc[0]);
-  for (int half = kLanes / 2; half > 0; half /= 2) {
-    for (int k = 0; k < half; ++k) lane[k] = join<S>(lane[k], lane[k + half]);
-  }
-  r.out[0] = lane[0];
+  r.out[0] = fold_lanes(
+      acc[0], [](f32v a, f32v b) __attribute__((always_inline)) { return join<S>(a, b); });
 }
 
 template <ReduceStep S, Format F>

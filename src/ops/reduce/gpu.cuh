@@ -3,6 +3,7 @@
 // order depends on the number of elements alone.
 #pragma once
 #include "formats/gpu_rows.cuh"
+#include "hw/pair.h"
 #include "ops/reduce/gpu.h"
 #include "ops/reduce/operations.h"
 #include "pipe/order_key.h"
@@ -63,11 +64,16 @@ HT_DEVICE void store_result(const ReduceGpuArgs& args, int64_t at, uint64_t resu
     const int64_t first = pipe::index_of_key(result);
     int64_t index = first;
     const float value = pipe::number_of_key(result) * sign_of(r);
-    for (int64_t i = 3; i >= 0 && args.quads; --i) {
+    if (args.quads) {
       const Format f = args.x.codes.format;
-      const float x = pipe::load_element(
-          f, args.x.base + at * args.x.stride[0] + (first + i) * pipe::bytes_of(f));
-      if (x == value || (x != x && value != value)) index = first + i;
+      const char* quad = args.x.base + at * args.x.stride[0] + first * pipe::bytes_of(f);
+      float x[4];
+      HT_UNROLL
+      for (uint32_t i = 0; i < 4; ++i) x[i] = pipe::load_element(f, quad + i * pipe::bytes_of(f));
+      HT_UNROLL
+      for (uint32_t i = 4; i-- > 0;) {
+        if (x[i] == value || (x[i] != x[i] && value != value)) index = first + i;
+      }
     }
     return hw::store_global(reinterpret_cast<int64_t*>(args.out) + at, index);
   }
@@ -86,7 +92,7 @@ struct ReduceRowsGpu {
     ReduceGpuArgs args;
     uint32_t row_threads;
   };
-  static constexpr uint32_t kThreads = 256, kMinBlocks = kAccess == pipe::Access::any ? 2 : 4;
+  static constexpr uint32_t kThreads = 256, kMinBlocks = kAccess == pipe::Access::any ? 2 : 5;
   // 64 bytes a thread under way. What is looked at while the kernel runs comes eight by eight.
   static constexpr uint32_t kEights = kAccess == pipe::Access::any   ? 1
                                       : kAccess == pipe::Access::f32 ? 2
@@ -115,6 +121,17 @@ struct ReduceRowsGpu {
     hw::store_global(args.partial + chunk * args.outer + row, result);
   }
 
+  static constexpr bool kHalf = kAccess == pipe::Access::f16 || kAccess == pipe::Access::bf16;
+  // Of two pairs of 16 bits, a NaN above all.
+  HT_DEVICE static float largest_of(uint32_t a, uint32_t b) {
+    constexpr bool kBf16 = kAccess == pipe::Access::bf16;
+    float low, high;
+    pipe::widen_pair(kBf16 ? Format::bf16 : Format::f16,
+                     hw::max_nan_pair < kBf16 ? hw::Type::bf16x2 : hw::Type::f16x2 > (a, b), low,
+                     high);
+    return hw::max_nan(low, high);
+  }
+
   // Elements begin .. end - 1, those that are this thread's.
   HT_DEVICE static uint64_t reduce(Reduction r, const ReduceGpuArgs& args,
                                    const pipe::RowThreads& threads, int64_t row, int64_t begin,
@@ -123,6 +140,7 @@ struct ReduceRowsGpu {
     const Format quads = format_of_quads(args);
     const float sign = sign_of(args.operation);
     const int64_t start = begin + pipe::quads_of(quads, threads.rank(), threads.threads(), 0).first;
+    const uint32_t flip = sign < 0 ? 0x80008000 : 0;
     double sum = 0;
     Largest largest{static_cast<uint32_t>(start)};
     for (uint32_t step = 0; begin + int64_t{8} * threads.threads() * step < end; step += kEights) {
@@ -139,6 +157,17 @@ struct ReduceRowsGpu {
       HT_UNROLL
       for (uint32_t i = 0; i < kEights; ++i) {
         if (at[i].first >= end) break;
+        if constexpr (kHalf) {
+          if (is_extreme(r)) {  // pairs of elements, then quads
+            const hw::Words4 pairs = x_eight[i].pairs();
+            HT_UNROLL
+            for (uint32_t quad = 0; quad < 2; ++quad) {
+              largest.take(largest_of(pairs[2 * quad] ^ flip, pairs[2 * quad + 1] ^ flip),
+                           static_cast<uint32_t>(at[i].column(4 * quad)));
+            }
+            continue;
+          }
+        }
         float x[8], y[8];
         x_eight[i].widen(x);
         if (dot) y_eight[i].widen(y);

@@ -90,6 +90,19 @@ class Reducer {
     return values[0];
   }
 
+  // The first of n elements that is found; there is one.
+  template <class Found>
+  static int64_t first_place(const float* x, int64_t n, const Found& found) {
+    int64_t at = 0;
+    for (; n - at >= 32; at += 32) {
+      int any = 0;
+      for (int k = 0; k < 32; ++k) any |= static_cast<int>(found(x[at + k]));
+      if (any != 0) break;
+    }
+    while (!found(x[at])) ++at;
+    return at;
+  }
+
   void finish_row(int64_t row, float value, int64_t index, const float* runs) const {
     if (!is_arg(p_.operation)) return store(row, &value, 1);
     const auto found = [&](float v) { return (v == value) | ((v != v) & (value != value)); };
@@ -102,13 +115,10 @@ class Reducer {
     while (!found(*runs)) ++runs, at += kRun;
     alignas(64) float buffer[kRun];
     const float* x = x_.read(row, at, std::min(kRun, n_ - at), buffer);
-    // Sixteen at a time, which the compiler makes vectors of, then one by one.
-    for (int64_t left = std::min(kRun, n_ - at); left >= 16; left -= 16, x += 16, at += 16) {
-      bool any = false;
-      for (int k = 0; k < 16; ++k) any |= found(x[k]);
-      if (any) break;
-    }
-    while (!found(*x)) ++x, ++at;
+    // One of the two comparisons, and 32 at a time, which the compiler makes vectors of.
+    const int64_t left = std::min(kRun, n_ - at);
+    at += value != value ? first_place(x, left, [](float v) { return v != v; })
+                         : first_place(x, left, [value](float v) { return v == value; });
     out_.data<int64_t>()[row] = at;
   }
 

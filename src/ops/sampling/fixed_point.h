@@ -26,6 +26,15 @@ constexpr uint64_t least_share(uint64_t total, float share) {
   return least < 1 ? 1 : least < total ? least : total;
 }
 
+// A token's part of the mean distance, by weight, of scores from the largest one, and that mean. As
+// d exp(-d) <= 1/e, a part has no more bits than a weight.
+constexpr uint64_t weighted_distance(uint64_t weight, double distance) {
+  return static_cast<uint64_t>(static_cast<double>(weight) * distance);
+}
+constexpr double mean_distance(uint64_t parts, uint64_t weights) {
+  return static_cast<double>(parts) / static_cast<double>(weights);
+}
+
 constexpr uint64_t mix(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;

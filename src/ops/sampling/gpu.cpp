@@ -11,7 +11,8 @@
 namespace halftone {
 
 void sample_rows_gpu(const Tensor& logits, std::span<const DrawRow> draws,
-                     std::span<SampledToken> tokens, Stream& stream) {
+                     std::span<const TokenAdjustment> adjustments, std::span<SampledToken> tokens,
+                     Stream& stream) {
   const int64_t rows = logits.size(0), vocabulary = logits.size(1);
   require(vocabulary > 0, "sampling: logits are empty");
   require(rows <= 65535, "sampling: ", rows, " rows; a GPU takes at most 65535 at a time");
@@ -20,7 +21,7 @@ void sample_rows_gpu(const Tensor& logits, std::span<const DrawRow> draws,
   constexpr int64_t kStretch = LargestLogitGpu::kStretch;
   const int64_t blocks = (vocabulary + kStretch - 1) / kStretch;
   TokenDraw draw(rows, vocabulary, stream.device());
-  draw.set(draws, stream);
+  draw.set(draws, adjustments, stream);
   draw.run(logits, stream);
   const Tensor sums = Tensor::empty({rows * blocks}, Format::i64, stream.device());
   const int64_t bytes = bits(logits.format()) / 8;
@@ -40,7 +41,7 @@ void sample_rows_gpu(const Tensor& logits, std::span<const DrawRow> draws,
     const float highest = pipe::number_of_key(best), logit = pipe::number_of_key(taken);
     require(highest < __builtin_huge_valf(), "sampling: logits[", pipe::index_of_key(best), "] is ",
             highest, "; only finite values and -inf have a meaning");
-    require(highest > -__builtin_huge_valf(),
+    require(highest > -__builtin_huge_valf() && !(logit == -__builtin_huge_valf()),
             "sampling: every logit is -inf; at least one token must be possible");
     const auto at = static_cast<size_t>(row);
     require(logit == logit, "sampling: temperature is ", draws[at].temperature,

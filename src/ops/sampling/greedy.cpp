@@ -28,8 +28,9 @@ void next_token(const GreedyStep& step, Stream& stream) {
          {.grid = {(count + kThreads - 1) / kThreads, 1, 1}, .block = {kThreads, 1, 1}},
          NextTokenGpu::Params{
              step.best.data<uint64_t>(), step.ids.data<int32_t>(), step.positions.data<int32_t>(),
-             step.lengths.data<int32_t>(), step.picked.data<int32_t>(), count,
-             static_cast<uint32_t>(step.picked.size(0)), fault_reporter(stream.device())},
+             step.lengths.data<int32_t>(), step.picked.data<int32_t>(),
+             step.counts.defined() ? step.counts.data<int32_t>() : nullptr, step.logits.size(1),
+             count, static_cast<uint32_t>(step.picked.size(0)), fault_reporter(stream.device())},
          stream);
 }
 

@@ -9,6 +9,8 @@ struct NextTokenGpu {
   struct Params {
     uint64_t* best;  // [sequences], reset for the next step
     int32_t *ids, *positions, *lengths, *picked;
+    int32_t* counts;  // [sequences, vocabulary] or null
+    int64_t vocabulary;
     uint32_t sequences, slots;
     FaultReporter faults;
   };
@@ -26,6 +28,10 @@ struct NextTokenGpu {
     const uint32_t slot = static_cast<uint32_t>(position) % p.slots;
     hw::store_global(p.picked + slot * p.sequences + sequence, possible ? token : -1);
     hw::store_global(p.ids + sequence, possible ? token : 0);
+    if (possible && p.counts != nullptr) {
+      int32_t* const count = p.counts + sequence * p.vocabulary + token;
+      hw::store_global(count, hw::load_global(count) + 1);
+    }
     hw::store_global(p.positions + sequence, position + 1);
     hw::store_global(p.lengths + sequence, hw::load_global(p.lengths + sequence) + 1);
     hw::store_global(p.best + sequence, uint64_t{0});

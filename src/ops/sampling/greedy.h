@@ -13,6 +13,7 @@ struct GreedyStep {
   Tensor picked;  // [slots, sequences]: row `position % slots` becomes the tokens; -1 and a fault
                   // of the stream where no logit is finite, or one is NaN or infinite
   Tensor best;    // i64 [sequences], zeros between calls
+  Tensor counts;  // i32 [sequences, vocabulary] or undefined: one more of each token
 };
 // Asynchronous and capturable.
 void greedy_step(const GreedyStep&, Stream&);

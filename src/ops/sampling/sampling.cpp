@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <numeric>
 
 #include "base/message.h"
@@ -150,17 +151,14 @@ uint64_t Sampler::weigh() const {
                          [this](uint64_t sum, int32_t t) { return sum + weights_[at(t)]; });
 }
 
-// Keeps the shortest prefix of the tokens, best first, whose weights reach `least`.
-void Sampler::keep_prefix(uint64_t least, uint64_t total) {
-  // Tokens of less than (total - least) / count, even all together, are beyond the prefix.
-  const uint64_t small = (total - least) / tokens_.size();
-  std::erase_if(tokens_, [&](int32_t t) { return weights_[at(t)] < small; });
+// Keeps the shortest prefix of the tokens, best by `order` first, whose weights reach `least`.
+void Sampler::keep_prefix(uint64_t least, std::span<const float> order) {
   // The prefix ends in [begin, end), all before is in it. Sums are of integers, so that no order of
   // the tokens within a half matters.
   auto begin = tokens_.begin(), end = tokens_.end();
   for (uint64_t missing = least; end - begin > 1;) {
     const auto middle = begin + (end - begin) / 2;
-    std::nth_element(begin, middle, end, Better{scores_});
+    std::nth_element(begin, middle, end, Better{order});
     uint64_t sum = 0;
     for (auto t = begin; t != middle; ++t) sum += weights_[at(*t)];
     if (sum >= missing) {
@@ -173,30 +171,30 @@ void Sampler::keep_prefix(uint64_t least, uint64_t total) {
   tokens_.erase(end, tokens_.end());
 }
 
+void Sampler::keep_top_p() {
+  const uint64_t total = weigh(), least = least_share(total, options_.top_p);
+  // Tokens of less than (total - least) / count, even all together, are beyond the prefix.
+  const uint64_t small = (total - least) / tokens_.size();
+  std::erase_if(tokens_, [&](int32_t t) { return weights_[at(t)] < small; });
+  keep_prefix(least, scores_);
+}
+
+// A surprisal is the distance of a score from the largest one, plus what all have in common; the
+// entropy is their mean, by weight.
 void Sampler::keep_typical() {
-  const auto total = static_cast<double>(weigh());
-  const auto weight = [&](int32_t t) { return static_cast<double>(weights_[at(t)]); };
-  // -ln p = ln total - (score - largest): one logarithm for all.
   float largest = kBanned;
   for (const int32_t t : tokens_) largest = std::max(largest, scores_[at(t)]);
-  const double unit = static_cast<double>(uint64_t{1} << weight_bits(scores_.size()));
-  const double offset = portable_log(total / unit) + double{largest};
-  double entropy = 0;
-  for (const int32_t t : tokens_) {
-    entropy += weight(t) / total * (offset - double{scores_[at(t)]});
-  }
+  const auto distance = [&](int32_t t) { return double{largest} - double{scores_[at(t)]}; };
+  uint64_t parts = 0;
+  for (const int32_t t : tokens_) parts += weighted_distance(weights_[at(t)], distance(t));
+  const uint64_t total = weigh();
+  const double mean = mean_distance(parts, total);
   scratch_.resize(scores_.size());
   for (const int32_t t : tokens_) {
-    // Negative, so that the nearest to the entropy is the largest.
-    scratch_[at(t)] = static_cast<float>(-std::abs(offset - double{scores_[at(t)]} - entropy));
+    // Negative, so that the nearest to the mean is the largest.
+    scratch_[at(t)] = static_cast<float>(-std::abs(distance(t) - mean));
   }
-  std::sort(tokens_.begin(), tokens_.end(), Better{scratch_});
-  double sum = 0;
-  size_t kept = 0;
-  while (kept < tokens_.size() && (kept == 0 || sum < double{options_.typical_p} * total)) {
-    sum += weight(tokens_[kept++]);
-  }
-  tokens_.resize(kept);
+  keep_prefix(least_share(total, options_.typical_p), scratch_);
 }
 
 // From scores_ to the tokens that may be drawn, ascending, and their weights.
@@ -219,17 +217,11 @@ void Sampler::filter() {
   exp_each(
       tokens_.size(), [&](size_t i) { return double{scores_[at(tokens_[i])]} - double{largest}; },
       [&](size_t i, double e) { weights_[at(tokens_[i])] = fixed_weight(e, bits); });
-  if (o.top_p < 1) {
-    const uint64_t total = weigh();
-    keep_prefix(least_share(total, o.top_p), total);
-  }
+  if (o.top_p < 1) keep_top_p();
   // The largest probability is that of weight 1.
   const uint64_t least = fixed_weight(double{o.min_p}, bits);
   std::erase_if(tokens_, [&](int32_t t) { return weights_[at(t)] < least; });
-  if (o.typical_p < 1) {
-    std::sort(tokens_.begin(), tokens_.end());
-    keep_typical();
-  }
+  if (o.typical_p < 1) keep_typical();
   if (o.top_p < 1 || o.typical_p < 1) std::sort(tokens_.begin(), tokens_.end());
 }
 
@@ -294,14 +286,44 @@ void top_logprobs(std::span<const float> logits, std::span<SampledToken> out) {
 }
 
 bool SamplerOnGpu::can(const Sampler& sampler) {
+  std::vector<int32_t> tokens;
+  for (const LogitBias& b : sampler.options().logit_bias) tokens.push_back(b.token);
+  std::sort(tokens.begin(), tokens.end());
+  return std::adjacent_find(tokens.begin(), tokens.end()) == tokens.end();
+}
+bool SamplerOnGpu::has_penalties(const Sampler& sampler) {
   const SamplingOptions& o = sampler.options();
-  return o.logit_bias.empty() && o.repetition_penalty == 1 && o.frequency_penalty == 0 &&
-         o.presence_penalty == 0 && (o.typical_p == 1 || o.temperature == 0);
+  return o.repetition_penalty != 1 || o.frequency_penalty != 0 || o.presence_penalty != 0;
+}
+bool SamplerOnGpu::draws(const Sampler& sampler) {
+  const SamplingOptions& o = sampler.options();
+  return o.temperature != 0 || !o.logit_bias.empty() || has_penalties(sampler);
 }
 DrawRow SamplerOnGpu::row(const Sampler& sampler) {
   const SamplingOptions& o = sampler.options();
-  if (o.temperature == 0) return {};
-  return {o.temperature, o.top_k, o.top_p, o.min_p, draw_key(o.seed, sampler.row_), sampler.draws_};
+  DrawRow row;
+  row.repetition = o.repetition_penalty;
+  row.frequency = o.frequency_penalty, row.presence = o.presence_penalty;
+  if (o.temperature == 0) return row;
+  row.temperature = o.temperature, row.top_k = o.top_k, row.top_p = o.top_p, row.min_p = o.min_p;
+  row.typical_p = o.typical_p;
+  row.key = draw_key(o.seed, sampler.row_), row.draws = sampler.draws_;
+  return row;
+}
+void SamplerOnGpu::adjust(const Sampler& sampler, int32_t row, std::span<const int32_t> history,
+                          int64_t vocabulary, std::vector<TokenAdjustment>& list) {
+  std::map<int32_t, TokenAdjustment> adjustments;
+  const auto of = [&](const char* where, int32_t token) -> TokenAdjustment& {
+    check_token(where, token, static_cast<size_t>(vocabulary));
+    TokenAdjustment& a = adjustments[token];
+    a.row = row, a.token = token;
+    return a;
+  };
+  if (has_penalties(sampler)) {
+    for (const int32_t token : history) ++of("history", token).count;
+  }
+  for (const LogitBias& b : sampler.options().logit_bias) of("logit_bias", b.token).bias = b.bias;
+  for (const auto& [token, adjustment] : adjustments) list.push_back(adjustment);
 }
 void SamplerOnGpu::count_draw(Sampler& sampler) {
   if (sampler.options().temperature != 0) ++sampler.draws_;
@@ -324,8 +346,14 @@ void sample_rows(const Tensor& logits, std::span<Sampler> samplers,
     if (rows == 0) return;
     if (std::all_of(samplers.begin(), samplers.end(), SamplerOnGpu::can)) {
       std::vector<DrawRow> draws;
-      for (const Sampler& sampler : samplers) draws.push_back(SamplerOnGpu::row(sampler));
-      sample_rows_gpu(logits, draws, tokens, stream);
+      std::vector<TokenAdjustment> adjustments;
+      for (size_t i = 0; i < rows; ++i) {
+        draws.push_back(SamplerOnGpu::row(samplers[i]));
+        SamplerOnGpu::adjust(samplers[i], static_cast<int32_t>(i),
+                             histories.empty() ? std::span<const int32_t>() : histories[i],
+                             logits.size(1), adjustments);
+      }
+      sample_rows_gpu(logits, draws, adjustments, tokens, stream);
       std::for_each(samplers.begin(), samplers.end(), SamplerOnGpu::count_draw);
       return;
     }

@@ -1,7 +1,9 @@
 #include "sim/numerics/math.h"
 
+#include <atomic>
 #include <bit>
 #include <cmath>
+#include <utility>
 
 #include "formats/codec.h"
 #include "sim/numerics/convert.h"
@@ -34,15 +36,43 @@ double turns(float x, bool ftz) {
 }
 constexpr double kTurn = 6.283185307179586;
 
+std::atomic<const MeasuredFunctions*> measured = nullptr;
+
 }  // namespace
 
+MeasuredFunctions::MeasuredFunctions(std::vector<float> ex2, std::vector<float> rcp)
+    : ex2_(std::move(ex2)), rcp_(std::move(rcp)) {
+  measured = this;
+}
+MeasuredFunctions::~MeasuredFunctions() { measured = nullptr; }
+
+float MeasuredFunctions::ex2(float x) const {
+  const double fine = std::ldexp(double{x}, 23);
+  const auto steps = static_cast<int64_t>(x > 0 ? std::floor(fine) + 1 : std::ceil(fine));
+  const int64_t below = steps > 0 ? (steps + kCount - 1) / kCount * kCount : 0;
+  const auto down = static_cast<uint32_t>(below - steps);
+  const auto exponent = static_cast<int>(below / kCount) - static_cast<int>(down / kCount);
+  return std::ldexp(ex2_[down % kCount], exponent);
+}
+float MeasuredFunctions::rcp(float x) const {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  const float y = std::ldexp(rcp_[bits % kCount], 127 - static_cast<int>(bits >> 23 & 0xff));
+  return x < 0 ? -y : y;
+}
+
 float ex2_approx(float x, bool ftz) {
+  const MeasuredFunctions* chip = measured;
+  if (chip != nullptr && x >= -126 && x < 127) return chip->ex2(x);
   return rounded(x, ftz, [](double v) { return std::exp2(v); });
 }
 float lg2_approx(float x, bool ftz) {
   return rounded(x, ftz, [](double v) { return std::log2(v); });
 }
 float rcp_approx(float x, bool ftz) {
+  const MeasuredFunctions* chip = measured;
+  if (const float size = std::abs(x); chip != nullptr && size >= 0x1p-126f && size <= 0x1p125f) {
+    return chip->rcp(x);
+  }
   return rounded(x, ftz, [](double v) { return 1 / v; });
 }
 float rsqrt_approx(float x, bool ftz) {

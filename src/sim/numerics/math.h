@@ -5,6 +5,7 @@
 // subnormal operands and results become zeros of their sign. NaN results are 0x7fffffff.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 namespace halftone::sim {
 
@@ -22,5 +23,25 @@ uint16_t ex2_approx_f16(uint16_t x);
 uint16_t ex2_approx_ftz_bf16(uint16_t x);
 uint16_t tanh_approx_f16(uint16_t x);
 uint16_t tanh_approx_bf16(uint16_t x);
+
+// While one lives, ex2 and rcp give the bits of a chip that was asked, in all threads, where
+// argument and result are normal: a kernel that runs on both can then be compared to the bit.
+class MeasuredFunctions {
+ public:
+  static constexpr uint32_t kCount = 1u << 23;
+  // ex2[i]: of -i 2^-23. rcp[i]: of 1 + i 2^-23. kCount each.
+  MeasuredFunctions(std::vector<float> ex2, std::vector<float> rcp);
+  ~MeasuredFunctions();
+  MeasuredFunctions(const MeasuredFunctions&) = delete;
+  MeasuredFunctions& operator=(const MeasuredFunctions&) = delete;
+
+  // Arguments count in steps of 2^-23, and the exponent of the result is all else: of -x the chip
+  // takes the step at or above, of x always the one above, as negative numbers are complements.
+  float ex2(float x) const;
+  float rcp(float x) const;
+
+ private:
+  std::vector<float> ex2_, rcp_;
+};
 
 }  // namespace halftone::sim

@@ -1,0 +1,35 @@
+// What kernels of every architecture ask for that have another way where an instruction is missing.
+#pragma once
+#include "hw/griddep.h"
+#include "hw/target.h"
+#if !defined(__CUDACC__)
+#include "sim/sim.h"
+#endif
+
+namespace halftone::hw {
+
+// Whether the device at hand has a feature. Where the GPU pass has not, what needs it must not be
+// compiled either: `if constexpr (ThisTarget::has(feature))` around it.
+template <Feature kFeature, class Target = ThisTarget>
+HT_DEVICE bool present() {
+#if defined(__CUDACC__)
+  return Target::has(kFeature);
+#else
+  return available(kFeature, sim::arch());
+#endif
+}
+
+// The halves of take_turns(): this kernel's turn, from which on it may read what kernels ahead
+// write; and leave for the next kernel's blocks to start.
+HT_DEVICE void wait_turn(Site site = Site::current()) {
+  if constexpr (ThisTarget::has(Feature::mbarrier_tx)) {
+    if (present<Feature::mbarrier_tx>()) griddepcontrol_wait(site);
+  }
+}
+HT_DEVICE void let_next_start(Site site = Site::current()) {
+  if constexpr (ThisTarget::has(Feature::mbarrier_tx)) {
+    if (present<Feature::mbarrier_tx>()) griddepcontrol_launch_dependents(site);
+  }
+}
+
+}  // namespace halftone::hw

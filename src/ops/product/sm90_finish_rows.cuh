@@ -1,0 +1,126 @@
+// The end of a tile on Hopper, where it is not the copy engine's: results lie in shared memory as
+// f32, and threads finish rows of outputs in any way (gpu_finish.h), eight at a time.
+#pragma once
+#include "hw/cluster.h"
+#include "hw/thread.h"
+#include "ops/product/sm90_tile.cuh"
+
+namespace halftone::product {
+
+// Sums of 64 rows of W, [row of x][row of W] as f32, with what multiplies and joins them: scales of
+// the 64 rows, then their biases.
+struct Sm90Area {
+  hw::SharedAddress sums, factors;
+  uint32_t pitch;  // bytes from a row of x to the next
+  uint32_t apart;  // rows so far apart that 16 of one and 16 of the other are all banks
+  uint32_t panel;  // which 64 rows of W of the tile
+};
+inline constexpr uint32_t kSm90Factors = 2 * 64 * 4;  // bytes of an area's factors
+
+struct Sm90FinishRows {
+  static constexpr uint32_t kThreads = 128;  // of a warpgroup
+
+  const GpuProduct& p;
+  uint32_t warp, lane, thread;  // within the warpgroup
+
+  HT_DEVICE explicit Sm90FinishRows(const GpuProduct& product) : p(product) {
+    thread = hw::thread_index().x % kThreads;
+    warp = thread / 32, lane = thread % 32;
+  }
+
+  HT_DEVICE void store_factors(const Sm90Tile& t, hw::SharedAddress to, uint32_t panel) const {
+    const uint32_t r = thread % 64, half = t.half_of(r);
+    const uint32_t width = t.gate ? 32 : 64, n = t.n0 + panel * width + r % width;
+    float factor = 0;
+    if (n < p.n) {
+      if (thread < 64) {
+        factor = row_scale(p.weight, t.source_of(r), n) * p.factor;
+      } else if (const char* bias = p.finish.bias[half]; bias != nullptr) {
+        factor = pipe::load_element(
+            p.finish.bias_format, bias + t.expert * p.finish.bias_expert + n * p.finish.bias_step);
+      }
+    }
+    hw::store_shared(to + thread * 4, factor);
+  }
+
+  // Rows [first, first + count) of the area, of x from m0 on; eight outputs a thread. Of `parts`
+  // blocks of a cluster the sums of each are added.
+  HT_DEVICE void finish_rows(const Sm90Tile& t, const Sm90Area& area, uint32_t first,
+                             uint32_t count, uint32_t m0, uint32_t parts) const {
+    const uint32_t width = t.gate ? 32 : 64, ranks = width / 8, rank = thread % ranks;
+    // Of a gate the eight lanes that read together have two rows.
+    const uint32_t of_eight = lane / 8, apart = area.apart;
+    const uint32_t of_gate =
+        warp * 8 + of_eight % apart + (of_eight / apart * 2 + lane / 4 % 2) * apart;
+    const uint32_t row = t.gate ? of_gate : thread / 8;
+    const pipe::Quads q = pipe::quads_of(Format::f32, rank, ranks, 0);
+    for (uint32_t i = row; i < count; i += kThreads / ranks) {
+      const uint32_t m = m0 + i;
+      if (m >= t.end) return;
+      const hw::SharedAddress at = area.sums + (first + i) * area.pitch;
+      float x[8], up[8] = {};
+      load_sums(at, q, parts, x);
+      if (t.gate) load_sums(at + 32 * 4, q, parts, up);
+      finish_eight(t, area.factors, q, m, t.n0 + area.panel * width, x, up);
+    }
+  }
+  HT_DEVICE static void load_quads(hw::SharedAddress at, const pipe::Quads& q, float (&x)[8],
+                                   hw::Site site = hw::Site::current()) {
+    using Quad = hw::Vector<float, 4>;
+    const Quad first = hw::load_shared<Quad>(at + static_cast<uint32_t>(q.first) * 4, site);
+    const Quad second = hw::load_shared<Quad>(at + static_cast<uint32_t>(q.second) * 4, site);
+    HT_UNROLL
+    for (uint32_t e = 0; e < 4; ++e) x[e] = first[e], x[4 + e] = second[e];
+  }
+  HT_DEVICE static void load_sums(hw::SharedAddress at, const pipe::Quads& q, uint32_t parts,
+                                  float (&x)[8], hw::Site site = hw::Site::current()) {
+    if (parts == 1) return load_quads(at, q, x, site);
+    using Quad = hw::Vector<float, 4>;
+    HT_UNROLL
+    for (uint32_t e = 0; e < 8; ++e) x[e] = 0;
+    HT_UNROLL
+    for (uint32_t part = 0; part < 8; ++part) {
+      if (part >= parts) break;
+      const hw::ClusterAddress from = hw::map_shared_rank(at, part, site);
+      const Quad first = hw::load_cluster<Quad>(from + static_cast<uint32_t>(q.first) * 4, site);
+      const Quad second = hw::load_cluster<Quad>(from + static_cast<uint32_t>(q.second) * 4, site);
+      HT_UNROLL
+      for (uint32_t e = 0; e < 4; ++e) x[e] += first[e], x[4 + e] += second[e];
+    }
+  }
+
+  // As finish_output, of eight outputs from n0 on at once.
+  HT_DEVICE void finish_eight(const Sm90Tile& t, hw::SharedAddress factors, const pipe::Quads& q,
+                              uint32_t m, uint32_t n0, float (&x)[8], float (&up)[8]) const {
+    const GpuFinish& f = p.finish;
+    float x_scale = f.row_scales != nullptr ? hw::load_global(f.row_scales + m) : 1.0f;
+    if (f.row_weights != nullptr) x_scale *= hw::load_global(f.row_weights + m);
+    const auto affine = [&](float(&values)[8], uint32_t first) {
+      float scale[8], bias[8];
+      load_quads(factors + first * 4, q, scale);
+      load_quads(factors + (64 + first) * 4, q, bias);
+      HT_UNROLL
+      for (uint32_t e = 0; e < 8; ++e) values[e] = values[e] * scale[e] * x_scale + bias[e];
+    };
+    affine(x, 0);
+    if (t.gate) {
+      affine(up, 32);
+      pipe::activate_gate<false>(f.gated, x, up);
+    } else {
+      pipe::activate<false>(f.activation, x);
+    }
+    const uint32_t size = pipe::bytes_of(f.out_format);
+    const int64_t columns = int64_t{p.n} - n0;
+    if (f.residual != nullptr) {
+      float residual[8];
+      const uint32_t of_residual = pipe::bytes_of(f.residual_format);
+      pipe::load_eight(f.residual_format, f.residual + m * f.residual_row + n0 * of_residual, q,
+                       columns, residual);
+      HT_UNROLL
+      for (uint32_t e = 0; e < 8; ++e) x[e] += residual[e];
+    }
+    pipe::store_eight(f.out_format, f.out + m * f.out_row + n0 * size, q, columns, x);
+  }
+};
+
+}  // namespace halftone::product
