@@ -78,10 +78,16 @@ function(halftone_link_levels target)
   endforeach()
 endfunction()
 
-# halftone_test(stem source...): a GoogleTest executable named <stem>, one ctest entry.
-function(halftone_test stem)
+# A program of tests. Reading GoogleTest's headers costs as much as a small test of ours: once is enough.
+function(halftone_test_program stem)
   add_executable(${stem} ${ARGN})
   target_link_libraries(${stem} PRIVATE halftone_test_main)
+  target_precompile_headers(${stem} REUSE_FROM halftone_test_headers)
+endfunction()
+
+# halftone_test(stem source...): a GoogleTest executable named <stem>, one ctest entry.
+function(halftone_test stem)
+  halftone_test_program(${stem} ${ARGN})
   add_test(NAME ${stem} COMMAND ${stem})
 endfunction()
 

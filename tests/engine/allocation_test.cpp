@@ -19,9 +19,12 @@ void* counted(size_t size, size_t alignment) {
 }
 }  // namespace
 
-void* operator new(size_t size) { return counted(size, alignof(std::max_align_t)); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+// Not inlined: the compiler would see memory of one family given back to another.
+[[gnu::noinline]] void* operator new(size_t size) {
+  return counted(size, alignof(std::max_align_t));
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 // Tensors come from here.
 extern "C" void* aligned_alloc(size_t alignment, size_t size) { return counted(size, alignment); }
 
