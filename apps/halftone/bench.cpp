@@ -260,7 +260,8 @@ std::function<int()> declare(CLI::App& app) {
   app.add_option("--batch", o->generate.batches, "generate: sequences in step")->type_name("N ...");
   app.add_option("--rows", o->rows, "only rows whose names contain one of these")
       ->type_name("TEXT ...");
-  app.add_flag("--quick", o->quick, "fewer sizes and repeats");
+  app.add_flag("--quick", o->quick,
+               "fewer repeats and sizes; of a GPU, none of the rows asked for is left out");
   o->json = app.add_option("--json", o->json_path, "write JSON to FILE; alone: to stdout")
                 ->expected(0, 1)
                 ->type_name("[FILE]");

@@ -33,6 +33,8 @@ struct GpuBench {
   GpuRoofs roofs = {};
   GenerateBench generate = {};
   std::vector<std::string> rows = {};  // only rows whose names contain one of these; empty: all
+  // Quick ones leave sizes out, but none that was asked for.
+  bool few_sizes() const { return quick && rows.empty(); }
   bool wants(const std::string& row) const { return is_wanted(row, rows); }
   GpuTimingOptions timing() const;
   // Copies of `bytes` to use in turn, at least two, so that none is found in the second-level

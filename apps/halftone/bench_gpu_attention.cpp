@@ -73,7 +73,7 @@ std::vector<BenchRow> bench_gpu_prefill(const GpuBench& b) {
   std::vector<PrefillShape> shapes;
   for (const int64_t head_dim : {64, 128, 256}) {
     for (const int64_t batch : {32, 8, 2, 1}) {
-      if (b.quick && batch != 8) continue;
+      if (b.few_sizes() && batch != 8) continue;
       for (const bool causal : {false, true}) {
         const int64_t heads = kChannels / head_dim;
         shapes.push_back({batch, kTokens / batch, heads, heads, head_dim, causal});
@@ -88,7 +88,7 @@ std::vector<BenchRow> bench_gpu_prefill(const GpuBench& b) {
     for (const PrefillShape& s : shapes) {
       // The modes of few bits are for long rows of usual heads; there the table stays readable.
       const bool plain = mode.qk == Format::bf16 || mode.qk == Format::f16;
-      if (!plain && (b.quick || s.batch > 2 || s.heads != s.kv_heads)) continue;
+      if (!plain && (b.few_sizes() || s.batch > 2 || s.heads != s.kv_heads)) continue;
       if (mode.qk == Format::f16 && (s.head_dim != 128 || s.batch != 1)) continue;
       if (!can_run(prefill_problem(s, mode), b.stream.device()).ok) continue;
       for (const int64_t scale_tokens : {1, 0, 128}) {

@@ -49,7 +49,7 @@ std::vector<BenchRow> bench_gpu_decode(const GpuBench& b) {
   for (const char* cache : {"bf16", "fp8_row", "nvfp4"}) {
     for (const auto& [batch, keys] :
          {std::pair{1, 8192}, {1, 65536}, {16, 8192}, {64, 4096}, {128, 2048}}) {
-      if (b.quick && batch != 16) continue;
+      if (b.few_sizes() && batch != 16) continue;
       for (const bool invariant : {false, true}) {
         if (invariant && cache != std::string("bf16")) continue;
         const DecodeShape shape{batch, keys, cache, invariant};

@@ -103,8 +103,8 @@ std::vector<BenchRow> bench_gpu_moe(const GpuBench& b) {
     for (BenchRow& row : layer(l, format, sweep, b)) rows.push_back(std::move(row));
   };
   for (const char* format : {"bf16", "fp8", "nvfp4", "mxfp4"})
-    add(kQwen, format, b.quick ? few : all);
-  if (b.quick) return rows;
+    add(kQwen, format, b.few_sizes() ? few : all);
+  if (b.few_sizes()) return rows;
   for (const char* format : {"fp8", "nvfp4"}) add(kDeepSeek, format, all);
   return rows;
 }

@@ -291,7 +291,7 @@ std::vector<BenchRow> bench_gpu_quantize(const GpuBench& on) {
       quantisations(bench, x, options);
     }
   }
-  if (on.quick) return bench.rows;
+  if (on.few_sizes()) return bench.rows;
   const Tensor wide = bench.random({2 * 8192, 8192}, Format::f32);
   for (const char* format : {"fp8_1x128", "nvfp4"}) {
     quantisations(bench, wide, parse_quantization(format));

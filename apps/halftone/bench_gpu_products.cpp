@@ -104,7 +104,7 @@ std::vector<BenchRow> bench_gpu_gemv(const GpuBench& b) {
       if (format == "f16" && size.n != 4096) continue;  // as many bytes as bf16
       std::vector<Tensor> weights;
       for (const int64_t m : {1, 4, 8, 16}) {
-        if (m > 1 && (b.quick || size.n != 14336)) continue;
+        if (m > 1 && (b.few_sizes() || size.n != 14336)) continue;
         BenchRow row;
         row.name = concat("gemv ", size.n, " x ", size.k, ", ", format, " weights, ", m,
                           m == 1 ? " row" : " rows");
@@ -129,7 +129,7 @@ std::vector<BenchRow> bench_gpu_matmul(const GpuBench& b) {
       {128, 24576, 1536, "fp8", "fp8_1x128"},
   };
   for (const int64_t m : {32, 64, 128, 256, 1024, 4096}) {
-    if (b.quick && m != 64 && m != 1024) continue;
+    if (b.few_sizes() && m != 64 && m != 1024) continue;
     for (const char* format : {"bf16", "fp8", "mxfp8", "int8", "nvfp4", "mxfp4", "int4_g128"}) {
       all.push_back({m, 14336, 4096, format, ""});
     }
