@@ -128,7 +128,13 @@ struct Run {
                          (O == Format::bf16 && __builtin_expect(hazards.tiny, 0) && subnormal(v));
       if (__builtin_expect(wrong, 0)) return exactly(g.index, i, n);
     }
-    n == kTwo ? store_two<O>(to, v, row.streamed) : store_two_partial<O>(to, v, n);
+    // What is left has no subnormals. Looking for them at zeros, as store_two does by itself, is a
+    // branch that codes of few bits, many of them 0, make unpredictable.
+    if (n == kTwo) {
+      store_two<O, true, false, true>(to, v, row.streamed);
+    } else {
+      store_two_partial<O, true, true>(to, v, n);
+    }
   }
   __attribute__((noinline)) void exactly(int64_t group, int64_t i, int64_t n) const {
     const RowScales own{row.scales + group, row.zeros != nullptr ? row.zeros + group : nullptr,
@@ -226,7 +232,7 @@ void decode_scales(Format format, const void* codes, int64_t n, float* scales) {
     case Format::ue8m0:
       return each([](const uint8_t* p) { return decode_ue8m0(load_raw<u8v>(p)); });
     default:
-      return scalar_format_kernels().convert(format, Format::f32, codes, n, scales);
+      return convert(format, Format::f32, codes, n, scales);
   }
 }
 

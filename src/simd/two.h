@@ -54,13 +54,13 @@ HALFTONE_INLINE bool loses_subnormals(u32v rounded, f32v a, f32v b) {
 }
 #endif
 
-// bf16 words of both vectors, as load_two<bf16, kSplit> reads them.
-template <bool kSplit>
+// bf16 words of both vectors, as load_two<bf16, kSplit> reads them. kNormal: no number is subnormal.
+template <bool kSplit, bool kNormal = false>
 HALFTONE_INLINE u32v round_two(Two v) {
 #if defined(__AVX512BF16__)
   const auto rounded =
       bits_as<u32v>(_mm512_cvtne2ps_pbh(bits_as<__m512>(v.b), bits_as<__m512>(v.a)));
-  if (__builtin_expect(!loses_subnormals(rounded, v.a, v.b), 1)) {
+  if (kNormal || __builtin_expect(!loses_subnormals(rounded, v.a, v.b), 1)) {
     if constexpr (!kSplit) return rounded;
     alignas(64) static constexpr uint16_t kInterleaved[32] = {
         0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
@@ -103,8 +103,8 @@ HALFTONE_INLINE void stream_raw(void* p, V v) {
   store_raw(p, v);
 }
 
-// kExact: of numbers that F holds already, in the order of load_two<F>.
-template <Format F, bool kSplit = true, bool kExact = false>
+// kExact: of numbers that F holds already, in the order of load_two<F>; kNormal: none is subnormal.
+template <Format F, bool kSplit = true, bool kExact = false, bool kNormal = false>
 HALFTONE_INLINE void store_two(void* p, Two v, bool streamed = false) {
   const auto put = [&](int64_t at, auto x) __attribute__((always_inline)) {
     void* to = static_cast<char*>(p) + at;
@@ -113,7 +113,7 @@ HALFTONE_INLINE void store_two(void* p, Two v, bool streamed = false) {
   if constexpr (F == Format::bf16 && kSplit && kExact) {
     put(0, (bits_as<u32v>(v.a) >> 16) | (bits_as<u32v>(v.b) & 0xffff0000u));
   } else if constexpr (F == Format::bf16) {
-    put(0, round_two<kSplit>(v));
+    put(0, round_two<kSplit, kNormal>(v));
   } else if constexpr (F == Format::f16) {
     const u16v halves[2] = {narrow_f16(v.a), narrow_f16(v.b)};
     put(0, load_raw<u32v>(halves));
@@ -130,10 +130,10 @@ HALFTONE_INLINE Two load_two_partial(const void* p, int64_t count) {
   std::memcpy(copy, p, static_cast<size_t>(count * (kTwoBytes<F> / kTwo)));
   return load_two<F, kSplit>(copy);
 }
-template <Format F, bool kSplit = true>
+template <Format F, bool kSplit = true, bool kNormal = false>
 HALFTONE_INLINE void store_two_partial(void* p, Two v, int64_t count) {
   char copy[kTwoBytes<F>];
-  store_two<F, kSplit>(copy, v);
+  store_two<F, kSplit, false, kNormal>(copy, v);
   std::memcpy(p, copy, static_cast<size_t>(count * (kTwoBytes<F> / kTwo)));
 }
 
