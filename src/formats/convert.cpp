@@ -29,16 +29,16 @@ Tensor convert(const Tensor& x, Format out, Stream& stream) {
   const Tensor source =
       flat || x.rank() == 0 || x.stride(-1) == 1 || x.size(-1) == 1 ? x : x.contiguous_copy();
   const FormatKernels& kernels = format_kernels();
-  constexpr int64_t kPiece = 32768;  // elements of one piece of work, as in quantize.cpp
+  const int64_t piece = piece_of(x.numel(), stream.pool().size());
   if (source.contiguous()) {
-    stream.pool().parallel_for(x.numel(), kPiece, [&](int64_t begin, int64_t end) {
+    stream.pool().parallel_for(x.numel(), piece, [&](int64_t begin, int64_t end) {
       kernels.convert(x.format(), out, address(source, begin), end - begin,
                       result.data<char>() + begin * plain_bytes(out));
     });
     return result;
   }
   const int64_t columns = x.size(-1);
-  const int64_t grain = std::max<int64_t>(1, kPiece / columns);
+  const int64_t grain = std::max<int64_t>(1, piece / columns);
   stream.pool().parallel_for(row_count(x), grain, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       kernels.convert(x.format(), out, address(source, row_offset(source, row)), columns,

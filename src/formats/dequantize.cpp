@@ -12,12 +12,6 @@
 
 namespace halftone {
 
-namespace {
-
-constexpr int64_t kPiece = 32768;  // elements of one piece of work, as in quantize.cpp
-
-}  // namespace
-
 void expand_gpu(const Tensor& x, const Tensor& out, Stream& stream) {
   require(x.contiguous() || (x.rank() <= 3 && x.stride(-1) == 1), "x of shape ",
           to_string(x.shape()), " has strides ", to_string(x.strides()),
@@ -70,7 +64,7 @@ void dequantize_into(const Tensor& x, Tensor& result, Stream& stream) {
   const bool exact =
       factor == 1.0f || scale_format == Format::fp8_e4m3 || scale_format == Format::f16;
   const FormatKernels& kernels = exact ? format_kernels() : scalar_format_kernels();
-  const int64_t grain = std::max<int64_t>(1, kPiece / columns);
+  const int64_t grain = std::max<int64_t>(1, piece_of(x.numel(), stream.pool().size()) / columns);
   const bool streamed = x.bytes() + result.bytes() >= kStreamFrom &&
                         columns * plain_bytes(out) % kLineBytes == 0 && starts_line(result.data());
   stream.pool().parallel_for(row_count(x), grain, [&](int64_t begin, int64_t end) {

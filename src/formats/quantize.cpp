@@ -20,9 +20,6 @@ namespace halftone {
 
 namespace {
 
-// Elements of one piece of work: about 10 us, long against handing it out, short against the whole.
-constexpr int64_t kPiece = 32768;
-
 // x as matrices of `rows` x `columns` (the last two dimensions), with unit stride in a row.
 struct Source {
   Tensor x;
@@ -34,9 +31,10 @@ uint32_t amax_of(const Source& source, int64_t row_begin, int64_t row_end, int64
                  int64_t columns, ThreadPool& pool) {
   const FormatKernels& kernels = format_kernels();
   const Format format = source.x.format();
-  const int64_t grain = std::max<int64_t>(1, kPiece / std::max<int64_t>(columns, 1));
+  const int64_t rows = row_end - row_begin, width = std::max<int64_t>(columns, 1);
+  const int64_t grain = std::max<int64_t>(1, piece_of(rows * width, pool.size()) / width);
   std::atomic<uint32_t> largest{0};
-  pool.parallel_for(row_end - row_begin, grain, [&](int64_t begin, int64_t end) {
+  pool.parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
     uint32_t mine = 0;
     for (int64_t i = row_begin + begin; i < row_begin + end; ++i) {
       const void* x = source.row(i) + column * plain_bytes(format);
@@ -104,7 +102,7 @@ struct RowQuantizer {
   int64_t group = recipe.group > 0 ? recipe.group : columns;
   int64_t groups = (columns + group - 1) / group;
   // Long rows are cut between groups; four scales stay together for the tiled layouts.
-  int64_t piece = whole(target.layout != ScaleLayout::linear ? kStrip : kPiece);
+  int64_t piece = whole(target.layout != ScaleLayout::linear ? kStrip : kLeastPiece);
   int64_t pieces = (columns + piece - 1) / piece;
 
   int64_t whole(int64_t elements) const {
@@ -135,7 +133,8 @@ bool quantize_rows_of(const Source& source, const Recipe& recipe, const Target& 
                       ThreadPool& pool) {
   const RowQuantizer quantizer{recipe, target, source.x.format(), source.rows, source.columns};
   const int64_t pieces = quantizer.pieces;
-  const int64_t grain = std::max<int64_t>(1, kPiece / std::min(quantizer.piece, source.columns));
+  const int64_t width = std::min(quantizer.piece, source.columns);
+  const int64_t grain = std::max<int64_t>(1, piece_of(source.x.numel(), pool.size()) / width);
   std::atomic<bool> fits{true};
   pool.parallel_for(source.matrices * source.rows * pieces, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -154,7 +153,7 @@ bool quantize_block(const Source& source, const Recipe& recipe, int64_t row_begi
   const FormatKernels& kernels = format_kernels();
   const Format format = source.x.format();
   const int64_t rows = row_end - row_begin;
-  const int64_t grain = std::max<int64_t>(1, kPiece / columns);
+  const int64_t grain = std::max<int64_t>(1, piece_of(rows * columns, pool.size()) / columns);
   const uint32_t amax = amax_of(source, row_begin, row_end, column, columns, pool);
   const bool finite = amax < kInfinityBits;
   BlockScale best = finite ? block_scale(recipe, amax) : poisoned_scale(recipe);
@@ -263,7 +262,7 @@ bool quantize_blocks_of(const Source& source, const Recipe& recipe, const Scalin
                              pool);
   }
   if (blocks >= 4 * pool.size()) {
-    pool.parallel_for(blocks, std::max<int64_t>(1, kPiece / elements), quantize_range);
+    pool.parallel_for(blocks, std::max<int64_t>(1, kLeastPiece / elements), quantize_range);
   } else {
     quantize_range(0, blocks);  // the rows of each block are shared out instead
   }
@@ -405,6 +404,8 @@ void quantize_produced(Format format, const QuantizeOptions& options, Tensor& ou
     const int64_t share = (all + 4 * stream.threads() - 1) / (4 * stream.threads());
     const int64_t tile = std::clamp<int64_t>(kTile / columns, 1, share);
     const int64_t tiles = (all + tile - 1) / tile;
+    const int64_t piece =
+        std::max<int64_t>(1, piece_of(out.numel(), stream.threads()) / (tile * columns));
     const Tensor buffers = Tensor::empty({stream.threads(), tile, columns}, format);
     const Target target = target_of(out);
     const RowQuantizer quantizer{recipe, target, format, rows, columns};
@@ -412,13 +413,15 @@ void quantize_produced(Format format, const QuantizeOptions& options, Tensor& ou
     std::atomic<bool> all_fit{true};
     stream.pool().run([&](int thread) {
       const Tensor buffer = buffers.slice(0, thread, thread + 1).reshape({tile, columns});
-      for (int64_t i = next++; i < tiles; i = next++) {
-        const int64_t begin = i * tile, end = std::min(begin + tile, all);
-        produce(begin, end, buffer.slice(0, 0, end - begin));
-        for (int64_t row = begin; row < end; ++row) {
-          const char* x = address(buffer, (row - begin) * columns);
-          for (int64_t p = 0; p < quantizer.pieces; ++p) {
-            if (!quantizer.run(x, row, p)) all_fit = false;
+      for (int64_t first = 0; (first = next.fetch_add(piece)) < tiles;) {
+        for (int64_t i = first; i < std::min(first + piece, tiles); ++i) {
+          const int64_t begin = i * tile, end = std::min(begin + tile, all);
+          produce(begin, end, buffer.slice(0, 0, end - begin));
+          for (int64_t row = begin; row < end; ++row) {
+            const char* x = address(buffer, (row - begin) * columns);
+            for (int64_t p = 0; p < quantizer.pieces; ++p) {
+              if (!quantizer.run(x, row, p)) all_fit = false;
+            }
           }
         }
       }

@@ -4,6 +4,15 @@
 
 namespace halftone {
 
+// Elements of one piece of work: long against handing it out, about 10 us, short against the whole.
+// Where a piece starts the memory's stream starts anew, and what was asked for behind its end was
+// in vain, so that large work is cut into a few dozen pieces a thread.
+inline constexpr int64_t kLeastPiece = 32768;
+inline int64_t piece_of(int64_t elements, int threads) {
+  const int64_t part = elements / (32 * int64_t{threads});
+  return part > kLeastPiece ? part : kLeastPiece;
+}
+
 // Offset, in elements, of row `row` counted over all dimensions but the last.
 inline int64_t row_offset(const Tensor& t, int64_t row) {
   int64_t offset = 0;
