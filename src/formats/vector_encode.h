@@ -5,7 +5,6 @@
 #include "formats/vector_pairs.h"
 #include "simd/decode.h"
 #include "simd/encode.h"
-#include "simd/stream_lines.h"
 #include "simd/two.h"
 
 namespace halftone::HALFTONE_LEVEL {
@@ -109,18 +108,19 @@ HALFTONE_INLINE uint32_t largest_lane(u32v x) {
 // Elements begin .. begin + n of x; `codes` is the byte of the first.
 template <Format S, Format T, bool kNan = true>
 HALFTONE_INLINE void encode_run(const void* x, int64_t begin, int64_t n, float multiplier, int zero,
-                                uint8_t* codes) {
+                                uint8_t* codes, bool streamed = false) {
   const f32v factor = broadcast(multiplier);
   constexpr int kPerByte = is_four_bits(T) ? 2 : 1;
   int64_t i = 0;
   if constexpr (has_pairs<S>()) {
     for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-      if (!encode_pairs<T, kNan>(x, begin + i, factor, zero, codes + i / kPerByte)) break;
+      uint8_t* to = codes + i / kPerByte;
+      if (!encode_pairs<T, kNan>(x, begin + i, factor, zero, to, streamed)) break;
     }
   }
   for (; i + kLanes <= n; i += kLanes) {
     store_codes<T>(codes + i / kPerByte,
-                   encode_lanes<T, kNan>(load<S>(x, begin + i) * factor, zero));
+                   encode_lanes<T, kNan>(load<S>(x, begin + i) * factor, zero), streamed);
   }
   if (i == n) return;
   const int left = static_cast<int>(n - i);
@@ -136,29 +136,22 @@ HALFTONE_INLINE void encode_run(const void* x, int64_t begin, int64_t n, float m
   std::memcpy(codes + i / kPerByte, bytes, static_cast<size_t>((left + kPerByte - 1) / kPerByte));
 }
 
-// encode_run of finite products, past the caches where lines are whole and `streamed` asks for it:
-// through a buffer so short that reading, computing and writing overlap. Asks for what lies `ahead`
-// bytes behind each element, which will be read next: the memory would idle meanwhile.
+// encode_run of finite products, past the caches where `streamed` asks for it and codes start a
+// line. Asks for what lies `ahead` bytes behind each element, which will be read next: the memory
+// would idle meanwhile.
 template <Format S, Format T>
 HALFTONE_INLINE void encode_past_caches(const void* x, int64_t begin, int64_t n, float multiplier,
                                         int zero, uint8_t* codes, bool streamed, int64_t ahead) {
   constexpr int64_t kRun = 512;
-  constexpr int kPerByte = is_four_bits(T) ? 2 : 1;
-  constexpr int64_t kLine = kLineBytes * kPerByte;
-  alignas(64) uint8_t buffer[kRun];
   streamed = streamed && starts_line(codes);
-  for (int64_t i = 0; i < n;) {
-    int64_t count = n - i < kRun ? n - i : kRun;
-    const bool lines = streamed && count >= kLine;
-    if (lines) count = count / kLine * kLine;
-    uint8_t* to = codes + i / kPerByte;
+  for (int64_t i = 0; i < n; i += kRun) {
+    const int64_t count = n - i < kRun ? n - i : kRun;
     const auto* next = static_cast<const char*>(x) + (begin + i) * plain_bytes(S) + ahead;
     for (int64_t k = 0; ahead != 0 && k < count * plain_bytes(S); k += kLineBytes) {
       __builtin_prefetch(next + k, 0, 2);
     }
-    encode_run<S, T, false>(x, begin + i, count, multiplier, zero, lines ? buffer : to);
-    if (lines) stream_lines(buffer, count / kPerByte, to);
-    i += count;
+    encode_run<S, T, false>(x, begin + i, count, multiplier, zero,
+                            codes + (is_four_bits(T) ? i / 2 : i), streamed);
   }
 }
 

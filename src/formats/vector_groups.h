@@ -4,7 +4,6 @@
 #include "formats/kernels.h"
 #include "formats/recipe.h"
 #include "formats/vector_encode.h"
-#include "simd/stream_lines.h"
 #include "simd/two.h"
 
 namespace halftone::HALFTONE_LEVEL {
@@ -116,16 +115,16 @@ struct Larger {
 
 // Least and largest number of each of kLanes groups, and 0. A NaN may be missed.
 template <Format S>
-HALFTONE_INLINE void group_ranges(const void* x, int64_t begin, int64_t group, f32v* low,
-                                  f32v* high) {
+HALFTONE_INLINE void group_ranges(const void* x, const GroupStarts& start, f32v* low, f32v* high) {
+  const int64_t group = start.group;
   if constexpr (has_pairs<S>()) {
-    if (group % (2 * kLanes) == 0) return pair_group_ranges<S>(x, begin, group, low, high);
+    if (group % (2 * kLanes) == 0) return pair_group_ranges<S>(x, start, low, high);
   }
   f32v least[kLanes], largest[kLanes];
   for (int g = 0; g < kLanes; ++g) {
     least[g] = largest[g] = f32v{};
     for (int64_t i = 0; i < group; i += kLanes) {
-      const f32v v = load<S>(x, begin + g * group + i);
+      const f32v v = load<S>(x, start[g] + i);
       least[g] = min(v, least[g]);
       largest[g] = max(v, largest[g]);
     }
@@ -138,12 +137,15 @@ HALFTONE_INLINE void group_ranges(const void* x, int64_t begin, int64_t group, f
 
 // Bits of the largest |x| of each of kLanes groups.
 template <Format S>
-HALFTONE_INLINE u32v group_maxima(const void* x, int64_t begin, int64_t group) {
+HALFTONE_INLINE u32v group_maxima(const void* x, const GroupStarts& start) {
+  const int64_t group = start.group;
   if constexpr (has_pair_maxima<S>()) {
-    if (group == 16 || group % (2 * kLanes) == 0) return pair_group_amax<S>(x, begin, group);
+    if ((group == 16 && start.count == kLanes) || group % (2 * kLanes) == 0) {
+      return pair_group_amax<S>(x, start);
+    }
   }
   u32v amax[kLanes];
-  for (int g = 0; g < kLanes; ++g) amax[g] = amax_lanes<S, true>(x, begin + g * group, group);
+  for (int g = 0; g < kLanes; ++g) amax[g] = amax_lanes<S, true>(x, start[g], group);
   reduce_each(amax, LargerBits());
   return amax[0];
 }
@@ -157,18 +159,18 @@ struct GroupScales {
   bool powers;  // of two, as encode_words takes them
 };
 
-// Of the kLanes groups of `group` elements, a multiple of kLanes, from element `begin` on. Not
-// finite when an element is not, or when a scale overflows.
+// Of kLanes groups, of a multiple of kLanes elements each. Not finite when an element is not, or
+// when a scale overflows.
 template <Format S, Format T>
-HALFTONE_INLINE GroupScales group_scales(const Recipe& recipe, int64_t group, const void* x,
-                                         int64_t begin) {
-  const u32v amax = group_maxima<S>(x, begin, group);
+HALFTONE_INLINE GroupScales group_scales(const Recipe& recipe, const void* x,
+                                         const GroupStarts& start) {
+  const u32v amax = group_maxima<S>(x, start);
   i32v unusable = bits_as<i32v>(amax >= broadcast_u32(kInfinityBits));
   Scales of;
   i32v zero = broadcast_i32(kInt4Zero);
   if (T == Format::int4 && recipe.asymmetric) {
     f32v low, high;
-    group_ranges<S>(x, begin, group, &low, &high);
+    group_ranges<S>(x, start, &low, &high);
     of = asymmetric_scales(recipe, low, high, &zero);
   } else {
     of = block_scales(recipe, amax);
@@ -176,70 +178,57 @@ HALFTONE_INLINE GroupScales group_scales(const Recipe& recipe, int64_t group, co
   if (recipe.scale_format == Format::f16) unusable |= of.value > broadcast(65504.0f);
   bool powers = false;
   if constexpr (has_pairs<S>()) {
-    powers = recipe.scale_format == Format::ue8m0 && group % (2 * kLanes) == 0 &&
+    powers = recipe.scale_format == Format::ue8m0 && start.group % (2 * kLanes) == 0 &&
              !any(bits_as<i32v>(of.code < broadcast_u32(kLeastWordScale)));
   }
   return {of.code, of.multiplier, zero, !any(unusable), powers};
 }
 
-// Where the codes of a strip go: to `codes`, or through a buffer in the first-level cache past the
-// caches, line by line as groups are done: a stream of stores must be woven into the loads.
-struct CodeStream {
-  static constexpr int64_t kMost = 4096;  // bytes of a strip
-  uint8_t* codes;
-  uint8_t* buffer;  // null: not streamed
-  int64_t sent = 0;
-  HALFTONE_INLINE uint8_t* at(int64_t byte) const {
-    return (buffer != nullptr ? buffer : codes) + byte;
-  }
-  HALFTONE_INLINE void done(int64_t bytes) {
-    if (buffer == nullptr) return;
-    const int64_t ready = bytes / kLineBytes * kLineBytes;
-    stream_lines(buffer + sent, ready - sent, codes + sent);
-    sent = ready;
-  }
-};
-
-// Asks for the source of a group so far ahead that it comes in time.
+// Asks for what the groups' maxima will read when the codes of `group` elements at `at` are made:
+// they are a strip of kLanes groups ahead, so that this is the strip after that, or kAhead numbers
+// of 16 bits.
 template <Format S>
 HALFTONE_INLINE void ask_for_group(const void* x, int64_t at, int64_t group) {
-  const auto* ahead = static_cast<const char*>(x) + at * plain_bytes(S) + kAhead;
-  for (int64_t i = 0; i < group * plain_bytes(S); i += 64) __builtin_prefetch(ahead + i);
+  const int64_t ahead = group * (2 * kLanes) > kAhead / 2 ? group * (2 * kLanes) : kAhead / 2;
+  const auto* from = static_cast<const char*>(x) + (at + ahead) * plain_bytes(S);
+  for (int64_t i = 0; i < group * plain_bytes(S); i += kLineBytes) __builtin_prefetch(from + i);
 }
 
 // encode_groups with scales that are powers of two.
 template <Format T>
-HALFTONE_INLINE void encode_groups_in_words(const GroupScales& of, int64_t group, const void* x,
-                                            int64_t begin, CodeStream& to) {
+HALFTONE_INLINE void encode_groups_in_words(const GroupScales& of, int64_t group, int count,
+                                            const void* x, int64_t begin, uint8_t* codes,
+                                            bool streamed) {
   uint32_t code[kLanes];
   store_raw(code, of.code);
-  for (int g = 0; g < kLanes; ++g) {
+  for (int g = 0; g < count; ++g) {
     ask_for_group<Format::bf16>(x, begin + g * group, group);
     for (int64_t i = 0; i < group; i += 2 * kLanes) {
       const int64_t at = g * group + i;
-      uint8_t* codes = to.at(is_four_bits(T) ? at / 2 : at);
-      if (encode_words<T>(x, begin + at, static_cast<int>(code[g]), codes)) continue;
+      uint8_t* to = codes + (is_four_bits(T) ? at / 2 : at);
+      if (encode_words<T>(x, begin + at, static_cast<int>(code[g]), to, streamed)) continue;
       const f32v factor = broadcast(reciprocal_ue8m0(static_cast<uint8_t>(code[g])));
-      encode_pairs<T, false>(x, begin + at, factor, 0, codes);
+      encode_pairs<T, false>(x, begin + at, factor, 0, to, streamed);
     }
-    to.done((g + 1) * group / (is_four_bits(T) ? 2 : 1));
   }
 }
 
+// The codes of `count` groups from element `begin` on.
 template <Format S, Format T>
-HALFTONE_INLINE void encode_groups(const GroupScales& of, int64_t group, const void* x,
-                                   int64_t begin, CodeStream to) {
+HALFTONE_INLINE void encode_groups(const GroupScales& of, int64_t group, int count, const void* x,
+                                   int64_t begin, uint8_t* codes, bool streamed) {
   if constexpr (has_pairs<S>() && (T == Format::nvfp4 || T == Format::fp8_e4m3)) {
-    if (of.powers) return encode_groups_in_words<T>(of, group, x, begin, to);
+    if (of.powers) {
+      return encode_groups_in_words<T>(of, group, count, x, begin, codes, streamed);
+    }
   }
   constexpr int kPerByte = is_four_bits(T) ? 2 : 1;
   if constexpr (has_pairs<S>() && T == Format::nvfp4) {
     if (group == 16) {  // a vector of 32 elements holds two groups
-      for (int g = 0; g < kLanes; g += 2) {
+      for (int g = 0; g < count; g += 2) {
         ask_for_group<S>(x, begin + g * 16, 32);
         const f32v factor = pair_of_lanes<T>(of.multiplier, g);
-        encode_pairs<T, false>(x, begin + g * 16, factor, 0, to.at(g * 8));
-        to.done((g + 2) * 8);
+        encode_pairs<T, false>(x, begin + g * 16, factor, 0, codes + g * 8, streamed);
       }
       return;
     }
@@ -248,22 +237,21 @@ HALFTONE_INLINE void encode_groups(const GroupScales& of, int64_t group, const v
   int32_t zero[kLanes];
   store_raw(multiplier, of.multiplier);
   store_raw(zero, of.zero);
-  for (int g = 0; g < kLanes; ++g) {
+  for (int g = 0; g < count; ++g) {
     ask_for_group<S>(x, begin + g * group, group);
     const f32v factor = broadcast(multiplier[g]);
     int64_t i = 0;
     if constexpr (has_pairs<S>()) {
       for (; i + 2 * kLanes <= group; i += 2 * kLanes) {
         const int64_t at = g * group + i;
-        encode_pairs<T, false>(x, begin + at, factor, zero[g], to.at(at / kPerByte));
+        encode_pairs<T, false>(x, begin + at, factor, zero[g], codes + at / kPerByte, streamed);
       }
     }
     for (; i < group; i += kLanes) {
       const int64_t at = g * group + i;
-      store_codes<T>(to.at(at / kPerByte),
-                     encode_lanes<T, false>(load<S>(x, begin + at) * factor, zero[g]));
+      store_codes<T>(codes + at / kPerByte,
+                     encode_lanes<T, false>(load<S>(x, begin + at) * factor, zero[g]), streamed);
     }
-    to.done((g + 1) * group / kPerByte);
   }
 }
 

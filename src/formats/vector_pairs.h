@@ -9,6 +9,15 @@ namespace halftone::HALFTONE_LEVEL {
 // The least UE8M0 code that encode_words takes: with it all subnormals of bf16 become 0.
 constexpr int kLeastWordScale = 20;
 
+// Where each of kLanes groups starts: of fewer groups, the last one stands for those that lack.
+struct GroupStarts {
+  int64_t begin, group;
+  int count = kLanes;
+  HALFTONE_INLINE int64_t operator[](int g) const {
+    return begin + (g < count ? g : count - 1) * group;
+  }
+};
+
 #if defined(__AVX512BW__) && defined(__AVX512DQ__)
 
 // As encode_detail::encode_float, of the magnitude alone and without its last subtraction: what
@@ -62,13 +71,12 @@ HALFTONE_INLINE u16x2 min_words(u16x2 a, u16x2 b) {
   return bits_as<u16x2>(
       _mm512_maskz_min_epu16(0xffffffffu, bits_as<__m512i>(a), bits_as<__m512i>(b)));
 }
-HALFTONE_INLINE void store_word_bytes(uint8_t* to, __m512i words) {
-  const __m256i bytes = _mm512_maskz_cvtepi16_epi8(0xffffffffu, words);
-  std::memcpy(to, &bytes, sizeof bytes);
+HALFTONE_INLINE void store_word_bytes(uint8_t* to, __m512i words, bool streamed) {
+  write_raw(to, _mm512_maskz_cvtepi16_epi8(0xffffffffu, words), streamed);
 }
 // Codes of 4 bits at the bottom of words, neighbours into one byte.
-HALFTONE_INLINE void store_word_nibbles(uint8_t* to, u32v words) {
-  store_raw(to, narrow_u8(merge(0xf, words, words >> 12)));
+HALFTONE_INLINE void store_word_nibbles(uint8_t* to, u32v words, bool streamed) {
+  write_raw(to, narrow_u8(merge(0xf, words, words >> 12)), streamed);
 }
 
 // Codes of E2M1 by quarters of a binade: of numbers at the quarter's start, and within it. The
@@ -102,7 +110,8 @@ HALFTONE_INLINE u32v quarters_to_e2m1(u16x2 v, u32v rest) {
 // is subtracted, and what rounds is the element itself. False, having stored nothing, when T is
 // E4M3 and an element becomes one of its subnormals.
 template <Format T>
-HALFTONE_INLINE bool encode_words(const void* x, int64_t i, int code, uint8_t* codes) {
+HALFTONE_INLINE bool encode_words(const void* x, int64_t i, int code, uint8_t* codes,
+                                  bool streamed) {
   const u32v words = load_raw<u32v>(static_cast<const uint16_t*>(x) + i);
   const auto magnitude = bits_as<u16x2>(words & 0x7fff7fffu);
   if constexpr (T == Format::nvfp4) {
@@ -110,7 +119,7 @@ HALFTONE_INLINE bool encode_words(const void* x, int64_t i, int code, uint8_t* c
         subtract_saturated(magnitude, broadcast_words(((code - 127) << 7) + kQuarterBase)),
         broadcast_words(1023));
     const u32v e2m1 = quarters_to_e2m1(v, u32v{});
-    store_word_nibbles(codes, merge(0x00080008u, words >> 12, e2m1));
+    store_word_nibbles(codes, merge(0x00080008u, words >> 12, e2m1), streamed);
   } else {
     static_assert(T == Format::fp8_e4m3);
     // Counted from 2^-10 on, half of the least subnormal, which rounds to 0.
@@ -121,20 +130,21 @@ HALFTONE_INLINE bool encode_words(const void* x, int64_t i, int code, uint8_t* c
     if (subnormal != 0) return false;
     u16x2 t = min_words(subtract_saturated(v, broadcast_words(kBinade)), broadcast_words(0x7e0));
     t = (t + ((t >> 4) & broadcast_words(1)) + broadcast_words(7)) >> 4;
-    store_word_bytes(codes, bits_as<__m512i>(merge(0x00800080u, words >> 8, bits_as<u32v>(t))));
+    store_word_bytes(codes, bits_as<__m512i>(merge(0x00800080u, words >> 8, bits_as<u32v>(t))),
+                     streamed);
   }
   return true;
 }
 
 // Codes of 32 products, by the even and the odd ones; `words` has the signs.
 template <Format T>
-HALFTONE_INLINE void store_codes_of_pairs(u32v words, f32v even, f32v odd, int zero,
-                                          uint8_t* codes) {
+HALFTONE_INLINE void store_codes_of_pairs(u32v words, f32v even, f32v odd, int zero, uint8_t* codes,
+                                          bool streamed) {
   const u32v a = unsigned_code<T>(even, zero), b = unsigned_code<T>(odd, zero);
   if constexpr (T == Format::int8) {
-    store_raw(codes, narrow_u16(merge(0xff, a, b << 8)));
+    write_raw(codes, narrow_u16(merge(0xff, a, b << 8)), streamed);
   } else if constexpr (T == Format::int4) {
-    store_raw(codes, narrow_u8(merge(0xf, a, b << 4)));
+    write_raw(codes, narrow_u8(merge(0xf, a, b << 4)), streamed);
   } else {
     constexpr uint32_t kOffset = T == Format::fp8_e5m2 ? MagnitudeCode<2, -14, 0x47600000u>::kOffset
                                                        : MagnitudeCode<3, -6, 0x43e00000u>::kOffset;
@@ -143,14 +153,15 @@ HALFTONE_INLINE void store_codes_of_pairs(u32v words, f32v even, f32v odd, int z
         _mm256_mask_blend_epi8(negative, _mm256_set1_epi8(static_cast<char>(kOffset & 0xff)),
                                _mm256_set1_epi8(static_cast<char>((kOffset & 0xff) ^ 0x80)));
     const auto bytes = bits_as<__m256i>(narrow_u16(merge(0xff, a, b << 8)));
-    store_raw(codes, _mm256_sub_epi8(bytes, offset));
+    write_raw(codes, _mm256_sub_epi8(bytes, offset), streamed);
   }
 }
 
 // 32 elements of bf16 to codes of T. False, having stored nothing, when kNan and a product is NaN.
 // Without kNan products of integers are below 2^15, as those of a block's own scale are.
 template <Format T, bool kNan>
-HALFTONE_INLINE bool encode_pairs(const void* x, int64_t i, f32v factor, int zero, uint8_t* codes) {
+HALFTONE_INLINE bool encode_pairs(const void* x, int64_t i, f32v factor, int zero, uint8_t* codes,
+                                  bool streamed = false) {
   const u32v words = load_raw<u32v>(static_cast<const uint16_t*>(x) + i);
   const f32v even = bits_as<f32v>(words << 16) * factor;
   const f32v odd = bits_as<f32v>(words & 0xffff0000u) * factor;
@@ -173,9 +184,9 @@ HALFTONE_INLINE bool encode_pairs(const void* x, int64_t i, f32v factor, int zer
     };
     if constexpr (T == Format::int8) {
       zero = 0;
-      store_word_bytes(codes, clamped(-127, 127));
+      store_word_bytes(codes, clamped(-127, 127), streamed);
     } else {
-      store_word_nibbles(codes, bits_as<u32v>(clamped(0, 15)));
+      store_word_nibbles(codes, bits_as<u32v>(clamped(0, 15)), streamed);
     }
     return true;
   }
@@ -185,9 +196,9 @@ HALFTONE_INLINE bool encode_pairs(const void* x, int64_t i, f32v factor, int zer
     const u16x2 v = min_words(
         subtract_saturated(bits_as<u16x2>(upper & 0x7fff7fffu), broadcast_words(kQuarterBase)),
         broadcast_words(1023));
-    store_word_nibbles(codes, merge(0x00080008u, words >> 12, quarters_to_e2m1(v, rest)));
+    store_word_nibbles(codes, merge(0x00080008u, words >> 12, quarters_to_e2m1(v, rest)), streamed);
   } else {
-    store_codes_of_pairs<T>(words, even, odd, zero, codes);
+    store_codes_of_pairs<T>(words, even, odd, zero, codes, streamed);
   }
   return true;
 }
@@ -226,15 +237,15 @@ HALFTONE_INLINE __m512i quarter_maxima(const __m512i* v) {
 // Word g of the result: the largest of group g of kLanes, each a multiple of 32 elements.
 // word_at(element): 32 words that are compared as signed integers.
 template <class Words>
-HALFTONE_INLINE __m512i long_group_maxima(int64_t group, const Words& word_at) {
+HALFTONE_INLINE __m512i long_group_maxima(const GroupStarts& start, const Words& word_at) {
   constexpr int kSwapQuarters = 0xb1;
   __m512i half[2];
   for (int h = 0; h < 2; ++h) {
     __m512i v[8];
     for (int g = 0; g < 8; ++g) {
-      const int64_t at = (8 * h + g) * group;
+      const int64_t at = start[8 * h + g];
       v[g] = word_at(at);
-      for (int64_t i = 32; i < group; i += 32) v[g] = larger16(v[g], word_at(at + i));
+      for (int64_t i = 32; i < start.group; i += 32) v[g] = larger16(v[g], word_at(at + i));
     }
     half[h] = quarter_maxima(v);
   }
@@ -247,16 +258,16 @@ HALFTONE_INLINE __m512i long_group_maxima(int64_t group, const Words& word_at) {
 // Magnitude bits of the largest element of each of kLanes groups of 16, or of a multiple of 32,
 // elements of 16 bits.
 template <Format S>
-HALFTONE_INLINE u32v pair_group_amax(const void* x, int64_t begin, int64_t group) {
-  const auto* from = static_cast<const uint16_t*>(x) + begin;
+HALFTONE_INLINE u32v pair_group_amax(const void* x, const GroupStarts& start) {
+  const auto* from = static_cast<const uint16_t*>(x);
   const auto magnitudes = [&](int64_t at) __attribute__((always_inline)) {
     return bits_as<__m512i>(load_raw<u32v>(from + at) & 0x7fff7fffu);
   };
   __m512i words;
-  if (group == 16) {
+  if (start.group == 16) {
     constexpr int kSwapQuarters = 0xb1;
     __m512i v[8];
-    for (int i = 0; i < 8; ++i) v[i] = magnitudes(32 * i);
+    for (int i = 0; i < 8; ++i) v[i] = magnitudes(start.begin + 32 * i);
     words = quarter_maxima(v);
     words = larger16(words, _mm512_maskz_shuffle_i64x2(0xff, words, words, kSwapQuarters));
     // Group 2 i + h is word i of half h.
@@ -264,7 +275,7 @@ HALFTONE_INLINE u32v pair_group_amax(const void* x, int64_t begin, int64_t group
                                                         4, 20, 5, 21, 6, 22, 7, 23};
     words = _mm512_maskz_permutexvar_epi16(0xffffffffu, load_raw<__m512i>(kOrder), words);
   } else {
-    words = long_group_maxima(group, magnitudes);
+    words = long_group_maxima(start, magnitudes);
   }
   const auto low = bits_as<u16v>(_mm512_castsi512_si256(words));
   return bits_as<u32v>(S == Format::bf16 ? widen_bf16(low) : widen_f16(low));
@@ -273,9 +284,9 @@ HALFTONE_INLINE u32v pair_group_amax(const void* x, int64_t begin, int64_t group
 // Least and largest number of each of kLanes groups of bf16, a multiple of 32 elements, and 0.
 // With the magnitude of negative numbers inverted, words are in the order of the numbers.
 template <Format>
-HALFTONE_INLINE void pair_group_ranges(const void* x, int64_t begin, int64_t group, f32v* low,
+HALFTONE_INLINE void pair_group_ranges(const void* x, const GroupStarts& start, f32v* low,
                                        f32v* high) {
-  const auto* from = static_cast<const uint16_t*>(x) + begin;
+  const auto* from = static_cast<const uint16_t*>(x);
   const __m512i magnitude = _mm512_set1_epi16(0x7fff);
   const auto ordered = [&](__m512i words) __attribute__((always_inline)) {
     const __m512i sign = _mm512_srai_epi16(words, 15);
@@ -285,13 +296,13 @@ HALFTONE_INLINE void pair_group_ranges(const void* x, int64_t begin, int64_t gro
     return widen_bf16(bits_as<u16v>(_mm512_castsi512_si256(ordered(words))));
   };
   const __m512i largest = long_group_maxima(
-      group, [&](int64_t at)
+      start, [&](int64_t at)
                  __attribute__((always_inline)) { return ordered(load_raw<__m512i>(from + at)); });
   // The complement of all words turns their order round.
   const __m512i ones = _mm512_set1_epi16(-1);
   const __m512i least = _mm512_xor_si512(
       ones, long_group_maxima(
-                group, [&](int64_t at) __attribute__((always_inline)) {
+                start, [&](int64_t at) __attribute__((always_inline)) {
                   return _mm512_xor_si512(ones, ordered(load_raw<__m512i>(from + at)));
                 }));
   *low = min(f32v{}, number(least));

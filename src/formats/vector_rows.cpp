@@ -46,24 +46,27 @@ struct RowOps {
   }
 };
 
-// A row of groups of a length in vectors; columns is a multiple of group * kLanes. What cannot be
-// done kLanes groups at once goes to general(first element, count).
+// A row of whole groups of a length in vectors, kLanes of them at once. What cannot be done so goes
+// to general(first element, count).
 template <Format S, Format T, class General>
 HALFTONE_INLINE bool quantize_strips(const Recipe& recipe, int64_t group, const void* x,
                                      int64_t columns, uint8_t* codes, uint8_t* scales,
                                      uint8_t* zeros, const General& general) {
   bool fits = true;
   const int64_t strip = group * kLanes;
-  const int64_t strip_bytes = is_four_bits(T) ? strip / 2 : strip;
-  alignas(64) uint8_t buffer[CodeStream::kMost];
-  const bool streamed = recipe.streamed && starts_line(codes) && strip_bytes <= CodeStream::kMost &&
-                        strip_bytes % kLineBytes == 0;
-  GroupScales next = group_scales<S, T>(recipe, group, x, 0);
-  for (int64_t begin = 0; begin < columns; begin += strip) {
+  const bool streamed = recipe.streamed && starts_line(codes);
+  const auto encode_at = [&](const GroupScales& of, int64_t begin, int count)
+      __attribute__((always_inline)) {
+    encode_groups<S, T>(of, group, count, x, begin, codes + (is_four_bits(T) ? begin / 2 : begin),
+                        streamed);
+  };
+  const int64_t whole = columns / strip * strip;
+  GroupScales next = group_scales<S, T>(recipe, x, {0, group});
+  for (int64_t begin = 0; begin < whole; begin += strip) {
     // The scales of the next strip come first: their long chain of dependent steps then runs beside
     // the encoding of this one.
     const GroupScales of = next;
-    if (begin + strip < columns) next = group_scales<S, T>(recipe, group, x, begin + strip);
+    if (begin + strip < whole) next = group_scales<S, T>(recipe, x, {begin + strip, group});
     if (!of.finite) {
       fits &= general(begin, strip);
       continue;
@@ -71,9 +74,21 @@ HALFTONE_INLINE bool quantize_strips(const Recipe& recipe, int64_t group, const 
     const int64_t g = begin / group;
     store_scales(recipe.scale_format, scales + g * scale_bytes(recipe.scale_format), of.code);
     if (recipe.asymmetric) store_bytes(zeros + g, bits_as<u32v>(of.zero));
-    uint8_t* to = codes + (is_four_bits(T) ? begin / 2 : begin);
-    encode_groups<S, T>(of, group, x, begin, {to, streamed ? buffer : nullptr});
+    encode_at(of, begin, kLanes);
   }
+  if (whole == columns) return fits;
+  const auto count = static_cast<int>((columns - whole) / group);
+  const GroupScales of = group_scales<S, T>(recipe, x, {whole, group, count});
+  if (!of.finite) return general(whole, columns - whole) && fits;
+  uint8_t scale[kLanes * 4], zero[kLanes];
+  store_scales(recipe.scale_format, scale, of.code);
+  const int64_t g = whole / group, width = scale_bytes(recipe.scale_format);
+  std::memcpy(scales + g * width, scale, static_cast<size_t>(count * width));
+  if (recipe.asymmetric) {
+    store_bytes(zero, bits_as<u32v>(of.zero));
+    std::memcpy(zeros + g, zero, static_cast<size_t>(count));
+  }
+  encode_at(of, whole, count);
   return fits;
 }
 
@@ -89,10 +104,15 @@ bool quantize_row(const Recipe& recipe, Format source, const void* x, int64_t co
         codes + (packed ? begin / 2 : begin), scales + g * scale_bytes(recipe.scale_format),
         zeros + (zeros != nullptr ? g : 0));
   };
+  if (recipe.adaptive || recipe.group == 0 || recipe.group % kLanes != 0) {
+    return general(0, columns);
+  }
+  // Few groups are not worth a strip of their own; two of nvfp4 share a vector.
   const int64_t strip = recipe.group * kLanes;
-  if (recipe.adaptive || strip == 0 || recipe.group % kLanes != 0) return general(0, columns);
-  const int64_t whole = columns / strip * strip;
-  if (whole == 0) return general(0, columns);
+  const bool rest = columns % strip >= strip / 4 && recipe.group % (2 * kLanes) == 0;
+  const int64_t unit = rest ? recipe.group : strip;
+  const int64_t whole = columns / unit * unit;
+  if (columns < strip) return general(0, columns);
   bool fits = true;
   with_source(source, [&]<Format S>() {
     with_element(recipe.format, [&]<Format T>() {

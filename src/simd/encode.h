@@ -2,6 +2,7 @@
 // instruction level.
 #pragma once
 #include "formats/codec.h"
+#include "simd/stream_lines.h"
 #include "simd/vec.h"
 
 namespace halftone::HALFTONE_LEVEL {
@@ -115,23 +116,27 @@ HALFTONE_INLINE u32v encode_int4(f32v x, int zero) {
 }
 
 // --- stores of codes: one a lane, what lies above them arbitrary ---------------------------------
+// streamed: past the caches where vectors of codes are long enough. Neighbours then meet in the
+// processor's write-combining buffers; by way of a buffer in the first-level cache, each line would
+// be loaded from several stores at once, which no processor forwards.
 
-HALFTONE_INLINE void store_bytes(uint8_t* to, u32v codes) {
+HALFTONE_INLINE void store_bytes(uint8_t* to, u32v codes, bool streamed = false) {
 #if defined(__AVX512F__)
-  store_raw(to, narrow_u8(codes));  // truncates
+  write_raw(to, narrow_u8(codes), streamed);  // truncates
 #else
-  store_raw(to, narrow_u8(codes & 0xffu));
+  write_raw(to, narrow_u8(codes & 0xffu), streamed);
 #endif
 }
 
 // Lanes 2i and 2i + 1 into byte i.
-HALFTONE_INLINE void store_nibbles(uint8_t* to, u32v codes) {
+HALFTONE_INLINE void store_nibbles(uint8_t* to, u32v codes,
+                                   [[maybe_unused]] bool streamed = false) {
   typedef uint64_t u64v __attribute__((vector_size(kLanes * 4)));
   const u32v high = bits_as<u32v>(bits_as<u64v>(codes) >> 28);
   const u32v pairs = merge(0xf, codes, high);
 #if defined(__AVX512F__)
   const __m128i bytes = _mm512_maskz_cvtepi64_epi8(0xff, bits_as<__m512i>(pairs));
-  _mm_storel_epi64(static_cast<__m128i*>(static_cast<void*>(to)), bytes);
+  write_raw(to, _mm_cvtsi128_si64(bytes), streamed);
 #else
   uint64_t lane[kLanes / 2];
   store_raw(lane, pairs);
@@ -177,11 +182,11 @@ HALFTONE_INLINE u32v encode_lanes(f32v x, int zero) {
 }
 
 template <Format F>
-HALFTONE_INLINE void store_codes(uint8_t* to, u32v codes) {
+HALFTONE_INLINE void store_codes(uint8_t* to, u32v codes, bool streamed = false) {
   if constexpr (is_four_bits(F)) {
-    store_nibbles(to, codes);
+    store_nibbles(to, codes, streamed);
   } else {
-    store_bytes(to, codes);
+    store_bytes(to, codes, streamed);
   }
 }
 

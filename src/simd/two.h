@@ -2,6 +2,7 @@
 // kSplit: in the format's own order: bf16 splits into its even elements, a shift, and its odd ones,
 // a mask, which saves the widening. Operands of several formats meet as they lie, without it.
 #pragma once
+#include "simd/stream_lines.h"
 #include "simd/vec.h"
 
 namespace halftone::HALFTONE_LEVEL {
@@ -54,7 +55,8 @@ HALFTONE_INLINE bool loses_subnormals(u32v rounded, f32v a, f32v b) {
 }
 #endif
 
-// bf16 words of both vectors, as load_two<bf16, kSplit> reads them. kNormal: no number is subnormal.
+// bf16 words of both vectors, as load_two<bf16, kSplit> reads them. kNormal: no number is
+// subnormal.
 template <bool kSplit, bool kNormal = false>
 HALFTONE_INLINE u32v round_two(Two v) {
 #if defined(__AVX512BF16__)
@@ -82,33 +84,11 @@ HALFTONE_INLINE u32v round_two(Two v) {
   return (round(v.a) >> 16) | (round(v.b) & 0xffff0000u);
 }
 
-// Stores a vector past the caches; p is aligned to its size. A fence follows on this thread.
-template <class V>
-HALFTONE_INLINE void stream_raw(void* p, V v) {
-#if defined(__AVX512F__)
-  if constexpr (sizeof v == 64) {
-    return _mm512_stream_si512(static_cast<__m512i*>(p), bits_as<__m512i>(v));
-  }
-#endif
-#if defined(__AVX2__)
-  if constexpr (sizeof v == 32) {
-    return _mm256_stream_si256(static_cast<__m256i*>(p), bits_as<__m256i>(v));
-  }
-#endif
-#if defined(__x86_64__)
-  if constexpr (sizeof v == 16) {
-    return _mm_stream_si128(static_cast<__m128i*>(p), bits_as<__m128i>(v));
-  }
-#endif
-  store_raw(p, v);
-}
-
 // kExact: of numbers that F holds already, in the order of load_two<F>; kNormal: none is subnormal.
 template <Format F, bool kSplit = true, bool kExact = false, bool kNormal = false>
 HALFTONE_INLINE void store_two(void* p, Two v, bool streamed = false) {
   const auto put = [&](int64_t at, auto x) __attribute__((always_inline)) {
-    void* to = static_cast<char*>(p) + at;
-    streamed ? stream_raw(to, x) : store_raw(to, x);
+    write_raw(static_cast<char*>(p) + at, x, streamed);
   };
   if constexpr (F == Format::bf16 && kSplit && kExact) {
     put(0, (bits_as<u32v>(v.a) >> 16) | (bits_as<u32v>(v.b) & 0xffff0000u));

@@ -130,7 +130,7 @@ TEST(FormatKernels, QuantizeRowEqualsScalar) {
       Recipe recipe = make_recipe(options);
       if (options.format == Format::nvfp4) set_tensor_scale(0.0123f, &recipe);
       for (Format source : kPlain) {
-        for (int64_t n : {32, 64, 96, 544, 1056, 4128}) {
+        for (int64_t n : {32, 64, 96, 544, 1056, 2944, 4128}) {  // 2944: also 7 groups of 128
           for (bool tame : {true, false}) {
             const std::vector<uint8_t> x =
                 nasty_bits(n, source, 30 + static_cast<uint64_t>(n), tame);
