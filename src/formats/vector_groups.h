@@ -113,9 +113,25 @@ struct Larger {
   HALFTONE_INLINE f32v operator()(f32v a, f32v b) const { return max(a, b); }
 };
 
-// Least and largest number of each of kLanes groups, and 0. A NaN may be missed.
+// Bits of the largest |x| of each of kLanes groups.
 template <Format S>
-HALFTONE_INLINE void group_ranges(const void* x, const GroupStarts& start, f32v* low, f32v* high) {
+HALFTONE_INLINE u32v group_maxima(const void* x, const GroupStarts& start) {
+  const int64_t group = start.group;
+  if constexpr (has_pair_maxima<S>()) {
+    if ((group == 16 && start.count == kLanes) || group % (2 * kLanes) == 0) {
+      return pair_group_amax<S>(x, start);
+    }
+  }
+  u32v amax[kLanes];
+  for (int g = 0; g < kLanes; ++g) amax[g] = amax_lanes<S, true>(x, start[g], group);
+  reduce_each(amax, LargerBits());
+  return amax[0];
+}
+
+// Least and largest number of each of kLanes groups, and 0, where all are finite; the result:
+// group_maxima.
+template <Format S>
+HALFTONE_INLINE u32v group_ranges(const void* x, const GroupStarts& start, f32v* low, f32v* high) {
   const int64_t group = start.group;
   if constexpr (has_pairs<S>()) {
     if (group % (2 * kLanes) == 0) return pair_group_ranges<S>(x, start, low, high);
@@ -133,21 +149,7 @@ HALFTONE_INLINE void group_ranges(const void* x, const GroupStarts& start, f32v*
   reduce_each(largest, Larger());
   *low = least[0];
   *high = largest[0];
-}
-
-// Bits of the largest |x| of each of kLanes groups.
-template <Format S>
-HALFTONE_INLINE u32v group_maxima(const void* x, const GroupStarts& start) {
-  const int64_t group = start.group;
-  if constexpr (has_pair_maxima<S>()) {
-    if ((group == 16 && start.count == kLanes) || group % (2 * kLanes) == 0) {
-      return pair_group_amax<S>(x, start);
-    }
-  }
-  u32v amax[kLanes];
-  for (int g = 0; g < kLanes; ++g) amax[g] = amax_lanes<S, true>(x, start[g], group);
-  reduce_each(amax, LargerBits());
-  return amax[0];
+  return group_maxima<S>(x, start);
 }
 
 // What encodes kLanes groups; finite: whether it does.
@@ -164,17 +166,18 @@ struct GroupScales {
 template <Format S, Format T>
 HALFTONE_INLINE GroupScales group_scales(const Recipe& recipe, const void* x,
                                          const GroupStarts& start) {
-  const u32v amax = group_maxima<S>(x, start);
-  i32v unusable = bits_as<i32v>(amax >= broadcast_u32(kInfinityBits));
+  u32v amax;
   Scales of;
   i32v zero = broadcast_i32(kInt4Zero);
   if (T == Format::int4 && recipe.asymmetric) {
     f32v low, high;
-    group_ranges<S>(x, start, &low, &high);
+    amax = group_ranges<S>(x, start, &low, &high);
     of = asymmetric_scales(recipe, low, high, &zero);
   } else {
+    amax = group_maxima<S>(x, start);
     of = block_scales(recipe, amax);
   }
+  i32v unusable = bits_as<i32v>(amax >= broadcast_u32(kInfinityBits));
   if (recipe.scale_format == Format::f16) unusable |= of.value > broadcast(65504.0f);
   bool powers = false;
   if constexpr (has_pairs<S>()) {

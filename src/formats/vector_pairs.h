@@ -234,25 +234,33 @@ HALFTONE_INLINE __m512i quarter_maxima(const __m512i* v) {
                   _mm512_maskz_unpackhi_epi64(0xff, two[0], two[1]));
 }
 
-// Word g of the result: the largest of group g of kLanes, each a multiple of 32 elements.
-// word_at(element): 32 words that are compared as signed integers.
-template <class Words>
-HALFTONE_INLINE __m512i long_group_maxima(const GroupStarts& start, const Words& word_at) {
+// Word g of out[k]: the largest of group g of kLanes, each a multiple of 32 elements, in the order
+// k. words_at(element, w): 32 words, w[k] compared as signed integers, k < kOrders.
+template <int kOrders, class Words>
+HALFTONE_INLINE void long_group_maxima(const GroupStarts& start, const Words& words_at,
+                                       __m512i* out) {
   constexpr int kSwapQuarters = 0xb1;
-  __m512i half[2];
+  __m512i half[kOrders][2];
   for (int h = 0; h < 2; ++h) {
-    __m512i v[8];
+    __m512i v[kOrders][8];
     for (int g = 0; g < 8; ++g) {
       const int64_t at = start[8 * h + g];
-      v[g] = word_at(at);
-      for (int64_t i = 32; i < start.group; i += 32) v[g] = larger16(v[g], word_at(at + i));
+      __m512i best[kOrders], w[kOrders];
+      words_at(at, best);
+      for (int64_t i = 32; i < start.group; i += 32) {
+        words_at(at + i, w);
+        for (int k = 0; k < kOrders; ++k) best[k] = larger16(best[k], w[k]);
+      }
+      for (int k = 0; k < kOrders; ++k) v[k][g] = best[k];
     }
-    half[h] = quarter_maxima(v);
+    for (int k = 0; k < kOrders; ++k) half[k][h] = quarter_maxima(v[k]);
   }
-  __m512i words = larger16(_mm512_maskz_shuffle_i64x2(0xff, half[0], half[1], 0x44),
-                           _mm512_maskz_shuffle_i64x2(0xff, half[0], half[1], 0xee));
-  words = larger16(words, _mm512_maskz_shuffle_i64x2(0xff, words, words, kSwapQuarters));
-  return _mm512_maskz_shuffle_i64x2(0xff, words, words, 0x08);  // quarters 0 and 2
+  for (int k = 0; k < kOrders; ++k) {
+    __m512i words = larger16(_mm512_maskz_shuffle_i64x2(0xff, half[k][0], half[k][1], 0x44),
+                             _mm512_maskz_shuffle_i64x2(0xff, half[k][0], half[k][1], 0xee));
+    words = larger16(words, _mm512_maskz_shuffle_i64x2(0xff, words, words, kSwapQuarters));
+    out[k] = _mm512_maskz_shuffle_i64x2(0xff, words, words, 0x08);  // quarters 0 and 2
+  }
 }
 
 // Magnitude bits of the largest element of each of kLanes groups of 16, or of a multiple of 32,
@@ -275,38 +283,43 @@ HALFTONE_INLINE u32v pair_group_amax(const void* x, const GroupStarts& start) {
                                                         4, 20, 5, 21, 6, 22, 7, 23};
     words = _mm512_maskz_permutexvar_epi16(0xffffffffu, load_raw<__m512i>(kOrder), words);
   } else {
-    words = long_group_maxima(start, magnitudes);
+    long_group_maxima<1>(
+        start, [&](int64_t at, __m512i * w) __attribute__((always_inline)) { *w = magnitudes(at); },
+        &words);
   }
   const auto low = bits_as<u16v>(_mm512_castsi512_si256(words));
   return bits_as<u32v>(S == Format::bf16 ? widen_bf16(low) : widen_f16(low));
 }
 
-// Least and largest number of each of kLanes groups of bf16, a multiple of 32 elements, and 0.
-// With the magnitude of negative numbers inverted, words are in the order of the numbers.
+// Least and largest number of each of kLanes groups of bf16, a multiple of 32 elements, and 0; the
+// result: bits of the largest magnitude of each. With the magnitude of negative numbers inverted,
+// words are in the order of the numbers, NaNs at its ends; their complement turns it round.
 template <Format>
-HALFTONE_INLINE void pair_group_ranges(const void* x, const GroupStarts& start, f32v* low,
+HALFTONE_INLINE u32v pair_group_ranges(const void* x, const GroupStarts& start, f32v* low,
                                        f32v* high) {
   const auto* from = static_cast<const uint16_t*>(x);
   const __m512i magnitude = _mm512_set1_epi16(0x7fff);
-  const auto ordered = [&](__m512i words) __attribute__((always_inline)) {
-    const __m512i sign = _mm512_srai_epi16(words, 15);
-    return _mm512_ternarylogic_epi32(words, sign, magnitude, 0x78);  // words ^ (sign & magnitude)
-  };
+  __m512i ends[2];
+  long_group_maxima<2>(
+      start,
+      [&](int64_t at, __m512i * w) __attribute__((always_inline)) {
+        const auto words = load_raw<__m512i>(from + at);
+        const __m512i sign = _mm512_srai_epi16(words, 15);
+        w[0] =
+            _mm512_ternarylogic_epi32(words, sign, magnitude, 0x78);  // words ^ (sign & magnitude)
+        w[1] = _mm512_ternarylogic_epi32(words, sign, magnitude, 0x87);  // its complement
+      },
+      ends);
+  // The complement of an ordered word is that of minus the number.
   const auto number = [&](__m512i words) __attribute__((always_inline)) {
-    return widen_bf16(bits_as<u16v>(_mm512_castsi512_si256(ordered(words))));
+    const __m512i sign = _mm512_srai_epi16(words, 15);
+    const __m512i bits = _mm512_ternarylogic_epi32(words, sign, magnitude, 0x78);
+    return widen_bf16(bits_as<u16v>(_mm512_castsi512_si256(bits)));
   };
-  const __m512i largest = long_group_maxima(
-      start, [&](int64_t at)
-                 __attribute__((always_inline)) { return ordered(load_raw<__m512i>(from + at)); });
-  // The complement of all words turns their order round.
-  const __m512i ones = _mm512_set1_epi16(-1);
-  const __m512i least = _mm512_xor_si512(
-      ones, long_group_maxima(
-                start, [&](int64_t at) __attribute__((always_inline)) {
-                  return _mm512_xor_si512(ones, ordered(load_raw<__m512i>(from + at)));
-                }));
-  *low = min(f32v{}, number(least));
-  *high = max(f32v{}, number(largest));
+  const f32v largest = number(ends[0]), least = number(ends[1]);
+  *low = min(f32v{}, -least);
+  *high = max(f32v{}, largest);
+  return bits_as<u32v>(max(bits_as<i32v>(abs(largest)), bits_as<i32v>(abs(least))));
 }
 
 #endif
