@@ -381,7 +381,8 @@ void check_one_pass(const QuantizeOptions& options) {
           "QuantizeOptions::tensor_scale");
 }
 
-void quantize_produced(Format format, const QuantizeOptions& options, Tensor& out, Stream& stream,
+void quantize_produced(Format format, const QuantizeOptions& options, const Tensor& source,
+                       Tensor& out, Stream& stream,
                        FunctionRef<void(int64_t begin, int64_t end, const Tensor& tile)> produce) {
   const Shape& shape = out.shape();
   prepare(shape, options, out, stream);
@@ -408,14 +409,20 @@ void quantize_produced(Format format, const QuantizeOptions& options, Tensor& ou
         std::max<int64_t>(1, piece_of(out.numel(), stream.threads()) / (tile * columns));
     const Tensor buffers = Tensor::empty({stream.threads(), tile, columns}, format);
     const Target target = target_of(out);
-    const RowQuantizer quantizer{recipe, target, format, rows, columns};
     std::atomic<int64_t> next{0};
     std::atomic<bool> all_fit{true};
     stream.pool().run([&](int thread) {
       const Tensor buffer = buffers.slice(0, thread, thread + 1).reshape({tile, columns});
+      Recipe own = recipe;
+      const RowQuantizer quantizer{own, target, format, rows, columns};
       for (int64_t first = 0; (first = next.fetch_add(piece)) < tiles;) {
-        for (int64_t i = first; i < std::min(first + piece, tiles); ++i) {
+        const int64_t last = std::min(first + piece, tiles);
+        for (int64_t i = first; i < last; ++i) {
           const int64_t begin = i * tile, end = std::min(begin + tile, all);
+          const bool known = source.defined() && i + 1 < last;
+          own.ahead = known ? reinterpret_cast<intptr_t>(address(source, end * columns)) -
+                                  reinterpret_cast<intptr_t>(buffer.data())
+                            : 0;
           produce(begin, end, buffer.slice(0, 0, end - begin));
           for (int64_t row = begin; row < end; ++row) {
             const char* x = address(buffer, (row - begin) * columns);

@@ -53,7 +53,10 @@ void check_one_pass(const QuantizeOptions&);
 // begin .. end of all of out's, in `format`, into `tile` [end - begin, columns]. The bits are those
 // of quantize() of the whole. Scales within rows only, and nvfp4 with a given tensor scale.
 // `produce` is called on several threads; on a GPU once, for all rows, whose memory is allocated.
-void quantize_produced(Format format, const QuantizeOptions&, Tensor& out, Stream&,
+// `source`: what they are made from, in `format` and row by row as long, so that the memory is
+// asked for the next tile's while one is quantised; or undefined.
+void quantize_produced(Format format, const QuantizeOptions&, const Tensor& source, Tensor& out,
+                       Stream&,
                        FunctionRef<void(int64_t begin, int64_t end, const Tensor& tile)> produce);
 
 // fp8 with one given scale: codes of x / scale, computed as x * (1 / scale); saturates, NaN stays.

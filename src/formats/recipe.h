@@ -17,6 +17,9 @@ struct Recipe {
   bool asymmetric = false;
   bool adaptive = false;
   bool streamed = false;  // codes are written past the caches; a stream_fence() follows
+  // Elements of a row ask the memory for what lies so many bytes behind them; 0: for what is
+  // quantised next.
+  int64_t ahead = 0;
   // nvfp4: x * encode_scale is what the E4M3 scales see; 1 / encode_scale is decode_scale, and
   // tensor_scale is what is stored.
   float encode_scale = 1, decode_scale = 1, tensor_scale = 1;

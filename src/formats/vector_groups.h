@@ -187,13 +187,14 @@ HALFTONE_INLINE GroupScales group_scales(const Recipe& recipe, const void* x,
   return {of.code, of.multiplier, zero, !any(unusable), powers};
 }
 
-// Asks for what the groups' maxima will read when the codes of `group` elements at `at` are made:
-// they are a strip of kLanes groups ahead, so that this is the strip after that, or kAhead numbers
-// of 16 bits.
+// Asks for what lies `ahead` bytes behind a group; 0: for what the groups' maxima will read when
+// the codes of `group` elements at `at` are made: they are a strip of kLanes groups ahead, so that
+// this is the strip after that, or kAhead numbers of 16 bits.
 template <Format S>
-HALFTONE_INLINE void ask_for_group(const void* x, int64_t at, int64_t group) {
-  const int64_t ahead = group * (2 * kLanes) > kAhead / 2 ? group * (2 * kLanes) : kAhead / 2;
-  const auto* from = static_cast<const char*>(x) + (at + ahead) * plain_bytes(S);
+HALFTONE_INLINE void ask_for_group(const void* x, int64_t at, int64_t group, int64_t ahead) {
+  const int64_t next = group * (2 * kLanes) > kAhead / 2 ? group * (2 * kLanes) : kAhead / 2;
+  const auto* from = static_cast<const char*>(x) + at * plain_bytes(S) +
+                     (ahead != 0 ? ahead : next * plain_bytes(S));
   for (int64_t i = 0; i < group * plain_bytes(S); i += kLineBytes) __builtin_prefetch(from + i);
 }
 
@@ -201,11 +202,11 @@ HALFTONE_INLINE void ask_for_group(const void* x, int64_t at, int64_t group) {
 template <Format T>
 HALFTONE_INLINE void encode_groups_in_words(const GroupScales& of, int64_t group, int count,
                                             const void* x, int64_t begin, uint8_t* codes,
-                                            bool streamed) {
+                                            bool streamed, int64_t ahead) {
   uint32_t code[kLanes];
   store_raw(code, of.code);
   for (int g = 0; g < count; ++g) {
-    ask_for_group<Format::bf16>(x, begin + g * group, group);
+    ask_for_group<Format::bf16>(x, begin + g * group, group, ahead);
     for (int64_t i = 0; i < group; i += 2 * kLanes) {
       const int64_t at = g * group + i;
       uint8_t* to = codes + (is_four_bits(T) ? at / 2 : at);
@@ -219,17 +220,17 @@ HALFTONE_INLINE void encode_groups_in_words(const GroupScales& of, int64_t group
 // The codes of `count` groups from element `begin` on.
 template <Format S, Format T>
 HALFTONE_INLINE void encode_groups(const GroupScales& of, int64_t group, int count, const void* x,
-                                   int64_t begin, uint8_t* codes, bool streamed) {
+                                   int64_t begin, uint8_t* codes, bool streamed, int64_t ahead) {
   if constexpr (has_pairs<S>() && (T == Format::nvfp4 || T == Format::fp8_e4m3)) {
     if (of.powers) {
-      return encode_groups_in_words<T>(of, group, count, x, begin, codes, streamed);
+      return encode_groups_in_words<T>(of, group, count, x, begin, codes, streamed, ahead);
     }
   }
   constexpr int kPerByte = is_four_bits(T) ? 2 : 1;
   if constexpr (has_pairs<S>() && T == Format::nvfp4) {
     if (group == 16) {  // a vector of 32 elements holds two groups
       for (int g = 0; g < count; g += 2) {
-        ask_for_group<S>(x, begin + g * 16, 32);
+        ask_for_group<S>(x, begin + g * 16, 32, ahead);
         const f32v factor = pair_of_lanes<T>(of.multiplier, g);
         encode_pairs<T, false>(x, begin + g * 16, factor, 0, codes + g * 8, streamed);
       }
@@ -241,7 +242,7 @@ HALFTONE_INLINE void encode_groups(const GroupScales& of, int64_t group, int cou
   store_raw(multiplier, of.multiplier);
   store_raw(zero, of.zero);
   for (int g = 0; g < count; ++g) {
-    ask_for_group<S>(x, begin + g * group, group);
+    ask_for_group<S>(x, begin + g * group, group, ahead);
     const f32v factor = broadcast(multiplier[g]);
     int64_t i = 0;
     if constexpr (has_pairs<S>()) {

@@ -40,7 +40,7 @@ struct RowOps {
       with_element(recipe.format, [&]<Format T>() {
         // What follows is mostly the next row.
         encode_past_caches<S, T>(x, 0, n, multiplier, zero, codes, recipe.streamed,
-                                 n * plain_bytes(S));
+                                 recipe.ahead != 0 ? recipe.ahead : n * plain_bytes(S));
       });
     });
   }
@@ -58,7 +58,7 @@ HALFTONE_INLINE bool quantize_strips(const Recipe& recipe, int64_t group, const 
   const auto encode_at = [&](const GroupScales& of, int64_t begin, int count)
       __attribute__((always_inline)) {
     encode_groups<S, T>(of, group, count, x, begin, codes + (is_four_bits(T) ? begin / 2 : begin),
-                        streamed);
+                        streamed, recipe.ahead);
   };
   const int64_t whole = columns / strip * strip;
   GroupScales next = group_scales<S, T>(recipe, x, {0, group});

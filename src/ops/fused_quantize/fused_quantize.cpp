@@ -59,7 +59,7 @@ void norm_quantize_into(NormProblem problem, const NormTensors& t, const Quantiz
          part(residual_out, begin, end)},
         stream);
   };
-  quantize_produced(x.format(), options, out, stream, produce);
+  quantize_produced(x.format(), options, x, out, stream, produce);
 }
 
 namespace {
@@ -110,7 +110,7 @@ void activation_quantize_into(const Tensor& x, const ActivationFunction& functio
   const auto produce = [&](int64_t begin, int64_t end, const Tensor& tile) {
     run(plan(problem(end - begin), stream.device()), {rows.slice(0, begin, end), tile}, stream);
   };
-  quantize_produced(x.format(), options, out, stream, produce);
+  quantize_produced(x.format(), options, rows, out, stream, produce);
 }
 
 Tensor activation_quantize(const Tensor& x, const ActivationFunction& function,
@@ -143,7 +143,7 @@ void gated_quantize_into(const Tensor& gate, const Tensor& up, const GatedActiva
         {gates.slice(0, begin, end), interleaved ? Tensor() : ups.slice(0, begin, end), tile},
         stream);
   };
-  quantize_produced(gate.format(), options, out, stream, produce);
+  quantize_produced(gate.format(), options, interleaved ? Tensor() : gates, out, stream, produce);
 }
 
 Tensor gated_quantize(const Tensor& gate, const Tensor& up, const GatedActivation& function,

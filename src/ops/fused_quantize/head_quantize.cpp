@@ -104,7 +104,7 @@ void rope_quantize_into(const RopePlan& plan, const Tensor& x, const Tensor& pos
     if (quantize_heads(args, x, rows, options, out, stream)) return;
   }
   quantize_produced(
-      x.format(), options, out, stream, [&](int64_t begin, int64_t end, const Tensor& tile) {
+      x.format(), options, {}, out, stream, [&](int64_t begin, int64_t end, const Tensor& tile) {
         if (!x.device().is_cpu()) {
           const Tensor whole = tile.reshape(x.shape());
           copy_on_gpu(x, whole, stream);
@@ -156,7 +156,7 @@ void hadamard_quantize_into(const Tensor& x, const QuantizeOptions& options, Ten
     rows.hadamard = true;
     if (all.defined() && quantize_heads({}, all, rows, options, out, stream)) return;
   }
-  quantize_produced(x.format(), options, out, stream,
+  quantize_produced(x.format(), options, {}, out, stream,
                     [&](int64_t begin, int64_t end, const Tensor& tile) {
                       if (x.device().is_cpu()) {
                         copy_rows(x, begin, end, tile);
@@ -198,7 +198,7 @@ void smooth_quantize_into(const Tensor& k, const Tensor& mean, const QuantizeOpt
   }
   const Format format = k.format();
   quantize_produced(
-      format, options, out, stream, [&](int64_t begin, int64_t end, const Tensor& tile) {
+      format, options, {}, out, stream, [&](int64_t begin, int64_t end, const Tensor& tile) {
         if (!k.device().is_cpu()) {
           const ElementwiseProblem problem{.operation = Elementwise::subtract,
                                            .shape = k.shape(),
