@@ -73,6 +73,31 @@ TEST_F(MatmulOnGpu, QuantisedOutput) {
   }
 }
 
+// More tiles than there are places for blocks: those of few columns stay, those of ten do not.
+TEST_F(MatmulOnGpu, BlocksThatStay) {
+  Stream stream(device);
+  const int64_t n = 7205, k = 4096;
+  const Tensor normal = random_tensor({n, k}, Format::bf16, 1).to(device);
+  const Tensor x = random_tensor({10, k}, Format::bf16, 2).to(device);
+  const auto check = [&](const Tensor& w) {
+    const auto product = [&](int64_t m) {
+      const Tensor y = matmul(x.slice(0, 0, m), w, Format::f32, stream);
+      stream.synchronize();
+      return to_floats(y.to(Device::cpu()));
+    };
+    const std::vector<float> all = product(10);
+    for (const int64_t m : {1, 3}) {
+      EXPECT_EQ(product(m), std::vector<float>(all.begin(), all.begin() + m * n)) << "m " << m;
+    }
+  };
+  check(normal);
+  for (const char* text :
+       {"fp8", "fp8_row", "fp8_e5m2_row", "mxfp8", "mxfp4", "nvfp4", "int8", "int4_g128"}) {
+    SCOPED_TRACE(text);
+    check(quantize(normal, parse_quantization(text), stream));
+  }
+}
+
 // Runs again in a graph, and gives the same bits.
 TEST_F(MatmulOnGpu, CapturedInAGraph) {
   Stream stream(device);

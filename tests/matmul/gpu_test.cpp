@@ -36,7 +36,15 @@ TEST(MatmulGpu, WholeSpans) {
 // Blocks that take tile after tile: three of them here, tiles that do not come out even.
 TEST(MatmulGpu, BlocksThatStay) {
   Stream stream(Device::simulator(Arch::sm_90a));
-  for (const WeightSpec& spec : {kBf16, kInt8, WeightSpec{F::int4, true, {F::f16, 1, 128}}}) {
+  for (const WeightSpec& spec : {kBf16,
+                                 kInt8,
+                                 kFp8,
+                                 {F::fp8_e4m3, true, {F::f32, 1, 0}},
+                                 {F::fp8_e5m2},
+                                 {F::mxfp8, true, {F::ue8m0, 1, 32}},
+                                 kMxfp4,
+                                 kNvfp4,
+                                 {F::int4, true, {F::f16, 1, 128}}}) {
     const int64_t n = 7 * 16 + 5, k = 17 * 1024 / bits(spec.format);
     for (const int64_t m : {1, 2}) {
       SCOPED_TRACE(concat(label(spec), " m ", m));

@@ -313,7 +313,8 @@ std::optional<LaunchShape> stay_shape(const GpuProduct& p, LaunchShape shape, co
   using Stay = GpuVectorStay<GpuCode::bf16>;  // of every code alike
   const uint64_t spans = uint64_t{p.k} * static_cast<uint64_t>(bits(p.weight.format)) / 1024;
   const uint64_t x_bytes = uint64_t{p.m} * p.terms * p.k * 2;
-  if (p.spans.loop != GpuLoop::wide || p.m * p.terms > 8) return {};
+  if (p.spans.loop != GpuLoop::wide && p.spans.loop != GpuLoop::lanes) return {};
+  if (p.m * p.terms > 8) return {};
   if (p.parts != nullptr || p.x_rows != nullptr) return {};
   if (spans < 2 * Stay::kWarps || x_bytes > 32 * 1024) return {};  // all warps; within 32 bits
   const DeviceProperties& d = properties(device);
@@ -342,15 +343,13 @@ void launch_product(const GpuWeight& w, GpuProduct p, bool many, uint32_t parts,
   // Few rows of a matrix begin with the weights' way from memory, which waiting in place does not
   // shorten: 0.7 us longer than a launch of its own (docs/findings/gpu-gemv.md).
   if (many || parts > 0) shape = taking_turns(shape, stream);
-  // Of the codes for which it was the faster way (docs/findings/gpu-gemv.md).
-  const bool may_stay = !many && (w.code == GpuCode::bf16 || w.code == GpuCode::f16 ||
-                                  w.code == GpuCode::int8 || w.code == GpuCode::int4);
+  const bool may_stay = !many && w.code != GpuCode::f32 && w.code != GpuCode::f16_terms;
   const auto staying =
       may_stay ? stay_shape(p, shape, stream.device(), multiprocessors) : std::nullopt;
   if (!staying) return launch(instance.image, shape, p, stream);
-  launch(w.code == GpuCode::int4   ? gpu_int4_stay()
-         : w.code == GpuCode::int8 ? gpu_int8_stay()
-                                   : gpu_plain_stay(w.code),
+  launch(w.code <= GpuCode::bf16   ? gpu_plain_stay(w.code)
+         : w.code <= GpuCode::int8 ? gpu_bytes_stay(w.code, p.spans.loop)
+                                   : gpu_nibbles_stay(w.code, p.spans.loop),
          *staying, p, stream);
 }
 

@@ -22,26 +22,32 @@ struct GpuInstance {
   LaunchShape (*shape)(const GpuProduct&, uint32_t parts);
 };
 
-// Of each file of entries, for so many columns of x a block; the code is one of its own. And of
-// blocks that stay.
+// Of each file of entries, for so many columns of x a block; the code is one of its own.
 GpuInstance gpu_plain(GpuCode, uint32_t columns);
 GpuInstance gpu_bytes(GpuCode, uint32_t columns);
 GpuInstance gpu_nibbles(GpuCode, uint32_t columns);
-KernelImage gpu_plain_stay(GpuCode);  // f16, bf16
-KernelImage gpu_int8_stay();
-KernelImage gpu_int4_stay();
+// And of blocks that stay, of the codes of each file but f32 and f16 in terms.
+KernelImage gpu_plain_stay(GpuCode);
+KernelImage gpu_bytes_stay(GpuCode, GpuLoop);
+KernelImage gpu_nibbles_stay(GpuCode, GpuLoop);
 
 #if defined(__CUDACC__)
 #define HT_PRODUCT_ENTRIES(code)                                                \
   HT_GPU_ENTRY(halftone::product::GpuEight<halftone::product::GpuCode::code>)   \
   HT_GPU_ENTRY(halftone::product::GpuSixteen<halftone::product::GpuCode::code>) \
   HT_GPU_ENTRY(halftone::product::GpuMany<halftone::product::GpuCode::code>)
-#define HT_STAY_ENTRY(code) \
-  HT_GPU_ENTRY(halftone::product::GpuVectorStay<halftone::product::GpuCode::code>)
+#define HT_STAY_ENTRY(code, loop)                                                 \
+  HT_GPU_ENTRY(halftone::product::GpuVectorStay<halftone::product::GpuCode::code, \
+                                                halftone::product::GpuLoop::loop>)
 #else
-template <GpuCode kCode>
+template <GpuCode kCode, GpuLoop kLoop = GpuLoop::wide>
 KernelImage stay_image() {
-  return hw::image_of<GpuVectorStay<kCode> >("matmul_gpu_stay");
+  return hw::image_of<GpuVectorStay<kCode, kLoop> >("matmul_gpu_stay");
+}
+// Of a code that may come with powers of two.
+template <GpuCode kCode>
+KernelImage stay_image(GpuLoop loop) {
+  return loop == GpuLoop::lanes ? stay_image<kCode, GpuLoop::lanes>() : stay_image<kCode>();
 }
 template <GpuCode kFirst, GpuCode... kRest>
 GpuInstance gpu_instance(GpuCode code, uint32_t columns) {

@@ -1,18 +1,20 @@
 // Blocks that stay: of a matrix with more rows than the multiprocessors take at once, a block takes
 // every grid-th tile, its warps the spans of all of them as one stream of copies, and x is put into
-// shared memory once, its octets as the lanes take them. For whole spans, in the loop that is wide.
+// shared memory once, its octets as the lanes take them. For whole spans, in the loops that are
+// wide or of lanes.
 #pragma once
 #include "hw/barrier.h"
 #include "ops/product/gpu_vector.cuh"
 
 namespace halftone::product {
 
-template <GpuCode kCode>
+template <GpuCode kCode, GpuLoop kLoop = GpuLoop::wide>
 struct GpuVectorStay {
   using Params = GpuProduct;
   using Vector = GpuVector<kCode, 1>;
   using Spans = GpuVectorSpans<kCode, 1>;
   using Policy = CodePolicy<kCode>;
+  using Copies = typename Spans::template Copies<kLoop>;
   using Sums = GpuSums<1>;
   static constexpr uint32_t kRows = Spans::kRows, kWarps = 8, kThreads = kWarps * 32;
   static constexpr uint32_t kMinBlocks = 3;
@@ -67,7 +69,7 @@ struct GpuVectorStay {
     // The stream of copies.
     GpuTask ahead = task;
     ahead.n0 = first_tile * outputs;
-    typename Spans::template Copies<GpuLoop::wide> copies(p, ahead, walk);
+    Copies copies(p, ahead, walk);
     uint32_t tile_ahead = first_tile, span_ahead = 0, filled = 0;
     const auto fill = [&] {
       if (tile_ahead < tiles) {
@@ -76,7 +78,7 @@ struct GpuVectorStay {
           span_ahead = 0, tile_ahead += grid;
           ahead.n0 = tile_ahead * outputs;
           if (tile_ahead < tiles) {
-            copies = typename Spans::template Copies<GpuLoop::wide>(p, ahead, walk);
+            copies = Copies(p, ahead, walk);
           } else {
             hw::let_next_start();
           }
@@ -94,7 +96,7 @@ struct GpuVectorStay {
     const uint32_t step = kWarps * 2 * Spans::kOctets;  // octets to the warp's next span
     typename Spans::SharedLane lane;
     lane.unit = columns * 64;
-    lane.place = Spans::template place_of<GpuLoop::wide>(row, quad);
+    lane.place = Spans::template place_of<kLoop>(row, quad);
     lane.scale_row = Spans::kScales + row * p.spans.scale_bytes;
     // A column that does not exist is one whose bytes lie in the same banks; nobody looks at its
     // sums.
@@ -111,7 +113,7 @@ struct GpuVectorStay {
         hw::cp_async_wait<Spans::kStages - 2>();
         hw::warp_sync();
         fill();
-        Spans::template multiply<GpuLoop::wide>(p, lane, ring + read, sums);
+        Spans::template multiply<kLoop>(p, lane, ring + read, sums);
         lane.x = lane.x + step * lane.unit;
         read = read + stage < ring_end ? read + stage : 0;
       }
