@@ -24,6 +24,7 @@ MatmulProblem problem_of(const Product& s, const Tensor& weight) {
   p.weight = weight.format();
   p.scaled = weight.has_scales();
   if (p.scaled) p.scaling = weight.scaling();
+  p.constant_weight = true;  // as a model's
   if (*s.rounding != '\0') p.quantize_x = parse_quantization(s.rounding);
   return p;
 }

@@ -20,8 +20,12 @@ struct MatmulProblem {
   // 16 rows, N a multiple of 8, no gate); elsewhere every run copies the weight the other way round
   // into memory of the plan first, and one that stays is better turned once, by transpose().
   bool weight_transposed = false;
-  Scaling scaling;            // of the weight, when it has scales: any block, any layout
-  bool scaled = false;        // whether the weight has scales
+  Scaling scaling;      // of the weight, when it has scales: any block, any layout
+  bool scaled = false;  // whether the weight has scales
+  // A promise: whatever writes the weight or its scales has ended before `run` is called or, of a
+  // graph, before that is launched. Products of up to 16 rows on Hopper and later then begin to
+  // copy the weight before the kernels ahead have ended.
+  bool constant_weight = false;
   Format out = Format::bf16;  // [M, N]: f32, f16, bf16, or that of quantize_out
   bool bias = false;          // f32 or the format of out (f32, f16, bf16 if quantised), [N]
   bool residual = false;      // the format of out (f32, f16, bf16 if quantised), [M, N]; may be

@@ -202,6 +202,7 @@ Step::Product Step::product(const Tensor& x, const Tensor& weight, const Tensor&
   problem.out = out.format();
   problem.bias = bias.defined();
   problem.residual = residual.defined();
+  problem.constant_weight = true;
   // Only passes of one token are captured.
   return {shared_plan(products_[tokens_ == 1 ? branch : 0], problem, device_),
           {x, weight, out, bias, residual}};

@@ -98,6 +98,38 @@ TEST_F(MatmulOnGpu, BlocksThatStay) {
   }
 }
 
+// Weights may be copied before the kernels ahead end; x, which these write, may not.
+TEST_F(MatmulOnGpu, ConstantWeights) {
+  Stream stream(device);
+  const int64_t size = 1024;
+  for (const WeightSpec& spec : weight_specs()) {
+    const Tensor w = random_weight(spec, size, size, 3).tensor.to(device);
+    for (const int64_t m : {1, 20, 200}) {
+      SCOPED_TRACE(concat(label(spec), " m ", m));
+      MatmulProblem p;
+      p.m = m, p.n = p.k = size;
+      p.weight = spec.format, p.scaled = spec.scaled;
+      if (p.scaled) p.scaling = spec.scaling;
+      const Tensor x = random_tensor({m, size}, Format::bf16, 4).to(device);
+      const auto last_of_chain = [&](bool constant) {
+        p.constant_weight = constant;
+        const MatmulPlan made = plan(p, device);
+        std::vector<Tensor> rows = {x};
+        for (int i = 0; i < 4; ++i) {
+          rows.push_back(Tensor::zeros({m, size}, Format::bf16, device));
+        }
+        for (size_t i = 1; i < rows.size(); ++i) {
+          run(made, {rows[i - 1], w, rows[i], {}, {}}, stream);
+        }
+        stream.synchronize();
+        return to_floats(rows.back().to(Device::cpu()));
+      };
+      const auto want = last_of_chain(false);
+      for (int i = 0; i < 3; ++i) EXPECT_EQ(last_of_chain(true), want);
+    }
+  }
+}
+
 // Runs again in a graph, and gives the same bits.
 TEST_F(MatmulOnGpu, CapturedInAGraph) {
   Stream stream(device);

@@ -66,9 +66,17 @@ TEST(MatmulGpu, BlocksThatStay) {
       const Expected e = expect(x_values, w.values, m, n, k);
       const std::vector<float> staying = to_floats(out.to(Device::cpu()));
       EXPECT_TRUE(within(staying, e.values, gpu_bounds(e, k, F::f32, 64)));
-      launch_product(weight, g, false, 0, stream);  // a block a tile: the same bits
-      stream.synchronize();
-      EXPECT_EQ(to_floats(out.to(Device::cpu())), staying);
+      // A block a tile, and copies that begin before the turn: the same bits.
+      for (const bool constant : {false, true}) {
+        g.constant_weight = constant;
+        for (const uint32_t multiprocessors : {0u, 1u}) {
+          const Tensor again = Tensor::zeros({m, n}, F::f32, stream.device());
+          g.finish.out = again.data<char>();
+          launch_product(weight, g, false, 0, stream, multiprocessors);
+          stream.synchronize();
+          EXPECT_EQ(to_floats(again.to(Device::cpu())), staying);
+        }
+      }
     }
   }
 }

@@ -77,6 +77,7 @@ product::GpuProduct product_of(const MatmulProblem& p, const GpuWorkspace& w,
     g.source[1].first_row = p.interleaved ? 1 : p.n;
   }
   g.n = static_cast<uint32_t>(p.n);
+  g.constant_weight = p.constant_weight && !p.weight_transposed;  // the plan's copy is written
   return g;
 }
 

@@ -340,9 +340,11 @@ void launch_product(const GpuWeight& w, GpuProduct p, bool many, uint32_t parts,
                                                          : gpu_nibbles(w.code, columns);
   p.spans = spans_of(w, p);
   LaunchShape shape = instance.shape(p, parts);
-  // Few rows of a matrix begin with the weights' way from memory, which waiting in place does not
-  // shorten: 0.7 us longer than a launch of its own (docs/findings/gpu-gemv.md).
-  if (many || parts > 0) shape = taking_turns(shape, stream);
+  // Few rows of a matrix begin with the weights' way from memory. Waiting in place for a turn makes
+  // it 0.7 us longer than a launch of its own does, unless weights may come before the turn
+  // (docs/findings/gpu-gemv.md).
+  p.constant_weight = p.constant_weight && !many && parts == 0;
+  if (many || parts > 0 || p.constant_weight) shape = taking_turns(shape, stream);
   const bool may_stay = !many && w.code != GpuCode::f32 && w.code != GpuCode::f16_terms;
   const auto staying =
       may_stay ? stay_shape(p, shape, stream.device(), multiprocessors) : std::nullopt;

@@ -51,6 +51,8 @@ struct GpuProduct {
   bool dequantise = false;  // codes and scales become f32 on their way to shared memory
   bool pairs = false;       // scales multiply the codes, see CodePolicy, ...
   float factor = 1;         // ... and this the sums of products
+  // No kernel ahead writes W or its scales: products of few rows start to copy before their turn.
+  bool constant_weight = false;
   GpuSpans spans;
   GpuFinish finish;
 };

@@ -229,6 +229,7 @@ struct GpuVector {
     };
     HT_UNROLL
     for (uint32_t s = 0; s + 1 < kStages; ++s) fill(s);
+    hw::wait_turn();
 
     Column columns[kTilesM];
     HT_UNROLL
@@ -268,7 +269,7 @@ struct GpuVector {
   }
 
   HT_DEVICE static void run(const Params& p) {
-    hw::wait_turn();
+    if (!p.constant_weight) hw::wait_turn();
     const uint32_t log2_k = log2_warps_along_k(p.k), log2_tiles = kLog2Warps - log2_k;
     const GpuTask task = task_of(p, kRows << log2_tiles, kColumns);
     if (task.rows == 0) return;
@@ -281,6 +282,7 @@ struct GpuVector {
     Sums sums;
     const hw::SharedAddress ring = task.base + warp * kWarpBytes;
     if (walk.count > 0) walk_spans(p, task, walk, ring, sums);
+    hw::wait_turn();  // of warps without spans
     hw::let_next_start();
     hw::barrier_sync();
     // Rows of other halves come eight further, as the tile has them.

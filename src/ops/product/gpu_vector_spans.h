@@ -374,6 +374,7 @@ struct GpuVectorSpans {
     };
     HT_UNROLL
     for (uint32_t s = 0; s + 1 < kStages; ++s) fill(s);
+    hw::wait_turn();
     Lane<kLoop> lane(p, task, walk);
     HT_ROLLED
     for (uint32_t i = 0; i < walk.count; ++i) {

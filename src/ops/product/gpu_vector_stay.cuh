@@ -55,7 +55,7 @@ struct GpuVectorStay {
   }
 
   HT_DEVICE static void run(const GpuProduct& p) {
-    hw::wait_turn();
+    if (!p.constant_weight) hw::wait_turn();
     GpuTask task = task_of(p, kRows, 8);
     const uint32_t warp = hw::warp_index(), lane_index = hw::lane_index();
     const uint32_t outputs = tile_outputs(p), grid = hw::grid_size().x;
@@ -89,6 +89,7 @@ struct GpuVectorStay {
     };
     HT_UNROLL
     for (uint32_t s = 0; s + 1 < Spans::kStages; ++s) fill();
+    hw::wait_turn();
     place_x(p, x);
     hw::barrier_sync();
 
