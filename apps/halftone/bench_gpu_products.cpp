@@ -12,29 +12,36 @@ namespace halftone {
 
 namespace {
 
-// What a product is of: `rounding` is the format that rows of x are rounded to first, or "".
+// What a product is of. `x`: bf16, or the format that x is given in, as peers take it; `rounded`:
+// x is given in bf16 and rounded to that format on the way, which the time includes.
 struct Product {
   int64_t m, n, k;
-  const char *weights, *rounding;
+  const char *weights, *x = "bf16";
+  bool rounded = false;
 };
 
-MatmulProblem problem_of(const Product& s, const Tensor& weight) {
+MatmulProblem problem_of(const Product& s, const Tensor& x, const Tensor& weight) {
   MatmulProblem p;
   p.m = s.m, p.n = s.n, p.k = s.k;
+  p.x = x.format();
+  p.x_scaled = x.has_scales();
+  if (p.x_scaled) p.x_scaling = x.scaling();
   p.weight = weight.format();
   p.scaled = weight.has_scales();
   if (p.scaled) p.scaling = weight.scaling();
   p.constant_weight = true;  // as a model's
-  if (*s.rounding != '\0') p.quantize_x = parse_quantization(s.rounding);
+  if (s.rounded) p.quantize_x = parse_quantization(s.x);
   return p;
 }
 
 // The product with each of the weights in turn.
 GpuTiming measure(const Product& s, const std::vector<Tensor>& weights, const GpuBench& b,
                   BenchRow* row) {
-  const Tensor x = normal_on_device({s.m, s.k}, 2, b.stream);
+  const Tensor normal = normal_on_device({s.m, s.k}, 2, b.stream);
+  const Tensor x = s.rounded ? normal : in_format(normal, s.x, b.stream);
   const Tensor out = Tensor::empty({s.m, s.n}, Format::bf16, b.stream.device());
-  const MatmulPlan made = plan(problem_of(s, weights[0]), b.stream.device());
+  const MatmulPlan made = plan(problem_of(s, x, weights[0]), b.stream.device());
+  row->bytes = static_cast<double>(weights[0].bytes() + x.bytes() + out.bytes());
   row->flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n * s.k);
   return time_in_graph(
       b.stream, static_cast<int>(weights.size()),
@@ -60,7 +67,7 @@ struct Grouped {
 };
 std::string name_of(const Grouped& s) {
   return concat("grouped matmul ", s.groups, " x ", s.rows, " x ", s.n, " x ", s.k,
-                s.masked ? ", masked" : ", contiguous", ", fp8 weights x fp8_1x128");
+                s.masked ? ", masked" : ", contiguous", ", fp8 weights x bf16 to fp8_1x128");
 }
 BenchRow measure(const Grouped& s, const GpuBench& b) {
   const Device& device = b.stream.device();
@@ -111,9 +118,9 @@ std::vector<BenchRow> bench_gpu_gemv(const GpuBench& b) {
                           m == 1 ? " row" : " rows");
         if (!b.wants(row.name)) continue;
         if (weights.empty()) weights = copies_of(normal, format.c_str(), b);
+        const GpuTiming time = measure({m, size.n, size.k, format.c_str()}, weights, b, &row);
         row.bytes = static_cast<double>(weights[0].bytes());
-        const Product s{m, size.n, size.k, format.c_str(), ""};
-        set_bandwidth(measure(s, weights, b, &row), b.roofs.read, "memory read", &row);
+        set_bandwidth(time, b.roofs.read, "memory read", &row);
         rows.push_back(row);
       }
     }
@@ -122,31 +129,31 @@ std::vector<BenchRow> bench_gpu_gemv(const GpuBench& b) {
 }
 
 std::vector<BenchRow> bench_gpu_matmul(const GpuBench& b) {
-  std::vector<Product> all = {
-      {4096, 4096, 4096, "bf16", ""},          {8192, 8192, 8192, "bf16", ""},
-      {4096, 4096, 7168, "fp8", "fp8_1x128"},  {4096, 7168, 16384, "fp8", "fp8_1x128"},
-      {4096, 24576, 1536, "fp8", "fp8_1x128"}, {8192, 8192, 8192, "fp8", "fp8_1x128"},
-      {64, 2112, 7168, "fp8", "fp8_1x128"},    {64, 7168, 2048, "fp8", "fp8_1x128"},
-      {128, 24576, 1536, "fp8", "fp8_1x128"},
-  };
+  std::vector<Product> all = {{4096, 4096, 4096, "bf16"}, {8192, 8192, 8192, "bf16"}};
+  for (const bool rounded : {false, true}) {
+    all.insert(all.end(), {{4096, 4096, 7168, "fp8", "fp8_1x128", rounded},
+                           {4096, 7168, 16384, "fp8", "fp8_1x128", rounded},
+                           {4096, 24576, 1536, "fp8", "fp8_1x128", rounded},
+                           {8192, 8192, 8192, "fp8", "fp8_1x128", rounded},
+                           {64, 2112, 7168, "fp8", "fp8_1x128", rounded},
+                           {64, 7168, 2048, "fp8", "fp8_1x128", rounded},
+                           {128, 24576, 1536, "fp8", "fp8_1x128", rounded}});
+  }
   for (const int64_t m : {32, 64, 128, 256, 1024, 4096}) {
     if (b.few_sizes() && m != 64 && m != 1024) continue;
     for (const char* format : {"bf16", "fp8", "mxfp8", "int8", "nvfp4", "mxfp4", "int4_g128"}) {
-      all.push_back({m, 14336, 4096, format, ""});
+      all.push_back({m, 14336, 4096, format});
     }
   }
   std::vector<BenchRow> rows;
   for (const Product& s : all) {
     BenchRow row;
     row.name = concat("matmul ", s.m, " x ", s.n, " x ", s.k, ", ", s.weights, " weights x ",
-                      *s.rounding == '\0' ? "bf16" : s.rounding);
+                      s.rounded ? "bf16 to " : "", s.x);
     if (!b.wants(row.name)) continue;
     const Tensor normal = normal_on_device({s.n, s.k}, 1, b.stream);
     const std::vector<Tensor> weights = copies_of(normal, s.weights, b);
-    row.bytes = static_cast<double>(weights[0].bytes()) +
-                2.0 * static_cast<double>(s.m) * static_cast<double>(s.n + s.k);
-    const GpuTiming time = measure(s, weights, b, &row);
-    set_either(time, b.roofs, &row);
+    set_either(measure(s, weights, b, &row), b.roofs, &row);
     rows.push_back(row);
   }
   for (const Grouped& s : {Grouped{8, 4096, 4096, 7168, false},

@@ -53,7 +53,7 @@ def fp8(m, n, k, blocks, quick):
 
 def peers_of(row, quick, cache):
     gemv = re.match(r"gemv (\d+) x (\d+), (\S+) weights, (\d+) row", row["name"])
-    matmul = re.match(r"matmul (\d+) x (\d+) x (\d+), (\S+) weights x (\S+)", row["name"])
+    matmul = re.match(r"matmul (\d+) x (\d+) x (\d+), (\S+) weights x (?:bf16 to )?(\S+)", row["name"])
     if not gemv and not matmul:
         return {}
     if gemv:

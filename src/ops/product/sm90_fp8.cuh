@@ -33,7 +33,7 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
       {{"load", kLoaders, kOfLoader}, {"multiply", kMultipliers, kOfMultiplier}}};
   static constexpr uint32_t kThreads = kRoles.threads(), kMinBlocks = 1;
   static_assert(kRoles.broken_rule(kMinBlocks) == nullptr);
-  static constexpr uint32_t kScaleWarps = 2, kTogether = 8;
+  static constexpr uint32_t kScaleWarps = 3, kTogether = 8;
 
   // Of `parts` parts of experts; without experts of all rows of x. Pairs of tiles of W.
   HT_HOST_DEVICE static pipe::ProductGrid tiles(const Params& params, uint32_t parts) {
@@ -156,9 +156,13 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
       finish.begin(tile);
       // How many turns have rows is outside the loop over K.
       if (rows > kTurn + first) {
-        add_up<2>(base, read, steps, warp, total);
+        if (p.factors == Sm90Factors::columns) {
+          add_up<2, true>(base, read, steps, warp, total);
+        } else {
+          add_up<2, false>(base, read, steps, warp, total);
+        }
       } else if (rows > first) {
-        add_up<1>(base, read, steps, warp, total);
+        add_up<1, false>(base, read, steps, warp, total);
       } else {
         for (uint32_t step = 0; step < steps; ++step) {
           static_cast<void>(read.consumer.wait());
@@ -186,7 +190,7 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
     }
   };
 
-  template <uint32_t kOwnTurns>
+  template <uint32_t kOwnTurns, bool kOneRun>
   HT_DEVICE static void add_up(hw::SharedAddress base, Release& read, uint32_t steps, uint32_t warp,
                                Sums (&total)[kTurns]) {
     const uint32_t first = warp / 4 * kOwn, row = first + warp % 4 * 16 + hw::lane_index() / 4;
@@ -204,7 +208,7 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
       Factors f[kOwnTurns];
       HT_UNROLL
       for (uint32_t turn = 0; turn < kOwnTurns; ++turn) {
-        f[turn] = load_factors(scales, turn * kTurn + row);
+        f[turn] = load_factors<kOneRun>(scales, turn * kTurn + row);
       }
       HT_UNROLL
       for (uint32_t turn = 0; turn < kOwnTurns; ++turn) {
@@ -235,10 +239,12 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
     hw::wgmma_commit(site);
   }
 
-  // Scales of the lane's two rows of x times those of the runs of W.
+  // Scales of the lane's two rows of x times those of the runs of W. With one scale for all of a
+  // tile's W that is in the scales of x.
   struct Factors {
     float of[kRuns][2];
   };
+  template <bool kOneRun>
   HT_DEVICE static Factors load_factors(hw::SharedAddress scales, uint32_t row,
                                         hw::Site site = hw::Site::current()) {
     float rows[2];
@@ -246,8 +252,13 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
     for (uint32_t half = 0; half < 2; ++half) {
       rows[half] = hw::load_shared<float>(scales + (row + half * 8) * 4, site);
     }
-    const auto runs = hw::load_shared<hw::Vector<float, kRuns>>(scales + kOfRuns, site);
     Factors f;
+    if constexpr (kOneRun) {
+      HT_UNROLL
+      for (uint32_t run = 0; run < kRuns; ++run) f.of[run][0] = rows[0], f.of[run][1] = rows[1];
+      return f;
+    }
+    const auto runs = hw::load_shared<hw::Vector<float, kRuns>>(scales + kOfRuns, site);
     HT_UNROLL
     for (uint32_t run = 0; run < kRuns; ++run) {
       HT_UNROLL
@@ -255,10 +266,15 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
     }
     return f;
   }
+  // All sums of a row and then those of the other: the factor stays where operands are reused.
   HT_DEVICE static void join(const Factors& f, const Sums& chain, Sums& total) {
     HT_UNROLL
-    for (uint32_t i = 0; i < kRows / 2; ++i) {
-      total[i] = hw::fma(chain[i], f.of[i * 2 / kRun][i / 2 % 2], total[i]);
+    for (uint32_t half = 0; half < 2; ++half) {
+      HT_UNROLL
+      for (uint32_t j = 0; j < kRows / 4; ++j) {
+        const uint32_t i = j / 2 * 4 + half * 2 + j % 2;
+        total[i] = hw::fma(chain[i], f.of[i * 2 / kRun][half], total[i]);
+      }
     }
   }
 };

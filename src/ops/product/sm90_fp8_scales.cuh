@@ -9,7 +9,10 @@ namespace halftone::product {
 class Sm90Fp8Scales {
  public:
   HT_DEVICE Sm90Fp8Scales(const Sm90Params& params, const Sm90Tile& tile)
-      : p_(params.product), m0_(tile.m0), last_row_(tile.end - 1) {
+      : p_(params.product),
+        one_run_(params.factors == Sm90Factors::columns),
+        m0_(tile.m0),
+        last_row_(tile.end - 1) {
     last_ = (p_.k - 1) / kUnit;
     const uint32_t r = hw::lane_index() % Stages::kRuns * Stages::kRun, row = tile.output(r);
     if (p_.scaled) {
@@ -36,13 +39,14 @@ class Sm90Fp8Scales {
     }
   }
   HT_DEVICE void store(hw::SharedAddress table) const {
+    const float of_run = p_.scaled ? decode_scale(p_.weight.scale_format, code_) : 1.0f;
     HT_UNROLL
     for (uint32_t i = 0; i < kRowsOfLane; ++i) {
-      hw::store_shared(table + (i * 32 + hw::lane_index()) * 4, of_rows_[i]);
+      hw::store_shared(table + (i * 32 + hw::lane_index()) * 4,
+                       one_run_ ? of_rows_[i] * of_run : of_rows_[i]);
     }
-    const float of_run = p_.scaled ? decode_scale(p_.weight.scale_format, code_) : 1.0f;
     if (hw::lane_index() < Stages::kRuns) {
-      hw::store_shared(table + (Stages::kOfRuns + hw::lane_index() * 4), of_run);
+      hw::store_shared(table + (Stages::kOfRuns + hw::lane_index() * 4), one_run_ ? 1.0f : of_run);
     }
   }
 
@@ -58,6 +62,7 @@ class Sm90Fp8Scales {
   }
 
   const GpuProduct& p_;
+  const bool one_run_;  // all of the tile's W has one scale, which joins those of x
   const uint32_t m0_, last_row_;
   uint32_t last_;  // unit of K
   const uint8_t* run_ = nullptr;
