@@ -154,9 +154,10 @@ struct QuantizeGroupsGpu {
     if (args.layout == ScaleLayout::linear) return group;
     const uint32_t row = p.groups.divide(group), groups = p.row_groups;
     const uint32_t matrix = args.matrices == 1 ? 0 : p.rows.divide(row);
-    return matrix * args.scale_bytes + scale_offset(args.layout, args.rows, groups,
-                                                    row - matrix * static_cast<uint32_t>(args.rows),
-                                                    group - row * groups);
+    const auto rows = static_cast<uint32_t>(args.rows);
+    return matrix * args.scale_bytes + scale_offset_in<uint32_t>(args.layout, rows, groups,
+                                                                 row - matrix * rows,
+                                                                 group - row * groups);
   }
 };
 

@@ -7,10 +7,11 @@
 
 namespace halftone {
 
-// Byte offset of a one-byte scale.
-constexpr int64_t scale_offset(ScaleLayout layout, int64_t rows, int64_t groups, int64_t row,
-                               int64_t group) {
-  const int64_t tiles_across = (groups + 3) / 4;
+// Byte offset of a one-byte scale, in numbers that hold the bytes of all.
+template <class Index>
+constexpr Index scale_offset_in(ScaleLayout layout, Index rows, Index groups, Index row,
+                                Index group) {
+  const Index tiles_across = (groups + 3) / 4;
   switch (layout) {
     case ScaleLayout::tiled_128x4:
       return (row / 128 * tiles_across + group / 4) * 512 + row % 32 * 16 + row % 128 / 32 * 4 +
@@ -23,6 +24,10 @@ constexpr int64_t scale_offset(ScaleLayout layout, int64_t rows, int64_t groups,
       break;
   }
   return row * groups + group;
+}
+constexpr int64_t scale_offset(ScaleLayout layout, int64_t rows, int64_t groups, int64_t row,
+                               int64_t group) {
+  return scale_offset_in<int64_t>(layout, rows, groups, row, group);
 }
 
 // Rows [begin, end) of one-byte scales in some layout as linear ones: out is that of row 0.
