@@ -59,15 +59,16 @@ std::vector<Tensor> copies_of(const Tensor& normal, const char* format, const Gp
   return all;
 }
 
-// `rows` of x for each of `groups` matrices of E4M3 in blocks of 128x128; x is rounded to E4M3 on
-// the way, which the time includes.
+// `rows` of x for each of `groups` matrices of E4M3 in blocks of 128x128; x is given in E4M3, or
+// rounded to it on the way, which the time includes.
 struct Grouped {
   int64_t groups, rows, n, k;
-  bool masked;
+  bool masked, rounded;
 };
 std::string name_of(const Grouped& s) {
   return concat("grouped matmul ", s.groups, " x ", s.rows, " x ", s.n, " x ", s.k,
-                s.masked ? ", masked" : ", contiguous", ", fp8 weights x bf16 to fp8_1x128");
+                s.masked ? ", masked" : ", contiguous", ", fp8 weights x ",
+                s.rounded ? "bf16 to " : "", "fp8_1x128");
 }
 BenchRow measure(const Grouped& s, const GpuBench& b) {
   const Device& device = b.stream.device();
@@ -76,11 +77,14 @@ BenchRow measure(const Grouped& s, const GpuBench& b) {
   GroupedProblem p;
   p.groups = s.groups, p.rows = s.groups * s.rows, p.n = s.n, p.k = s.k, p.masked = s.masked;
   p.weight = weights[0].format(), p.scaled = true, p.scaling = weights[0].scaling();
-  p.quantize_x = parse_quantization("fp8_1x128");
   Tensor counts = Tensor::empty({s.groups}, Format::i32);
   std::fill_n(counts.data<int32_t>(), s.groups, static_cast<int32_t>(s.rows));
   counts = counts.to(device);
-  const Tensor x = normal_on_device({p.rows, s.k}, 2, b.stream);
+  const Tensor normal = normal_on_device({p.rows, s.k}, 2, b.stream);
+  const Tensor x = s.rounded ? normal : in_format(normal, "fp8_1x128", b.stream);
+  p.x = x.format(), p.x_scaled = x.has_scales();
+  if (p.x_scaled) p.x_scaling = x.scaling();
+  if (s.rounded) p.quantize_x = parse_quantization("fp8_1x128");
   const Tensor out = Tensor::empty({p.rows, s.n}, Format::bf16, device);
   const GroupedPlan made = plan(p, device);
   BenchRow row;
@@ -156,10 +160,12 @@ std::vector<BenchRow> bench_gpu_matmul(const GpuBench& b) {
     set_either(measure(s, weights, b, &row), b.roofs, &row);
     rows.push_back(row);
   }
-  for (const Grouped& s : {Grouped{8, 4096, 4096, 7168, false},
-                           {4, 256, 4096, 7168, true},
-                           {8, 16, 4096, 7168, true}}) {
-    if (b.wants(name_of(s))) rows.push_back(measure(s, b));
+  for (const bool rounded : {false, true}) {
+    for (const Grouped& s : {Grouped{8, 4096, 4096, 7168, false, rounded},
+                             {4, 256, 4096, 7168, true, rounded},
+                             {8, 16, 4096, 7168, true, rounded}}) {
+      if (b.wants(name_of(s))) rows.push_back(measure(s, b));
+    }
   }
   return rows;
 }

@@ -18,7 +18,9 @@ struct GroupedProblem {
   // Contiguous: the rows of a group follow those of the group before. Masked: every group has a
   // place of rows / groups rows, and its own are the first of them.
   bool masked = false;
-  Format x = Format::bf16;       // f32, f16, bf16
+  Format x = Format::bf16;  // as of matmul
+  bool x_scaled = false;    // x is given with scales: as of matmul
+  Scaling x_scaling;
   Format weight = Format::bf16;  // as of matmul
   Scaling scaling;               // any block, any layout; on CPUs linear
   bool scaled = false;
@@ -50,7 +52,7 @@ GroupedPlan plan(const GroupedProblem&, const Device&);
 // counts of more than all rows, are errors: on a GPU of the next Stream::synchronize, and
 // the group, or all of them, has no rows.
 void run(const GroupedPlan&, const GroupedTensors&, Stream&);
-// Rows of no group are zeros.
+// Rows of no group are zeros. Of codes the result is bf16, else of the format of x.
 Tensor grouped_matmul(const Tensor& x, const Tensor& counts, const Tensor& weight,
                       bool masked = false, Stream& = Stream::default_stream());
 

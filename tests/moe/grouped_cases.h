@@ -64,6 +64,8 @@ inline std::vector<float> grouped_product(const Grouped& g, Stream& stream,
   p.masked = g.masked;
   p.weight = g.weight.format(), p.scaled = g.weight.has_scales();
   if (p.scaled) p.scaling = g.weight.scaling();
+  p.x = g.x.format(), p.x_scaled = g.x.has_scales();
+  if (p.x_scaled) p.x_scaling = g.x.scaling();
   p.out = out_format, p.quantize_x = quantize_x;
   const auto all = static_cast<size_t>(p.rows * p.n);
   const Shape shape{p.rows, p.n};

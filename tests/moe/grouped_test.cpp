@@ -55,9 +55,12 @@ TEST(GroupedMatmul, Fp8ManyRows) {
     Stream cpu, stream(Device::simulator(Arch::sm_90a));
     configure(stream, {.severity = Options::Severity::strict, .throws = false});
     const std::vector<float> want = grouped_product(g, cpu, F::f32, rounded);
+    Grouped given = g;
+    given.x = quantize(g.x, rounded);
     for (const F out : {F::f32, F::bf16}) {
       const std::vector<float> got = grouped_product(g, stream, out, rounded);
       ASSERT_TRUE(simulator_report(stream).clean()) << to_string(simulator_report(stream));
+      EXPECT_EQ(grouped_product(given, stream, out), got);
       double error = 0, norm = 0;
       for (size_t i = 0; i < got.size(); ++i) {
         if (want[i] == -7) {
@@ -66,6 +69,30 @@ TEST(GroupedMatmul, Fp8ManyRows) {
         error += (got[i] - want[i]) * (got[i] - want[i]), norm += want[i] * want[i];
       }
       EXPECT_LT(error, (out == F::f32 ? 1e-6 : 1e-5) * norm) << name(out) << error / norm;
+    }
+  }
+}
+
+// x given in codes: the bits of x that is rounded to these codes on the way.
+TEST(GroupedMatmul, CodesOfXMayBeGiven) {
+  for (const size_t spec : {size_t{0}, size_t{2}}) {
+    for (const char* rounding : {"fp8_1x128", "fp8_row", "mxfp8", "int8"}) {
+      for (const bool masked : {false, true}) {
+        const Grouped plain =
+            grouped(kGroupedSpecs[spec], {0, 70, 1, 20}, masked ? 280 : 100, 136, 256, masked);
+        const QuantizeOptions options = parse_quantization(rounding);
+        Grouped given = plain, wrong = plain;
+        given.x = quantize(plain.x, options);
+        wrong.x = quantize(random_tensor(plain.x.shape(), F::bf16, 6), options);
+        for (const Device& device :
+             {Device::cpu(), Device::simulator(Arch::sm_80), Device::simulator(Arch::sm_90a)}) {
+          SCOPED_TRACE(concat(label(kGroupedSpecs[spec]), " x ", rounding, " ", device.name()));
+          Stream stream(device);
+          const std::vector<float> want = grouped_product(plain, stream, F::f32, options);
+          EXPECT_EQ(grouped_product(given, stream), want);
+          EXPECT_NE(grouped_product(wrong, stream), want);
+        }
+      }
     }
   }
 }
@@ -94,8 +121,21 @@ TEST(GroupedMatmul, Errors) {
   p.groups = 3, p.rows = 10, p.n = p.k = 16, p.masked = true;
   EXPECT_NE(can_run(p, Device::cpu()).reason.find("multiple of their number, 3"),
             std::string::npos);
-  p.masked = false, p.x = F::int8;
-  EXPECT_NE(can_run(p, Device::cpu()).reason.find("x is int8"), std::string::npos);
+  p.masked = false, p.x = F::int4;
+  EXPECT_NE(can_run(p, Device::cpu()).reason.find("x is int4"), std::string::npos);
+  p.x = F::mxfp8;
+  EXPECT_NE(can_run(p, Device::cpu()).reason.find("without scales"), std::string::npos);
+  p.x = F::fp8_e4m3, p.x_scaled = true, p.x_scaling = {F::f32, 1, 128};
+  const Tensor x = quantize(random_tensor({10, 16}, F::bf16, 1), parse_quantization("fp8_row"));
+  expect_error(
+      [&] {
+        Stream stream(Device::cpu());
+        run(plan(p, Device::cpu()),
+            {x, counts_of({1, 2, 3}), Tensor::zeros({3, 16, 16}, F::bf16),
+             Tensor::zeros({10, 16}, F::bf16)},
+            stream);
+      },
+      {"x has other scales"});
   const Tensor y = grouped_matmul(Tensor::from({1, 2, 3}, {3, 1}), counts_of({1, 1}),
                                   Tensor::from({2, 5}, {2, 1, 1}));
   EXPECT_EQ(to_floats(y), (std::vector<float>{2, 10, 0}));

@@ -68,13 +68,11 @@ std::string refuse(const GroupedProblem& p) {
     return concat("rows is ", p.rows, "; of masked groups it must be a multiple of their number, ",
                   p.groups);
   }
-  if (!is_plain_float(p.x)) return concat("x is ", name(p.x), "; it must be f32, f16 or bf16");
   if (!is_plain_float(p.out)) {
     return concat("out is ", name(p.out), "; it must be f32, f16 or bf16");
   }
   const std::string reason = product::refuse_weight(p.weight, p.scaled, p.scaling, p.n, p.k);
-  if (!reason.empty() || !p.quantize_x) return reason;
-  return product::refuse_x(grouped::x_spec(p), p.k);
+  return reason.empty() ? product::refuse_x(grouped::x_spec(p), p.k) : reason;
 }
 
 // The rows of a panel, packed, of any of the groups.
@@ -167,6 +165,8 @@ void check(const GroupedProblem& p, const GroupedTensors& t, const Device& devic
   matrix("out", t.out, {p.rows, p.n}, p.out);
   rows("x", t.x);
   rows("out", t.out);
+  require(t.x.has_scales() == p.x_scaled && (!p.x_scaled || t.x.scaling() == p.x_scaling),
+          "x has other scales than the plan: ", shown(t.x));
   require(t.weight.has_scales() == p.scaled && (!p.scaled || t.weight.scaling() == p.scaling),
           "weight has other scales than the plan: ", shown(t.weight));
 }
@@ -178,8 +178,8 @@ std::string describe(const GroupedPlan& plan) {
   const grouped::Gpu* gpu = plan.kernel->function.gpu;
   return concat(plan.kernel->name, ": ", p.groups, p.masked ? " masked" : " contiguous",
                 " groups of ", p.rows, " rows in all, N ", p.n, ", K ", p.k, ", x ", name(p.x),
-                ", weights ", name(p.weight),
-                p.scaled ? " (" + to_string(p.scaling) + " scales)" : "",
+                p.x_scaled ? " (" + to_string(p.x_scaling) + " scales)" : "", ", weights ",
+                name(p.weight), p.scaled ? " (" + to_string(p.scaling) + " scales)" : "",
                 gpu != nullptr ? ", " + gpu->describe(p, plan.device) : "", ", workspace ",
                 plan.workspace_bytes, " bytes");
 }
@@ -218,7 +218,9 @@ Tensor grouped_matmul(const Tensor& x, const Tensor& counts, const Tensor& weigh
   GroupedProblem p;
   p.groups = weight.size(0), p.n = weight.size(1), p.k = weight.size(2);
   p.rows = x.size(0), p.masked = masked;
-  p.x = p.out = x.format();
+  p.x = x.format(), p.out = is_plain_float(p.x) ? p.x : Format::bf16;
+  p.x_scaled = x.has_scales();
+  if (p.x_scaled) p.x_scaling = x.scaling();
   p.weight = weight.format(), p.scaled = weight.has_scales();
   if (p.scaled) p.scaling = weight.scaling();
   const Tensor out = Tensor::zeros({p.rows, p.n}, p.out, x.device());

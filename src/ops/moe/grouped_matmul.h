@@ -6,7 +6,9 @@
 
 namespace halftone::grouped {
 
-inline product::XSpec x_spec(const GroupedProblem& p) { return {p.x, false, {}, p.quantize_x}; }
+inline product::XSpec x_spec(const GroupedProblem& p) {
+  return {p.x, p.x_scaled, p.x_scaling, p.quantize_x};
+}
 
 struct Gpu {
   std::shared_ptr<void> (*workspace)(const GroupedProblem&, const Device&, int64_t* bytes);
