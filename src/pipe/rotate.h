@@ -58,11 +58,14 @@ class RotationTable {
       hw::store_shared(sines_ + slot * 4, sine);
     }
   }
-  HT_DEVICE void load(uint32_t unit, float (&c)[8], float (&s)[8]) const {
+  // Of the pairs from `first` on, all of one unit.
+  template <uint32_t kCount>
+  HT_DEVICE void load(uint32_t first, float (&c)[kCount], float (&s)[kCount]) const {
     HT_UNROLL
-    for (uint32_t k = 0; k < 8; ++k) {
-      c[k] = hw::load_shared<float>(cosines_ + (k * units_ + unit) * 4);
-      s[k] = hw::load_shared<float>(sines_ + (k * units_ + unit) * 4);
+    for (uint32_t k = 0; k < kCount; ++k) {
+      const uint32_t slot = (first % 8 + k) * units_ + first / 8;
+      c[k] = hw::load_shared<float>(cosines_ + slot * 4);
+      s[k] = hw::load_shared<float>(sines_ + slot * 4);
     }
   }
 
@@ -71,11 +74,12 @@ class RotationTable {
   uint32_t pairs_, units_;
 };
 
-// Eight pairs (a[k], b[k]).
-HT_DEVICE void rotate_halves(float (&a)[8], float (&b)[8], const float (&c)[8],
-                             const float (&s)[8]) {
+// Pairs (a[k], b[k]).
+template <uint32_t kCount>
+HT_DEVICE void rotate_halves(float (&a)[kCount], float (&b)[kCount], const float (&c)[kCount],
+                             const float (&s)[kCount]) {
   HT_UNROLL
-  for (uint32_t k = 0; k < 8; ++k) {
+  for (uint32_t k = 0; k < kCount; ++k) {
     const float turned = a[k] * c[k] - b[k] * s[k];
     b[k] = b[k] * c[k] + a[k] * s[k];
     a[k] = turned;

@@ -44,6 +44,27 @@ TEST_P(RopeOnDevice, EqualsTheCpuToTheBit) {
   }
 }
 
+// More heads than a block has under way, of pairs that divide its threads, at any address.
+TEST_P(RopeOnDevice, ManyHeadsEqualTheCpuToTheBit) {
+  const Tensor positions = positions_of({3, 70000});
+  for (const Format format : test::kPlainFormats) {
+    for (const auto& [heads, dim] : {std::pair{70, 16}, {41, 128}, {3, 1024}}) {
+      for (const int64_t gap : {0, 3}) {
+        const Tensor before = test::random_tensor({2, heads * dim}, format, 6);
+        const Tensor x = test::shifted(before, device, gap, gap);
+        Tensor y = Tensor::view(x.data(), {2, heads, dim}, {x.stride(0), dim, 1}, format, device);
+        Tensor expected = before.reshape({2, heads, dim});
+        Stream s = stream();
+        rope(y, positions.to(device), {}, s);
+        s.synchronize();
+        rope(expected, positions, {});
+        EXPECT_TRUE(test::same_bits(test::gathered(x).reshape({2, heads, dim}), expected))
+            << name(format) << " " << heads << " heads of " << dim << ", " << gap << " apart";
+      }
+    }
+  }
+}
+
 TEST_P(RopeOnDevice, PartOfAHeadOfAStridedSlice) {
   RopeOptions options;
   options.rotary_dim = 20;

@@ -114,7 +114,7 @@ struct HeadsGpu {
     }
     if (live && rows.rotates && turns) {
       float c[8], s[8];
-      table.load(lane, c, s);
+      table.load(lane * 8, c, s);
       pipe::rotate_halves(x[0], x[1], c, s);
       round();
     }

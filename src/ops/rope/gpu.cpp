@@ -5,8 +5,11 @@ namespace halftone {
 
 void rope_gpu(const RopeArgs& args, int64_t tokens, Stream& stream) {
   if (tokens == 0 || args.heads == 0 || args.pairs == 0) return;
-  launch(hw::image_of<RopeGpu>("rope"), RopeGpu::shape(args, tokens),
-         RopeGpu::Params{args, fault_reporter(stream.device())}, stream);
+  launch(RopeHalvesGpu<pipe::Access::f32>::takes(args)
+             ? pipe::image_for_whole<RopeHalvesGpu>(args.format, "rope")
+             : hw::image_of<RopeGpu>("rope"),
+         RopeGpu::shape(args, tokens), RopeGpuParams{args, fault_reporter(stream.device())},
+         stream);
 }
 
 }  // namespace halftone

@@ -5,20 +5,31 @@
 #include "base/launch.h"
 #include "hw/thread.h"
 #include "ops/rope/kernels.h"
-#include "pipe/elements.h"
 #include "pipe/fault.h"
 #include "pipe/rotate.h"
+#include "pipe/row_pieces.h"
 
 namespace halftone {
 
+struct RopeGpuParams {
+  RopeArgs args;  // frequencies and positions are on the device
+  FaultReporter faults;
+
+  // The position of a token; reported, and negative, where it is out of range.
+  static constexpr int64_t kLastPosition = int64_t{1} << 31;
+  HT_DEVICE int64_t position_of(int64_t token, bool reporter) const {
+    const int64_t position =
+        pipe::load_index(args.positions, args.wide_positions, token * args.position_stride);
+    if (position >= 0 && position <= kLastPosition) return position;
+    if (reporter) pipe::report_fault(faults, Fault::rope_position, token, position, kLastPosition);
+    return -1;
+  }
+};
+
 struct RopeGpu {
-  struct Params {
-    RopeArgs args;  // frequencies and positions are on the device
-    FaultReporter faults;
-  };
+  using Params = RopeGpuParams;
   static constexpr uint32_t kThreads = 128, kMinBlocks = 1;
   static constexpr uint32_t kPairs = pipe::RotationTable::kPairs;  // of a block
-  static constexpr int64_t kLastPosition = int64_t{1} << 31;
 
   static LaunchShape shape(const RopeArgs& args, int64_t tokens) {
     const auto chunks = static_cast<uint32_t>((args.pairs + kPairs - 1) / kPairs);
@@ -32,14 +43,8 @@ struct RopeGpu {
     const uint32_t thread = hw::thread_index().x;
     const int64_t token = hw::block_index().x;
     const int64_t first = int64_t{hw::block_index().y} * kPairs;
-    const int64_t position =
-        pipe::load_index(args.positions, args.wide_positions, token * args.position_stride);
-    if (position < 0 || position > kLastPosition) {
-      if (thread == 0 && first == 0) {
-        pipe::report_fault(p.faults, Fault::rope_position, token, position, kLastPosition);
-      }
-      return;
-    }
+    const int64_t position = p.position_of(token, thread == 0 && first == 0);
+    if (position < 0) return;
     const int64_t left = args.pairs - first;
     const auto pairs = static_cast<uint32_t>(left < kPairs ? left : kPairs);
     const pipe::RotationTable table(hw::shared_memory_base(), pairs);
@@ -50,7 +55,7 @@ struct RopeGpu {
       const uint32_t unit = i % units;
       char* x = args.x + token * args.token_stride + i / units * args.head_stride;
       float c[8], s[8];
-      table.load(unit, c, s);
+      table.load(unit * 8, c, s);
       rotate(args, x, first + unit * 8, c, s);
     }
   }
@@ -80,6 +85,73 @@ struct RopeGpu {
     }
     pipe::store_eight(args.format, x, low, low_end, a);
     pipe::store_eight(args.format, x, high, high_end, b);
+  }
+};
+
+// Pairs of two halves, a power of two of them up to 512, in whole rows of a format. A thread has
+// the same pairs in every head it turns, so that it reads their angles once, and asks for its first
+// two heads before the angles are computed.
+template <pipe::Access kAccess>
+struct RopeHalvesGpu {
+  using Params = RopeGpuParams;
+  using Piece = pipe::Piece<kAccess>;
+  static constexpr uint32_t kThreads = RopeGpu::kThreads, kMinBlocks = 8;
+  static constexpr uint32_t kPairs = Piece::kElements;  // of a thread
+  static constexpr uint32_t kHeads = 2;                 // under way
+
+  static bool takes(const RopeArgs& args) {
+    const auto places = reinterpret_cast<uintptr_t>(args.x) |
+                        static_cast<uintptr_t>(args.token_stride) |
+                        static_cast<uintptr_t>(args.head_stride);
+    return !args.interleaved && places % 16 == 0 && args.pairs >= 8 &&
+           args.pairs <= RopeGpu::kPairs && (args.pairs & (args.pairs - 1)) == 0;
+  }
+
+  HT_DEVICE static void run(const Params& p) {
+    const RopeArgs& args = p.args;
+    const uint32_t thread = hw::thread_index().x;
+    const int64_t token = hw::block_index().x;
+    const auto pairs = static_cast<uint32_t>(args.pairs), heads = static_cast<uint32_t>(args.heads);
+    const uint32_t shift = hw::popc(pairs / kPairs - 1), apart = kThreads >> shift;
+    const uint32_t pair = (thread & (pairs / kPairs - 1)) * kPairs;
+    char* low = args.x + token * args.token_stride + pair * Piece::kBytes;
+    char* high = low + pairs * Piece::kBytes;
+
+    Piece a[kHeads], b[kHeads];
+    const auto for_heads = [&](uint32_t first, const auto& each) {
+      HT_UNROLL
+      for (uint32_t k = 0; k < kHeads; ++k) {
+        const uint32_t head = first + k * apart;
+        if (head < heads) each(k, head * args.head_stride);
+      }
+    };
+    const auto load = [&](uint32_t k, int64_t at) {
+      a[k].load(low + at);
+      b[k].load(high + at);
+    };
+    uint32_t head = thread >> shift;
+    for_heads(head, load);
+    const int64_t position = p.position_of(token, thread == 0);
+    if (position < 0) return;
+    const pipe::RotationTable table(hw::shared_memory_base(), pairs);
+    table.fill(args.frequencies, position, args.magnitude, thread, kThreads);
+    hw::barrier_sync();
+    float c[kPairs], s[kPairs];
+    table.load(pair, c, s);
+    while (head < heads) {
+      for_heads(head, [&](uint32_t k, int64_t at) {
+        float x[kPairs], y[kPairs];
+        a[k].widen(x);
+        b[k].widen(y);
+        pipe::rotate_halves(x, y, c, s);
+        a[k].narrow(x);
+        b[k].narrow(y);
+        a[k].store(low + at);
+        b[k].store(high + at);
+      });
+      head += kHeads * apart;
+      for_heads(head, load);
+    }
   }
 };
 
