@@ -2,6 +2,7 @@
 // What they reduce is a function of the row's length alone: the same bits in any batch.
 #pragma once
 #include "base/launch.h"
+#include "halftone/dtype.h"
 #include "hw/barrier.h"
 #include "hw/bits.h"
 #include "hw/math.h"
@@ -18,6 +19,11 @@ inline uint32_t threads_of_row(int64_t columns) {
   uint32_t threads = 4;
   while (threads < kMostRowThreads && int64_t{16} * threads < columns) threads *= 2;
   return threads;
+}
+// Where there are rows enough, half as many threads keep a row of 16-bit elements, each in place of
+// two (RowThreads::sum_of_two): what a reduction costs is shared by 32 elements.
+inline bool takes_two(Format f, int64_t rows, uint32_t threads) {
+  return f != Format::f32 && threads >= 256 && rows * threads > 128 * 1024;
 }
 
 class RowThreads {
@@ -55,16 +61,30 @@ class RowThreads {
     return reduce(
         x, [](float a, float b) { return hw::max(a, b); }, site);
   }
+  // As `sum` by twice as many threads does, to the same bits, where this one has the values of two:
+  // x of its own, and y of the one threads() further. At least a warp a row.
+  HT_DEVICE float sum_of_two(float x, float y, hw::Site site = hw::Site::current()) {
+    const auto combine = [](float a, float b) { return a + b; };
+    x = reduce_lanes(x, 32, combine, site);
+    y = reduce_lanes(y, 32, combine, site);
+    const hw::SharedAddress partial = next_partial();
+    const uint32_t warps = threads_ / 32, lane = thread_ % 32;
+    const hw::SharedAddress row = partial + (thread_ >> shift_) * warps * 8;
+    if (lane == 0) {
+      hw::store_shared(row + rank_ / 32 * 4, x, site);
+      hw::store_shared(row + (rank_ / 32 + warps) * 4, y, site);
+    }
+    hw::barrier_sync(site);
+    x = hw::load_shared<float>(row + (lane & (2 * warps - 1)) * 4, site);
+    return reduce_lanes(x, 2 * warps, combine, site);
+  }
   // Of values of 4 or 8 bytes.
   template <class T, class Combine>
   HT_DEVICE T reduce(T x, Combine combine, hw::Site site = hw::Site::current()) {
     const uint32_t lanes = threads_ < 32 ? threads_ : 32;
     x = reduce_lanes(x, lanes, combine, site);
     if (threads_ <= 32) return x;
-    // The warps in turn, through one of two halves: the barrier of the next reduction comes after
-    // everybody has read this one.
-    const hw::SharedAddress partial = scratch_ + half_ * (kSharedBytes / 2);
-    half_ ^= 1;
+    const hw::SharedAddress partial = next_partial();
     const uint32_t warps = threads_ / 32, lane = thread_ % 32, bytes = sizeof(T);
     if (lane == 0) hw::store_shared(partial + thread_ / 32 * bytes, x, site);
     hw::barrier_sync(site);
@@ -74,6 +94,12 @@ class RowThreads {
   }
 
  private:
+  // Of the warps, one of two halves: the barrier of the next reduction comes after everybody has
+  // read this one.
+  HT_DEVICE hw::SharedAddress next_partial() {
+    half_ ^= 1;
+    return scratch_ + (half_ ^ 1) * (kSharedBytes / 2);
+  }
   template <class T>
   HT_DEVICE static T shuffle(T x, uint32_t distance, hw::Site site) {
     if constexpr (sizeof(T) == 4) {
@@ -87,6 +113,13 @@ class RowThreads {
   }
   template <class T, class Combine>
   HT_DEVICE static T reduce_lanes(T x, uint32_t lanes, Combine combine, hw::Site site) {
+    if (lanes == 32) {
+      HT_UNROLL
+      for (uint32_t distance = 16; distance > 0; distance /= 2) {
+        x = combine(x, shuffle(x, distance, site));
+      }
+      return x;
+    }
     for (uint32_t distance = lanes / 2; distance > 0; distance /= 2) {
       x = combine(x, shuffle(x, distance, site));
     }

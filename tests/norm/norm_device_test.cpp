@@ -117,6 +117,45 @@ TEST_P(NormOnDevice, SameBitsInAnyOrderAndAnyBatch) {
   EXPECT_TRUE(test::same_bits(gathered(t.out.slice(0, 0, 1)), whole.slice(0, 3, 4)));
 }
 
+TEST_P(NormOnDevice, SameBitsAtAnyAddress) {
+  uint64_t seed = 40;
+  for (const Format format : test::kPlainFormats) {
+    for (const int64_t columns : {64, 128, 5120, 9000, 20000, 33000}) {
+      for (const NormKind kind : {NormKind::rms, NormKind::layer}) {
+        NormProblem p{2, columns, format, test::kPlainFormats[++seed % 3]};
+        p.kind = kind;
+        p.residual = seed % 2 == 0;
+        p.bias = seed % 3 != 0;
+        SCOPED_TRACE(describe(plan(p, device)));
+        Stream s = stream();
+        const NormTensors t = tensors({p}, seed), apart = tensors({p, 3, 5}, seed);
+        run(plan(p, device), t, s);
+        run(plan(p, device), apart, s);
+        s.synchronize();
+        EXPECT_TRUE(test::same_bits(gathered(t.out), gathered(apart.out)));
+      }
+    }
+  }
+}
+
+// Where there are many rows, fewer threads keep one.
+TEST_P(NormOnDevice, SameBitsAmongManyRows) {
+  for (const NormKind kind : {NormKind::rms, NormKind::layer}) {
+    NormProblem p{600, 4096, kind == NormKind::rms ? Format::f16 : Format::bf16};
+    p.kind = kind;
+    p.bias = kind == NormKind::layer;
+    const NormTensors t = tensors({p}, 60);
+    Stream s = stream();
+    run(plan(p, device), t, s);
+    s.synchronize();
+    const Tensor many = gathered(t.out.slice(0, 590, 593));
+    p.rows = 3;
+    run(plan(p, device), {t.x.slice(0, 590, 593), t.weight, t.out.slice(0, 0, 3), {}, t.bias}, s);
+    s.synchronize();
+    EXPECT_TRUE(test::same_bits(gathered(t.out.slice(0, 0, 3)), many)) << describe(plan(p, device));
+  }
+}
+
 TEST_P(NormOnDevice, InPlaceOnAStridedSlice) {
   const Tensor fused = test::random_tensor({3, 6, 24}, Format::bf16, 8);
   const Tensor weight = test::random_tensor({24}, Format::f32, 9);

@@ -5,7 +5,7 @@
 
 #include "ops/norm/kernels.h"
 #include "pipe/access.h"
-#include "pipe/row_threads.h"
+#include "pipe/row_pieces.h"
 
 namespace halftone {
 
@@ -144,6 +144,122 @@ struct NormGpu {
       Eight result;
       result.narrow(f, y);
       result.store(f, out, at, columns);
+    });
+  }
+};
+
+// Whole rows of up to kPieces pieces a thread, which stay in registers; a kernel for each kind of
+// norm. Sums are those of NormGpu: a thread has the elements of one of its threads, or (kTwo) its
+// even pieces are of one and its odd ones of another.
+template <pipe::Access kAccess, bool kLayer, bool kSums, uint32_t kPieces, bool kTwo = false>
+struct NormWholeGpu {
+  using Params = NormGpuParams;
+  using Piece = pipe::Piece<kAccess>;
+  static constexpr uint32_t kElements = Piece::kElements;
+  static constexpr uint32_t kThreads = pipe::kMostRowThreads;
+  static constexpr uint32_t kMinBlocks = kPieces == 8 && kSums ? 1 : 2;
+  // Where there are registers for them, of the row's format.
+  static constexpr bool kWeightAhead = kPieces <= 4, kBiasAhead = kLayer && kPieces == 2;
+
+  HT_DEVICE static void run(const Params& p) {
+    const NormArgs& args = p.args;
+    pipe::RowThreads threads(p.row_threads);
+    const int64_t row = threads.row();
+    const bool live = row < p.rows;
+    const pipe::PiecePlaces at(threads,
+                               live ? static_cast<uint32_t>(args.columns) * Piece::kBytes : 0);
+    const auto place = [&](const Rows& rows) { return live ? pipe::place_of(rows, row) : nullptr; };
+    const auto for_pieces = [&](const auto& each) {
+      HT_UNROLL
+      for (uint32_t k = 0; k < kPieces; ++k) {
+        if (at.has(k)) each(k);
+      }
+    };
+
+    Piece kept[kPieces], weights[kPieces], biases[kPieces];
+    const char* x = place(args.x);
+    for_pieces([&](uint32_t k) { kept[k].load(x + at[k]); });
+    if constexpr (kSums) {
+      // The sum is normalised as it is stored, so that the fused operation equals the separate
+      // ones.
+      Piece add[kPieces];
+      const char* residual = place(args.residual);
+      for_pieces([&](uint32_t k) { add[k].load(residual + at[k]); });
+      char* sum_row = place(args.sum);
+      for_pieces([&](uint32_t k) {
+        float a[kElements], b[kElements];
+        kept[k].widen(a);
+        add[k].widen(b);
+        HT_UNROLL
+        for (uint32_t i = 0; i < kElements; ++i) a[i] = a[i] + b[i];
+        kept[k].narrow(a);
+        kept[k].store(sum_row + at[k]);
+      });
+    }
+    const auto* weight = static_cast<const char*>(args.weight);
+    const auto* bias = static_cast<const char*>(args.bias);
+    const bool same = args.weight_format == Piece::kFormat;
+    if (kWeightAhead && same && weight != nullptr) {
+      for_pieces([&](uint32_t k) { weights[k].load(weight + at[k]); });
+    }
+
+    const auto count = static_cast<float>(args.columns);
+    float mean = 0;
+    const auto sum_of = [&](const float(&part)[2]) {
+      return kTwo ? threads.sum_of_two(part[0], part[1]) : threads.sum(part[0]);
+    };
+    if constexpr (kLayer) {
+      float total[2] = {};
+      for_pieces([&](uint32_t k) {
+        float v[kElements];
+        kept[k].widen(v);
+        HT_UNROLL
+        for (uint32_t i = 0; i < kElements; ++i) total[kTwo ? k % 2 : 0] += v[i];
+      });
+      mean = sum_of(total) / count;
+      if (kBiasAhead && same && bias != nullptr) {
+        for_pieces([&](uint32_t k) { biases[k].load(bias + at[k]); });
+      }
+    }
+    float squares[2] = {};
+    for_pieces([&](uint32_t k) {
+      float v[kElements];
+      kept[k].widen(v);
+      float& sum = squares[kTwo ? k % 2 : 0];
+      HT_UNROLL
+      for (uint32_t i = 0; i < kElements; ++i) {
+        const float apart = kLayer ? v[i] - mean : v[i];
+        sum = hw::fma(apart, apart, sum);
+      }
+    });
+    const float scale = 1.0f / sqrtf(sum_of(squares) / count + args.eps);
+
+    char* out = place(args.out);
+    for_pieces([&](uint32_t k) {
+      float y[kElements];
+      kept[k].widen(y);
+      HT_UNROLL
+      for (uint32_t i = 0; i < kElements; ++i) y[i] = (kLayer ? y[i] - mean : y[i]) * scale;
+      const auto vector = [&](const Piece& here, bool came, const char* base,
+                              float(&v)[kElements]) {
+        if (same && came) return here.widen(v);
+        pipe::load_aligned(args.weight_format, base, at[k] / Piece::kBytes, v);
+      };
+      if (weight != nullptr) {
+        float w[kElements];
+        vector(weights[k], kWeightAhead, weight, w);
+        HT_UNROLL
+        for (uint32_t i = 0; i < kElements; ++i) y[i] = y[i] * (w[i] + args.weight_offset);
+      }
+      if (bias != nullptr) {
+        float b[kElements];
+        vector(biases[k], kBiasAhead, bias, b);
+        HT_UNROLL
+        for (uint32_t i = 0; i < kElements; ++i) y[i] = y[i] + b[i];
+      }
+      Piece result;
+      result.narrow(y);
+      result.store(out + at[k]);
     });
   }
 };
