@@ -44,6 +44,23 @@ HT_DEVICE float exp(float x) {
   return x != x ? x : x < kLowest ? 0 : y;
 }
 
+// exp(x) for x <= 0: one power of two is enough, and it is 0 from 2^-127 down. To the bits of exp
+// where that is not 0.
+HT_DEVICE float exp_of_negative(float x) {
+  constexpr float kShift = 12582912.0f;
+  const float clamped = hw::max_nan(-88.0f, x);
+  const float n = hw::fma(clamped, 1.44269504f, kShift);
+  const float whole = n - kShift;
+  float r = hw::fma(whole, -0.693359375f, clamped);
+  r = hw::fma(whole, 2.12194440e-4f, r);
+  const float r2 = r * r;
+  const float low = hw::fma(1.6666665459e-1f, r, 5.0000001201e-1f);
+  const float middle = hw::fma(8.3334519073e-3f, r, 4.1665795894e-2f);
+  const float high = hw::fma(1.9875691500e-4f, r, 1.3981999507e-3f);
+  const float p = hw::fma(hw::fma(hw::fma(high, r2, middle), r2, low), r2, r) + 1.0f;
+  return p * std::bit_cast<float>((std::bit_cast<uint32_t>(n) << 23) + 0x3f800000u);
+}
+
 // exp(factor x).
 template <bool kHalf>
 HT_DEVICE float exponential(float x, float factor = 1) {
@@ -51,11 +68,24 @@ HT_DEVICE float exponential(float x, float factor = 1) {
   return exp(x * factor);
 }
 
+// exp(x) for x <= 0.
+template <bool kHalf>
+HT_DEVICE float exponential_of_negative(float x) {
+  if constexpr (kHalf) return exponential<true>(x);
+  return exp_of_negative(x);
+}
+
 // 1 / d for d >= 1; NaN of NaN.
 template <bool kHalf>
 HT_DEVICE float reciprocal(float d) {
   if constexpr (kHalf) return hw::rcp_approx_ftz(d);
   return 1.0f / d;
+}
+
+// 1 / d for 1 <= d < 2^64, within an ulp.
+HT_DEVICE float reciprocal_of_finite(float d) {
+  const float near = hw::rcp_approx_ftz(d);
+  return hw::fma(near, hw::fma(-d, near, 1.0f), near);
 }
 
 // 1 / (1 + exp(-factor x)).
@@ -66,15 +96,20 @@ HT_DEVICE float sigmoid(float x, float factor = 1) {
 
 template <bool kHalf>
 HT_DEVICE float tanh(float x) {
-  const float z = x * x, a = std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0x7fffffff);
-  if (a < 0.625f) {
-    const float p = polynomial(z, -3.3333283925e-1f, 1.3331491278e-1f, -5.3743497239e-2f,
-                               2.0650584368e-2f, -5.7170416883e-3f);
-    return hw::fma(x * z, p, x);
+  const float z = x * x;
+  if constexpr (kHalf) {
+    // Below 1/16 the difference has less than 18 bits, and two terms of the series have them.
+    const float large = hw::fma(-2.0f, reciprocal<true>(1.0f + exponential<true>(x, 2)), 1.0f);
+    return z < 0x1p-8f ? hw::fma(x * z, -1 / 3.0f, x) : large;
   }
-  const float large = 1.0f - 2.0f * reciprocal<kHalf>(1.0f + exponential<kHalf>(a, 2));
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(large) |
-                              (std::bit_cast<uint32_t>(x) & 0x80000000));
+  const float a = std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0x7fffffff);
+  const float p = polynomial(z, -3.3333283925e-1f, 1.3331491278e-1f, -5.3743497239e-2f,
+                             2.0650584368e-2f, -5.7170416883e-3f);
+  const float small = hw::fma(x * z, p, x), t = exp_of_negative(-2.0f * a);
+  const float large = hw::fma(-2.0f * t, reciprocal_of_finite(1.0f + t), 1.0f);
+  return a < 0.625f ? small
+                    : std::bit_cast<float>(std::bit_cast<uint32_t>(large) |
+                                           (std::bit_cast<uint32_t>(x) & 0x80000000));
 }
 
 // exp(x) - 1 for x <= 0, without cancellation near 0: beyond -1/4 the subtraction costs at most
@@ -117,24 +152,23 @@ HT_DEVICE float log1p_unit(float e) {
 // t = 1 / (1 + c z), for z <= 14, beyond which exp(-z^2/2) is 0.
 template <bool kHalf>
 HT_DEVICE float normal_gate(float x) {
-  const float z = at_most(14.0f, std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0x7fffffff));
-  const float square = z * z;
-  float p, t, e;
+  const float magnitude = std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0x7fffffff);
   if constexpr (kHalf) {
-    t = reciprocal<true>(hw::fma(z, 0.3f, 1.0f));
-    p = polynomial(t, 1.2007423075e-1f, 1.1374193501e-1f, 1.4419636918e-1f, -1.6948103430e-2f,
-                   2.1603713909e-1f, -7.7097467757e-2f);
-    e = exponential<true>(square, -0.5f);
-  } else {
-    t = reciprocal<false>(hw::fma(z, 0.24f, 1.0f));
-    p = polynomial(t, 9.5742438770e-2f, 9.5850773904e-2f, 8.8983646014e-2f, 8.7551650428e-2f,
-                   2.8714617124e-2f, 1.4048725541e-1f, -1.4319255156e-1f, 2.0472325684e-1f,
-                   -1.2433440513e-1f, 2.5473319755e-2f);
-    e = exp(square * -0.5f);
-    const float lost = hw::fma(z, z, -square);  // of the square's rounding
-    e = hw::fma(e, lost * -0.5f, e);
+    // Nothing to clamp: of an infinite z the exponential and t are 0.
+    const float t = reciprocal<true>(hw::fma(magnitude, 0.3f, 1.0f));
+    const float p = polynomial(t, 1.2007423075e-1f, 1.1374193501e-1f, 1.4419636918e-1f,
+                               -1.6948103430e-2f, 2.1603713909e-1f, -7.7097467757e-2f);
+    const float tail = exponential<true>(x * x, -0.5f) * t * p;
+    return x * (x < 0 ? tail : 1.0f - tail);
   }
-  const float tail = e * t * p;
+  const float z = hw::min_nan(14.0f, magnitude), square = z * z;
+  const float t = reciprocal_of_finite(hw::fma(z, 0.24f, 1.0f));
+  const float p = polynomial(
+      t, 9.5742438770e-2f, 9.5850773904e-2f, 8.8983646014e-2f, 8.7551650428e-2f, 2.8714617124e-2f,
+      1.4048725541e-1f, -1.4319255156e-1f, 2.0472325684e-1f, -1.2433440513e-1f, 2.5473319755e-2f);
+  const float e = exp_of_negative(square * -0.5f);
+  const float lost = hw::fma(z, z, -square);  // of the square's rounding
+  const float tail = hw::fma(e, lost * -0.5f, e) * t * p;
   return x < -14.0f ? 0.0f * x : x * (x < 0 ? tail : 1.0f - tail);
 }
 

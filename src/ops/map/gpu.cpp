@@ -12,6 +12,18 @@ bool is_whole(const MapArgs& args, const MapOperand& x, Format format) {
   return x.format == format && x.stride[args.rank - 1] == pipe::bytes_of(format) && all % 16 == 0;
 }
 
+template <uint32_t kOperands>
+struct Whole {
+  template <pipe::Access kAccess>
+  using Kernel = MapWholeGpu<kAccess, kOperands>;
+};
+KernelImage image_of_whole(const MapArgs& args) {
+  const Format f = args.out.format;
+  if (args.operands == 1) return pipe::image_for_whole<Whole<1>::Kernel>(f, "map");
+  if (args.operands == 2) return pipe::image_for_whole<Whole<2>::Kernel>(f, "map");
+  return pipe::image_for_whole<Whole<3>::Kernel>(f, "map");
+}
+
 }  // namespace
 
 void map_gpu(const MapArgs& args, int64_t rows, Stream& stream) {
@@ -20,14 +32,15 @@ void map_gpu(const MapArgs& args, int64_t rows, Stream& stream) {
   for (int k = 0; k < args.operands; ++k) {
     whole = whole && is_whole(args, args.in[k], args.out.format);
   }
-  const int64_t each = whole ? MapGpu<pipe::Access::bf16>::kEights * 8 : 8;  // elements a thread
+  const int64_t each =  // elements of a thread
+      whole ? MapWholeGpu<pipe::Access::bf16, 1>::kCount : 8;
   MapGpuParams p{args, rows, 0, 1};
-  constexpr uint32_t kThreads = MapGpu<pipe::Access::any>::kThreads;
-  while ((1u << p.row_shift) < kThreads && each << p.row_shift < columns) ++p.row_shift;
+  while ((1u << p.row_shift) < MapGpuBlock::kThreads && each << p.row_shift < columns)
+    ++p.row_shift;
   const int64_t piece = each << p.row_shift;
   p.pieces = static_cast<uint32_t>((columns + piece - 1) / piece);
-  launch(pipe::image_for<MapGpu>(args.out.format, whole, "map"),
-         MapGpu<pipe::Access::any>::shape(p), p, stream);
+  launch(whole ? image_of_whole(args) : hw::image_of<MapGpu>("map"), MapGpuBlock::shape(p), p,
+         stream);
 }
 
 }  // namespace halftone
