@@ -85,6 +85,55 @@ TEST_P(SoftmaxOnDevice, UnalignedRowsInAnyOrder) {
                               on_device(rows.slice(0, 2, 3).contiguous_copy(), Format::bf16, 1)));
 }
 
+TEST_P(SoftmaxOnDevice, SameBitsAtAnyAddress) {
+  for (const Format format : test::kPlainFormats) {
+    for (const int64_t columns : {8, 512, 8192, 8200, 32000, 70000}) {
+      for (const Format out : {format, Format::f32, Format::bf16}) {
+        const Tensor rows = test::random_tensor({2, columns}, format, 5);
+        const Tensor x = test::shifted(rows, device, 1, 3);
+        const Tensor apart = on_device(x, out, 0.5f);
+        EXPECT_TRUE(test::same_bits(on_device(rows, out, 0.5f), apart))
+            << columns << " of " << name(format) << " to " << name(out);
+      }
+    }
+  }
+}
+
+// Where there are many rows, fewer threads keep one, and a block goes from one long row to another.
+TEST_P(SoftmaxOnDevice, SameBitsAmongManyRows) {
+  struct Case {
+    int64_t rows, columns;
+    Format in, out;
+  };
+  for (const Case& c : {Case{600, 4096, Format::bf16, Format::bf16},
+                        {600, 4096, Format::f16, Format::f32},
+                        {270, 8200, Format::f32, Format::f32},
+                        {140, 25000, Format::f32, Format::f32},
+                        {140, 32768, Format::bf16, Format::bf16}}) {
+    const Tensor x = test::random_tensor({c.rows, c.columns}, c.in, 7);
+    const Tensor many = on_device(x, c.out, 1);
+    for (const int64_t first : {int64_t{0}, c.rows - 16}) {
+      EXPECT_TRUE(
+          test::same_bits(many.slice(0, first, first + 16).contiguous_copy(),
+                          on_device(x.slice(0, first, first + 16).contiguous_copy(), c.out, 1)))
+          << "from row " << first << " of " << c.rows << " of " << c.columns << " " << name(c.in);
+    }
+  }
+}
+
+// A row that is a cluster's: -inf and NaN in one of its blocks show in all.
+TEST_P(SoftmaxOnDevice, SpecialLongRows) {
+  constexpr int64_t kColumns = 20000;
+  std::vector<float> x(4 * kColumns, -INFINITY);
+  x[kColumns + 19999] = NAN;
+  x[2 * kColumns + 9000] = 3;
+  x[3 * kColumns + 9000] = INFINITY;
+  const Tensor rows = Tensor::from<float>(x, {4, kColumns}, Format::f32);
+  const std::vector<float> expected = test::to_floats(softmax_reference(rows));
+  EXPECT_TRUE(test::within(test::to_floats(on_device(rows, Format::f32, 1)), expected,
+                           std::vector<double>(expected.size(), 0)));
+}
+
 TEST_P(SoftmaxOnDevice, TheBoundSeesSmallErrors) {
   const Tensor x = test::random_tensor({1, 200}, Format::f32, 4);
   const std::vector<float> reference = test::to_floats(softmax_reference(x));
