@@ -132,7 +132,7 @@ AccuracyRow check_mode(const AttentionData& data, const std::vector<Tensor>& tru
     const bool smooth = mode.qk == Format::int8;
     t.q = operand(transformed(original.q), p.q);
     t.k = operand(transformed(smooth ? smooth_keys(original.k, nullptr, host) : original.k), p.k);
-    t.v = operand(original.v, p.v);
+    t.v = attention_values(original.v, p.v, host, operands.scale_tokens);
     const Tensor reference = attention_reference(p, t);
     for (Tensor* x : {&t.q, &t.k, &t.v}) *x = x->to(device);
     t.out = Tensor::empty(truth[i].shape(), p.out, device);

@@ -161,6 +161,11 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
 // of the result say.
 Tensor attention_operand(const Tensor& x, Format, Stream& = Stream::default_stream(),
                          int64_t scale_tokens = 1);
+// V as attention() makes it: as attention_operand does, but in fp8 a row's scale is the power of
+// two above. Kernels that round P to fp8 multiply it by that scale before: a power of two keeps its
+// bits, and E4M3 loses at most one of its 17 binades.
+Tensor attention_values(const Tensor& v, Format, Stream& = Stream::default_stream(),
+                        int64_t scale_tokens = 1);
 // K less its mean over the keys, channel by channel of each KV head, in f32: softmax is the same,
 // and int8 does not spend its range on what all keys share (SageAttention). k is [batch, length,
 // kv_heads, head_dim] or one sequence of it; `mean`, if not null, receives the means, length 1.

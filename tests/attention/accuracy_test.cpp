@@ -38,7 +38,7 @@ Result in_mode(const Exact& exact, const AttentionMode& mode) {
   c.problem.lse = true;
   c.tensors.q = attention_operand(exact.tensors.q, mode.qk);
   c.tensors.k = attention_operand(exact.tensors.k, mode.qk);
-  c.tensors.v = attention_operand(exact.tensors.v, mode.pv);
+  c.tensors.v = attention_values(exact.tensors.v, mode.pv);
   run_case(&c);
   return {to_floats(c.tensors.out), to_floats(attention_reference(c.problem, c.tensors))};
 }

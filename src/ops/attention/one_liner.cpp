@@ -5,6 +5,7 @@
 #include "base/message.h"
 #include "base/thread_pool.h"
 #include "base/token_scales.h"
+#include "formats/codec.h"
 #include "formats/gpu_kernels.h"
 #include "halftone/hadamard.h"
 #include "halftone/quantize.h"
@@ -50,6 +51,15 @@ Tensor with_one_scale(const Tensor& x, QuantizeOptions quantization, Stream& str
       .quantized(quantization.scaling, codes.scales().reshape(one));
 }
 
+// Powers of two as numbers: codes of 1 that have them as scales.
+Tensor as_f32(const Tensor& powers, Stream& stream) {
+  const auto count = static_cast<size_t>(powers.numel());
+  const std::vector<uint8_t> ones(count, encode_e4m3(1));
+  const Tensor codes = Tensor::from<uint8_t>(ones, powers.shape(), Format::fp8_e4m3);
+  return dequantize(codes.to(powers.device()).quantized({Format::ue8m0, 1, 0}, powers), Format::f32,
+                    stream);
+}
+
 }  // namespace
 
 Tensor attention_operand(const Tensor& x, Format format, Stream& stream, int64_t scale_tokens) {
@@ -66,6 +76,16 @@ Tensor attention_operand(const Tensor& x, Format format, Stream& stream, int64_t
     quantization.scaling = {Format::f32, 1, 0};  // per row
   }
   return quantize(x, quantization, stream);
+}
+
+Tensor attention_values(const Tensor& v, Format format, Stream& stream, int64_t scale_tokens) {
+  if (!is_fp8(format) || !is_plain_float(v.format()) || scale_tokens != 1) {
+    return attention_operand(v, format, stream, scale_tokens);
+  }
+  QuantizeOptions quantization(format);
+  quantization.scaling = {Format::ue8m0, 1, 0};
+  const Tensor codes = quantize(v, quantization, stream);
+  return codes.quantized({Format::f32, 1, 0}, as_f32(codes.scales(), stream));
 }
 
 Tensor smooth_keys(const Tensor& k, Tensor* mean, Stream& stream) {
@@ -149,7 +169,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
     return options.hadamard ? hadamard(x, stream) : x;
   };
   t.k = operand(transformed(smooth && quantises ? smooth_keys(k, nullptr, stream) : k), p.mode.qk);
-  t.v = operand(v, p.mode.pv);
+  t.v = attention_values(v, p.mode.pv, stream, options.scale_tokens);
   if (!is_plain_float(p.mode.qk)) t.q = operand(transformed(q), p.mode.qk);
   p.q = t.q.format(), p.k = t.k.format(), p.v = t.v.format();
   t.out = Tensor::empty({p.batch, p.query_length, p.heads, p.value_dim}, p.out);
