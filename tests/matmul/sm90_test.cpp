@@ -38,6 +38,26 @@ TEST(MatmulSm90, EveryFormat) {
   expect_product(stream, {kF16, kF16, 33, 24, 328, F::f16}, 4);
 }
 
+// Codes that are no number, of either sign and at every place of a lane, among all that are: each
+// makes its row of W, and no other, NaN.
+TEST(MatmulSm90, NotANumber) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t m = 17, n = 384, k = 256;
+  for (const WeightSpec& spec : {WeightSpec{F::fp8_e4m3, true, {F::f32, 1, 0}},
+                                 {F::fp8_e4m3, true, {F::f32, 128, 128}},
+                                 {F::mxfp8, true, {F::ue8m0, 1, 32}}}) {
+    const Tensor x = random_tensor({m, k}, F::bf16, 3, Data::normal);
+    const Tensor w = random_weight(spec, n, k, 4).tensor;
+    for (int64_t j = 0; j < n; j += 3) {
+      w.data<uint8_t>()[j * k + j / 3 * 37 % k] = j % 2 == 0 ? 0x7f : 0xff;
+    }
+    const std::vector<float> y = to_floats(matmul_on(stream, x, w));
+    for (int64_t i = 0; i < m * n; ++i) {
+      ASSERT_EQ(std::isnan(y[static_cast<size_t>(i)]), i % n % 3 == 0) << label(spec) << " " << i;
+    }
+  }
+}
+
 // FP8 by FP8: scales of every kind, as given and rounded on the way.
 TEST(MatmulSm90, Fp8) {
   Stream stream(Device::simulator(Arch::sm_90a));

@@ -118,20 +118,19 @@ struct Fp8Policy : PlainOrder {
   static constexpr uint32_t kBits = 8, kTerms = 1;
   static constexpr hw::Type kType = hw::Type::bf16;
   static constexpr PairOf kPair = PairOf::none;
-  // Where one of four codes is no finite number, bits of 0x80808080 are set.
+  // Where one of four codes is no finite number, bits of 0x80808080 are set: an addition turns the
+  // sign over, and carries into the next code only where it has done so.
   HT_DEVICE static uint32_t special(uint32_t codes) {
-    constexpr uint32_t kCarry = (0x80 - kHighest) * 0x01010101u;
-    return (codes & 0x7f7f7f7fu) + kCarry;
+    return codes ^ (codes + (0x80 - kHighest) * 0x01010101u);
   }
+  // A code beside eight copies of its sign moves up until one of these is where the sign belongs.
   HT_DEVICE static void expand_finite(const uint32_t (&codes)[2], uint32_t,
                                       uint32_t (&pairs)[1][4]) {
     HT_UNROLL
     for (uint32_t i = 0; i < 4; ++i) {
-      const uint32_t upper = hw::prmt(codes[i / 2], 0, i % 2 == 0 ? 0x1404 : 0x3424);
-      const uint32_t magnitude = upper >> kShift & twice(kMagnitude);
-      pairs[0][i] =
-          fma_bf16x2(hw::lop3<(hw::kLop3A & hw::kLop3B) | hw::kLop3C>(upper, 0x80008000, magnitude),
-                     twice(kBias), kMinusZeros);
+      const uint32_t signs = hw::prmt(codes[i / 2], 0, i % 2 == 0 ? 0x9180 : 0xb3a2);
+      const uint32_t bits = signs << (8 - kShift) & twice(0x8000 | kMagnitude);
+      pairs[0][i] = fma_bf16x2(bits, twice(kBias), kMinusZeros);
     }
   }
   // By conversions where there are any: half the instructions, and none of the pipe of shifts and
