@@ -197,13 +197,6 @@ struct NibbleOrder {
     const uint32_t third = x[3];
     x[2] = hw::prmt(second, third, 0x5410), x[3] = hw::prmt(second, third, 0x7632);
   }
-  // Four bytes of two neighbours each as a word whose pairs are those of bytes 0, 2, 1, 3.
-  HT_DEVICE static uint32_t from_neighbours(uint32_t bytes) {
-    const uint32_t odd = bytes >> 4;
-    const uint32_t first = hw::prmt(bytes, odd, 0x5410), second = hw::prmt(bytes, odd, 0x7632);
-    return hw::lop3<(hw::kLop3A & hw::kLop3C) | (hw::kLop3B & ~hw::kLop3C & 0xff)>(
-        first, second << 4, 0x0f0f0f0f);
-  }
   HT_DEVICE static uint32_t moved(uint32_t codes, int left) {
     return left >= 0 ? codes << left : codes >> -left;
   }
@@ -249,21 +242,28 @@ struct CodePolicy<GpuCode::e2m1> : NibbleOrder {
     const uint32_t two = fma_bf16x2(twos[0][0], twice(0x7a80), kMinusZeros);  // times 2^118
     pairs[0] = hw::prmt(two, 0, 0x1010), pairs[1] = hw::prmt(two, 0, 0x3232);
   }
+  // One product puts a code in two places, its sign into the highest bit and the rest to exponent
+  // and mantissa: shifts and masks share one pipe of half the width, which four-bit weights keep
+  // busy.
   HT_DEVICE static void expand(const uint32_t (&codes)[1], uint32_t scale,
                                uint32_t (&pairs)[1][4]) {
-    expand_each(codes, {scale, scale, scale, scale}, pairs);
-  }
-  // A scale for each pair. One product puts a code in two places, its sign into the highest bit and
-  // the rest to exponent and mantissa: shifts and masks share one pipe of half the width, which
-  // four-bit weights keep busy.
-  HT_DEVICE static void expand_each(const uint32_t (&codes)[1], const uint32_t (&scales)[4],
-                                    uint32_t (&pairs)[1][4]) {
     HT_UNROLL
     for (int i = 0; i < 4; ++i) {
       const bool odd = i % 2 != 0;
       const uint32_t code = (i < 2 ? codes[0] : codes[0] >> 8) & (odd ? 0x00f000f0 : 0x000f000f);
       const uint32_t value = code * (odd ? 0x104 : 0x1040) & 0x81c081c0;
-      pairs[0][i] = fma_bf16x2(value, scales[i], kMinusZeros);
+      pairs[0][i] = fma_bf16x2(value, scale, kMinusZeros);
+    }
+  }
+  // Four bytes of two neighbours each, a scale for each pair.
+  HT_DEVICE static void expand_neighbours(uint32_t bytes, const uint32_t (&scales)[4],
+                                          uint32_t (&pairs)[1][4]) {
+    const uint32_t even = bytes & 0x0f0f0f0f, odd = bytes >> 4 & 0x0f0f0f0f;
+    HT_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) {
+      // Copies of the highest bit of a byte here are zeros.
+      const uint32_t code = hw::prmt(even, odd, 0x8480 + 0x0101 * i);
+      pairs[0][i] = fma_bf16x2(code * 0x1040 & 0x81c081c0, scales[i], kMinusZeros);
     }
   }
 };
@@ -282,6 +282,16 @@ struct CodePolicy<GpuCode::int4> : NibbleOrder {
     for (int i = 0; i < 4; ++i) {
       const uint32_t bits = hw::lop3<(hw::kLop3A & hw::kLop3B) | hw::kLop3C>(
           moved(codes[0], -4 * i), 0x000f000f, 0x43004300);
+      pairs[0][i] = fma_bf16x2(bits, 0x3f803f80, offset);
+    }
+  }
+  // Four bytes of two neighbours each.
+  HT_DEVICE static void expand_neighbours(uint32_t bytes, uint32_t offset,
+                                          uint32_t (&pairs)[1][4]) {
+    HT_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t bits = hw::lop3<(hw::kLop3A & hw::kLop3B) | hw::kLop3C>(
+          hw::prmt(bytes, bytes >> 4, 0x0400 + 0x0101 * i), 0x000f000f, 0x43004300);
       pairs[0][i] = fma_bf16x2(bits, 0x3f803f80, offset);
     }
   }

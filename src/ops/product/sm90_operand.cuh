@@ -25,11 +25,7 @@ struct Sm90Operand {
     uint32_t step[4][4];
   };
 
-  // Eight codes of 16 or 32 elements from `j` 16s into the step: of each 16 two pairs, which
-  // Policy::expand makes pairs[place(i, h)]: i of the 16s, h its half.
-  HT_HOST_DEVICE static uint32_t place(uint32_t i, uint32_t h) {
-    return Policy::kBits == 4 ? 2 * h + i : 2 * i + h;
-  }
+  // Eight codes of 32 elements from `j` 16s into the step: of each 16 two pairs.
   HT_DEVICE void load_codes(hw::SharedAddress line, uint32_t x_step, uint32_t j,
                             uint32_t (&codes)[Policy::kBits / 4],
                             hw::Site site = hw::Site::current()) const {
@@ -47,8 +43,8 @@ struct Sm90Operand {
       // Of each word, eight neighbours, this lane's byte.
       const auto words = hw::load_shared<hw::Words4>(chunk(x_step * 2 + j / 2, 0), site);
       const uint32_t pick = quad * 0x11 + 0x40;
-      codes[0] = Policy::from_neighbours(
-          hw::prmt(hw::prmt(words[0], words[1], pick), hw::prmt(words[2], words[3], pick), 0x5410));
+      codes[0] =
+          hw::prmt(hw::prmt(words[0], words[1], pick), hw::prmt(words[2], words[3], pick), 0x5410);
     }
   }
 
@@ -80,9 +76,12 @@ struct Sm90Operand {
         uint32_t pairs[1][4];
         const hw::Words4& s = c.scales[half];
         if constexpr (kScales == Sm90Scales::pairs) {
-          Policy::expand_each(c.at[half][j / 2], {s[j], s[j + 1], s[j], s[j + 1]}, pairs);
+          Policy::expand_neighbours(c.at[half][j / 2][0], {s[j], s[j], s[j + 1], s[j + 1]}, pairs);
         } else if constexpr (kCode == GpuCode::e2m1) {
-          Policy::expand(c.at[half][j / 2], Policy::kUnscaled, pairs);
+          constexpr uint32_t kOne = Policy::kUnscaled;
+          Policy::expand_neighbours(c.at[half][j / 2][0], {kOne, kOne, kOne, kOne}, pairs);
+        } else if constexpr (kCode == GpuCode::int4) {
+          Policy::expand_neighbours(c.at[half][j / 2][0], s[0], pairs);
         } else if constexpr (kFinite) {
           Policy::expand_finite(c.at[half][j / 2], 0, pairs);
         } else {
@@ -90,7 +89,7 @@ struct Sm90Operand {
         }
         HT_UNROLL
         for (uint32_t i = 0; i < 4; ++i) {
-          uint32_t pair = pairs[0][place(i / 2, i % 2)];
+          uint32_t pair = pairs[0][i];
           if constexpr (kScales == Sm90Scales::powers) {
             pair = fma_bf16x2(pair, s[j], kMinusZeros);
           }
