@@ -54,6 +54,8 @@ constexpr MatmulKernel kTable[] = {
       &cpu_baseline::int8_kernels}},
     {{"matmul_baseline_f32", Device::Kind::cpu, CpuLevel::baseline, accepts_any,
       &cpu_baseline::f32_kernels}},
+    {{"matmul_sm90_row", Device::Kind::cuda, CpuLevel::baseline, products::accepts_sm90_row,
+      &products::matmul_sm90_row, Arch::sm_90a}},
     {{"matmul_sm90", Device::Kind::cuda, CpuLevel::baseline, products::accepts_sm90,
       &products::matmul_sm90, Arch::sm_90a}},
     HALFTONE_GPU_ROW("matmul", products::accepts_gpu, &products::matmul_gpu),

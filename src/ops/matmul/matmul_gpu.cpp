@@ -5,6 +5,7 @@
 #include "ops/matmul/matmul_run.h"
 #include "ops/product/gpu.h"
 #include "ops/product/sm90.h"
+#include "ops/product/sm90_row_launch.h"
 
 namespace halftone::products {
 
@@ -131,6 +132,20 @@ void run_sm90(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream
   if (plan.problem.quantize_out) quantise_results(plan.problem, w.results, t.out, stream);
 }
 
+void run_row(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream) {
+  const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
+  const MatmulTensors t = turned(plan, given, stream);
+  product::GpuProduct g = product_of(plan.problem, w, t);
+  w.x.enter(t.x, 1, &g, stream);
+  if (!fits_sm90_row(w.weight, g)) return run_gpu(plan, given, stream);
+  launch_sm90_row(w.weight, g, stream);
+  if (plan.problem.quantize_out) quantise_results(plan.problem, w.results, t.out, stream);
+}
+
+std::string describe_row(const MatmulProblem&, const Device&) {
+  return "one row, 16 rows of W a tile";
+}
+
 std::string describe_sm90(const MatmulProblem& p, const Device& device) {
   const GpuWorkspace w = make_workspace(p, device.arch());
   return product::describe_sm90(sm90_problem(p), w.weight, w.x, properties(device).sm_count);
@@ -159,7 +174,15 @@ std::string accepts_sm90(const MatmulProblem& p) {
   return product::refuse_sm90(sm90_problem(p), w.weight, w.x);
 }
 
+std::string accepts_sm90_row(const MatmulProblem& p) {
+  std::string reason = accepts_gpu(p);
+  if (!reason.empty()) return reason;
+  const GpuWorkspace w = make_workspace(p, Arch::sm_90a);
+  return product::refuse_sm90_row(w.weight, w.x, p.weight, p.scaling, p.m, p.n, p.k);
+}
+
 const MatmulGpu matmul_gpu = {workspace, run_gpu, describe_gpu};
 const MatmulGpu matmul_sm90 = {workspace, run_sm90, describe_sm90};
+const MatmulGpu matmul_sm90_row = {workspace, run_row, describe_row};
 
 }  // namespace halftone::products

@@ -242,18 +242,22 @@ struct CodePolicy<GpuCode::e2m1> : NibbleOrder {
     const uint32_t two = fma_bf16x2(twos[0][0], twice(0x7a80), kMinusZeros);  // times 2^118
     pairs[0] = hw::prmt(two, 0, 0x1010), pairs[1] = hw::prmt(two, 0, 0x3232);
   }
-  // One product puts a code in two places, its sign into the highest bit and the rest to exponent
-  // and mantissa: shifts and masks share one pipe of half the width, which four-bit weights keep
-  // busy.
-  HT_DEVICE static void expand(const uint32_t (&codes)[1], uint32_t scale,
-                               uint32_t (&pairs)[1][4]) {
+  // Times 2^-126. One product puts a code in two places, its sign into the highest bit and the rest
+  // to exponent and mantissa: shifts and masks share one pipe of half the width, which four-bit
+  // weights keep busy.
+  HT_DEVICE static void places(const uint32_t (&codes)[1], uint32_t (&pairs)[4]) {
     HT_UNROLL
     for (int i = 0; i < 4; ++i) {
       const bool odd = i % 2 != 0;
       const uint32_t code = (i < 2 ? codes[0] : codes[0] >> 8) & (odd ? 0x00f000f0 : 0x000f000f);
-      const uint32_t value = code * (odd ? 0x104 : 0x1040) & 0x81c081c0;
-      pairs[0][i] = fma_bf16x2(value, scale, kMinusZeros);
+      pairs[i] = code * (odd ? 0x104 : 0x1040) & 0x81c081c0;
     }
+  }
+  HT_DEVICE static void expand(const uint32_t (&codes)[1], uint32_t scale,
+                               uint32_t (&pairs)[1][4]) {
+    places(codes, pairs[0]);
+    HT_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) pairs[0][i] = fma_bf16x2(pairs[0][i], scale, kMinusZeros);
   }
   // Four bytes of two neighbours each, a scale for each pair.
   HT_DEVICE static void expand_neighbours(uint32_t bytes, const uint32_t (&scales)[4],

@@ -1,0 +1,150 @@
+#include <algorithm>
+#include <bit>
+
+#include "base/message.h"
+#include "hw/image.h"
+#include "ops/product/sm90_row.cuh"
+#include "ops/product/sm90_row_launch.h"
+#include "pipe/tensor_map.h"
+
+namespace halftone::product {
+
+namespace {
+
+struct Sm90RowInstance {
+  KernelImage image;
+  uint32_t spans, threads, blocks;  // of a stage; of a block; a multiprocessor, at most
+  uint32_t (*shared_bytes)(uint32_t k);
+};
+
+template <GpuCode kCode, Sm90RowScales kScales>
+Sm90RowInstance instance() {
+  using Row = Sm90Row<kCode, kScales>;
+  using Stages = typename Row::Stages;
+  return {hw::image_of<Row>("matmul_sm90_row", Arch::sm_90a), Stages::kWarps, Stages::kThreads,
+          Stages::kMinBlocks, Stages::shared_bytes};
+}
+
+template <GpuCode kCode>
+Sm90RowInstance bytes_instance(bool scaled) {
+  return scaled ? instance<kCode, Sm90RowScales::lanes>() : instance<kCode, Sm90RowScales::none>();
+}
+
+Sm90RowInstance instance_of(const GpuWeight& w) {
+  switch (w.code) {
+    case GpuCode::f16:
+      return instance<GpuCode::f16, Sm90RowScales::none>();
+    case GpuCode::e4m3:
+      return bytes_instance<GpuCode::e4m3>(w.scaled);
+    case GpuCode::e5m2:
+      return bytes_instance<GpuCode::e5m2>(w.scaled);
+    case GpuCode::int8:
+      return bytes_instance<GpuCode::int8>(w.scaled);
+    case GpuCode::e2m1:
+      return w.pairs ? instance<GpuCode::e2m1, Sm90RowScales::pairs>()
+                     : instance<GpuCode::e2m1, Sm90RowScales::lanes>();
+    case GpuCode::int4:
+      return instance<GpuCode::int4, Sm90RowScales::lanes>();
+    default:
+      return instance<GpuCode::bf16, Sm90RowScales::none>();
+  }
+}
+
+constexpr int64_t kShared = 227 * 1024;  // a block's on Hopper
+// Of larger ones in 16 bits the kernel of few rows, with more blocks, reads 3 to 4 % faster
+// (docs/findings/gpu-gemv.md).
+constexpr int64_t kMostRows = 16896;
+
+// Rows of W as lines of 128 bytes.
+pipe::TensorBox weight_box(const GpuProduct& p, const GpuSource& source, uint32_t spans,
+                           uint32_t of_stage) {
+  const GpuLayout& l = p.weight;
+  pipe::TensorBox b;
+  b.type = hw::Type::u8, b.rank = 3, b.swizzle = tile::Swizzle::b128;
+  b.address = const_cast<uint8_t*>(row_address(l, source, 0));
+  b.extent = {128, p.n, spans};
+  b.stride = {static_cast<uint64_t>(l.row_bytes * l.row_step), 128};
+  b.box = {128, 8, of_stage};
+  return b;
+}
+pipe::TensorBox scale_box(const GpuProduct& p, const GpuSource& source) {
+  const GpuLayout& l = p.weight;
+  return pipe::matrix_box(hw::Type::u8, const_cast<uint8_t*>(scale_address(l, source, 0, 0)), p.n,
+                          p.k / 16, static_cast<uint64_t>(l.scale_row * l.row_step), 8, 128,
+                          tile::Swizzle::b128);
+}
+
+}  // namespace
+
+std::string refuse_sm90_row(const GpuWeight& w, const GpuX& x, Format weight, const Scaling& s,
+                            int64_t m, int64_t n, int64_t k) {
+  if (m != 1) return concat("m is ", m, "; matmul_sm90_row multiplies one row");
+  if (!x.direct() || w.dequantise || w.code == GpuCode::f32 || w.code == GpuCode::f16_terms ||
+      w.code == GpuCode::f16_sums) {
+    return concat("x is not bf16, or f16 as the weight, or the weight is ", name(weight),
+                  "; matmul_sm90_row multiplies 16 bits by codes that bf16 or f16 hold");
+  }
+  const bool grouped = w.pairs || w.scaled;
+  if ((w.code == GpuCode::e2m1 || w.code == GpuCode::int4) != grouped && bits(weight) == 4) {
+    return concat("weight is ", name(weight), " without groups; matmul_sm90_row scales groups");
+  }
+  if (grouped && (s.layout != ScaleLayout::linear || s.asymmetric ||
+                  !std::has_single_bit(static_cast<uint64_t>(s.block_cols)) ||
+                  (w.pairs && (s.block_cols != 16 || s.block_rows != 1)))) {
+    return concat("weight has ", to_string(s), " scales; matmul_sm90_row takes linear ones of ",
+                  "groups of powers of two, without zero points");
+  }
+  if (k * bits(weight) % 1024 != 0 || (w.pairs && k % 256 != 0)) {
+    return concat("K is ", k, "; matmul_sm90_row takes rows of whole 128 bytes");
+  }
+  if (bits(weight) == 16 && n > kMostRows) {
+    return concat("N is ", n, "; matmul_sm90_row takes 16 bits of up to ", kMostRows);
+  }
+  if (k > kShared || instance_of(w).shared_bytes(static_cast<uint32_t>(k)) > kShared) {
+    return concat("K is ", k, "; matmul_sm90_row keeps the row in shared memory");
+  }
+  return "";
+}
+
+bool fits_sm90_row(const GpuWeight& w, const GpuProduct& p) {
+  const GpuLayout& l = p.weight;
+  const auto aligned = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };
+  for (const GpuSource& s : p.source) {
+    if (s.zeros != nullptr || !aligned(row_address(l, s, 0))) return false;
+    if (w.pairs && !aligned(scale_address(l, s, 0, 0))) return false;
+  }
+  if (w.pairs && (l.scale_step != 1 || l.scale_row % 16 != 0)) return false;
+  if ((w.pairs || w.scaled) && l.scale_step % scale_bytes(l.scale_format) != 0) return false;
+  return l.row_bytes % 16 == 0 && aligned(p.x);
+}
+
+void launch_sm90_row(const GpuWeight& w, const GpuProduct& product, Stream& stream,
+                     uint32_t multiprocessors) {
+  const Device& device = stream.device();
+  const DeviceProperties& d = properties(device);
+  const Sm90RowInstance i = instance_of(w);
+  Sm90RowParams p{};
+  p.product = product;
+  const GpuProduct& g = p.product;
+  p.spans = static_cast<uint32_t>(int64_t{g.k} * bits(g.weight.format) / 1024);
+  if (w.scaled) p.log2_group = static_cast<uint32_t>(std::countr_zero(g.weight.group));
+  for (uint32_t half = 0; half < (g.finish.gate ? 2 : 1); ++half) {
+    p.w[half] = pipe::make_tensor_map(weight_box(g, g.source[half], p.spans, i.spans), device);
+    if (w.pairs) p.scales[half] = pipe::make_tensor_map(scale_box(g, g.source[half]), device);
+  }
+  LaunchShape shape;
+  shape.block.x = i.threads;
+  shape.shared_bytes = i.shared_bytes(g.k);
+  const uint32_t of_tile = g.finish.gate ? 8 : 16, tiles = (g.n + of_tile - 1) / of_tile;
+  if (multiprocessors == 0) multiprocessors = static_cast<uint32_t>(d.sm_count);
+  // As many blocks as have room at once, the same on each multiprocessor. Few tiles go to one
+  // block each: the next kernel's blocks then find room beside it.
+  const uint32_t room = static_cast<uint32_t>(d.shared_per_sm) / (shape.shared_bytes + 1024);
+  const uint32_t blocks = tiles <= 2 * multiprocessors ? 1 : std::clamp(room, 1u, i.blocks);
+  shape.grid.x = std::min(tiles, blocks * multiprocessors);
+  // Without constant weights there is nothing to do before the turn (gpu.cpp).
+  if (g.constant_weight) shape = taking_turns(shape, stream);
+  launch(i.image, shape, p, stream);
+}
+
+}  // namespace halftone::product

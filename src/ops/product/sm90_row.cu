@@ -1,0 +1,17 @@
+#include "hw/image.h"
+#include "ops/product/sm90_row.cuh"
+
+#define HT_SM90_ROW(code, scales)                                           \
+  HT_GPU_ENTRY(halftone::product::Sm90Row<halftone::product::GpuCode::code, \
+                                          halftone::product::Sm90RowScales::scales>)
+HT_SM90_ROW(bf16, none)
+HT_SM90_ROW(f16, none)
+HT_SM90_ROW(e4m3, none)
+HT_SM90_ROW(e4m3, lanes)
+HT_SM90_ROW(e5m2, none)
+HT_SM90_ROW(e5m2, lanes)
+HT_SM90_ROW(int8, none)
+HT_SM90_ROW(int8, lanes)
+HT_SM90_ROW(e2m1, pairs)
+HT_SM90_ROW(e2m1, lanes)
+HT_SM90_ROW(int4, lanes)

@@ -1,0 +1,56 @@
+// One row of x times W on Hopper: what the kernel is told, and its shared memory.
+#pragma once
+#include "hw/tensor_map.h"
+#include "ops/product/gpu_product.h"
+#include "pipe/ring.h"
+
+namespace halftone::product {
+
+// Scales along K: there are none; NVFP4's, a byte for 16 elements, copied with the codes; or any
+// for 32 elements or more, which lanes load.
+enum class Sm90RowScales : uint8_t { none, pairs, lanes };
+
+struct Sm90RowParams {
+  GpuProduct product;
+  // Of W and of the other halves of gates, rows as lines of 128 bytes; and of their scales.
+  hw::TensorMap w[2], scales[2];
+  uint32_t spans = 0;       // lines of a row
+  uint32_t log2_group = 0;  // elements that share a scale
+};
+
+// A tile is 16 rows of W, or 8 and the other halves of their gates. A stage has as many spans of
+// 128 bytes of each row as there are warps to multiply: one each.
+template <GpuCode kCode, Sm90RowScales kScales>
+struct Sm90RowStages {
+  static constexpr uint32_t kBits = CodePolicy<kCode>::kBits, kRows = 16, kSpan = 128;
+  static constexpr uint32_t kDepth = kSpan * 8 / kBits;  // elements of a span
+  // Codes of 4 bits are bound by instructions and want every warp that fits; the others by memory,
+  // and want what is in flight to belong to one block, as its warps then share x.
+  static constexpr uint32_t kWarps = kBits == 4 ? 8 : 16, kMinBlocks = kBits == 4 ? 3 : 1;
+  static constexpr uint32_t kStages = kBits == 4 ? 3 : 4;
+  static constexpr uint32_t kThreads = kWarps * 32 + 32;
+
+  // Of codes, both halves of the tile: [half][span][8 rows][128 bytes]; then of scales
+  // [half][8 rows][16 bytes of each warp].
+  static constexpr uint32_t kHalf = kWarps * 8 * kSpan, kScaleHalf = 8 * kWarps * 16;
+  static constexpr bool kCopied = kScales == Sm90RowScales::pairs;
+  static constexpr uint32_t kBytes = 2 * (kHalf + (kCopied ? kScaleHalf : 0));
+  using Ring = pipe::Ring<kStages, kBytes>;
+
+  // Shared memory: stages; zeros; sums of two tiles; barriers; x.
+  static constexpr uint32_t kZeros = kStages * kBytes, kZeroBytes = 256;
+  static constexpr uint32_t kSums = kZeros + kZeroBytes, kSumBytes = kWarps * kRows * 4;
+  static constexpr uint32_t kBarriers = kSums + 2 * kSumBytes;
+  static constexpr uint32_t kX = kBarriers + 128;
+  static_assert(Ring::kSharedBytes + 8 <= 128 && kX % 128 == 0);
+
+  // x enters as it is, or codes of 8 bits as f16 in two parts, the second beyond the first's place
+  // in the banks.
+  static constexpr bool kTwoParts = kBits == 8;
+  HT_HOST_DEVICE static uint32_t second_part(uint32_t k) { return k * 2 + 16; }
+  HT_HOST_DEVICE static uint32_t shared_bytes(uint32_t k) {
+    return kX + (kTwoParts ? second_part(k) : 0) + k * 2;
+  }
+};
+
+}  // namespace halftone::product

@@ -1,0 +1,17 @@
+// One row of x times W on Hopper, host side (sm90_row.cuh).
+#pragma once
+#include "ops/product/gpu.h"
+#include "ops/product/sm90_row.h"
+
+namespace halftone::product {
+
+// Empty, or the rule that a weight [n, k] with its scales breaks, or x: it has one row of bf16, or
+// of f16 beside weights in it.
+std::string refuse_sm90_row(const GpuWeight&, const GpuX&, Format weight, const Scaling&, int64_t m,
+                            int64_t n, int64_t k);
+// Whether the operands lie where tensor copies can take them.
+bool fits_sm90_row(const GpuWeight&, const GpuProduct&);
+// Of as many blocks as `multiprocessors` take; 0: those of the device.
+void launch_sm90_row(const GpuWeight&, const GpuProduct&, Stream&, uint32_t multiprocessors = 0);
+
+}  // namespace halftone::product

@@ -1,0 +1,131 @@
+// The row of x in shared memory, scaled so that codes become operands of MMAs with few
+// instructions.
+//
+// E2M1 and its sign, moved to where bf16 has exponent and mantissa, are the code times 2^-126. A
+// product by 2^126 for every pair of codes is saved where x comes times a power of two, the one
+// that brings its largest element to the highest binade: what is 2^148 times smaller than that is
+// lost.
+//
+// Codes of 8 bits are exact in f16, into which Hopper converts two of them by one instruction; x in
+// bf16 is not, as f16 has 33 binades for numbers of 8 significant bits. So x is scaled by a power
+// of two and cut in two parts, each exact: the elements of the highest 33 binades, and 2^33 times
+// those of the next. Both are columns of the same MMA. What is 2^66 times smaller than the largest
+// element is rounded to multiples of 2^-72 of it.
+#pragma once
+#include "hw/vote.h"
+#include "ops/product/gpu_task.h"
+#include "ops/product/sm90_row.h"
+
+namespace halftone::product {
+
+// 2^exponent, -126 to 127.
+HT_DEVICE float power_of_two(int32_t exponent) {
+  return std::bit_cast<float>(static_cast<uint32_t>(exponent + 127) << 23);
+}
+// x times 2^exponent, -252 to 254: one factor may not hold it.
+HT_DEVICE float scaled_by(float x, int32_t exponent) {
+  const int32_t half = exponent / 2;
+  return x * power_of_two(half) * power_of_two(exponent - half);
+}
+
+template <class Stages, GpuCode kCode>
+class Sm90RowX {
+ public:
+  using Policy = CodePolicy<kCode>;
+  static constexpr bool kMoved = kCode == GpuCode::e2m1, kTwoParts = Stages::kTwoParts;
+  static constexpr uint32_t kThreads = Stages::kWarps * 32;
+
+  // Loads the row, but for what is beyond 32 elements of every thread.
+  HT_DEVICE explicit Sm90RowX(const GpuProduct& p, hw::Site site = hw::Site::current())
+      : x_(reinterpret_cast<const hw::Words4*>(p.x)), octets_(p.k / 8) {
+    HT_UNROLL
+    for (uint32_t i = 0; i < kKept; ++i) {
+      const uint32_t octet = hw::thread_index().x + i * kThreads;
+      if (octet < octets_) kept_[i] = hw::load_global(x_ + octet, site);
+    }
+  }
+
+  // What sums are to be multiplied by is 2^exponent(); `words`: shared memory, one a warp. By all
+  // threads that multiply, which `sync` waits for.
+  template <class Sync>
+  HT_DEVICE void place(hw::SharedAddress to, hw::SharedAddress words, uint32_t k, Sync sync,
+                       hw::Site site = hw::Site::current()) {
+    if constexpr (kMoved || kTwoParts) {
+      // Infinities and NaN are scaled as the largest numbers are.
+      const uint32_t largest = largest_of_all(words, sync, site) >> 7;
+      const auto binade = static_cast<int32_t>(largest < 254 ? largest : 254);
+      up_ = (kMoved ? 254 : 142) - binade;
+    }
+    each([&](uint32_t octet, const hw::Words4& x) { store(to, octet, x, k, site); }, site);
+  }
+  HT_DEVICE int32_t exponent() const { return (kMoved ? 126 : 0) - up_; }
+
+ private:
+  static constexpr uint32_t kKept = 4;
+
+  template <class Do>
+  HT_DEVICE void each(Do f, hw::Site site) {
+    HT_UNROLL
+    for (uint32_t i = 0; i < kKept; ++i) {
+      const uint32_t octet = hw::thread_index().x + i * kThreads;
+      if (octet < octets_) f(octet, kept_[i]);
+    }
+    HT_ROLLED
+    for (uint32_t octet = hw::thread_index().x + kKept * kThreads; octet < octets_;
+         octet += kThreads) {
+      f(octet, hw::load_global(x_ + octet, site));
+    }
+  }
+  // The largest magnitude as bits of bf16.
+  template <class Sync>
+  HT_DEVICE uint32_t largest_of_all(hw::SharedAddress words, Sync sync, hw::Site site) {
+    uint32_t largest = 0;
+    each(
+        [&](uint32_t, const hw::Words4& x) {
+          HT_UNROLL
+          for (uint32_t i = 0; i < 4; ++i) {
+            const uint32_t low = x[i] & 0x7fff, high = x[i] >> 16 & 0x7fff;
+            largest = low > largest ? low : largest;
+            largest = high > largest ? high : largest;
+          }
+        },
+        site);
+    largest = hw::redux<hw::Reduction::max>(largest, hw::kFullWarp, site);
+    if (hw::lane_index() == 0) hw::store_shared(words + hw::warp_index() * 4, largest, site);
+    sync();
+    largest = hw::load_shared<uint32_t>(words + hw::lane_index() % Stages::kWarps * 4, site);
+    return hw::redux<hw::Reduction::max>(largest, hw::kFullWarp, site);
+  }
+  HT_DEVICE void store(hw::SharedAddress to, uint32_t octet, const hw::Words4& words, uint32_t k,
+                       hw::Site site) const {
+    uint32_t x[4] = {words[0], words[1], words[2], words[3]}, rest[4] = {};
+    if constexpr (kMoved || kTwoParts) {
+      HT_UNROLL
+      for (uint32_t i = 0; i < 4; ++i) {
+        const float low = scaled_by(std::bit_cast<float>(x[i] << 16), up_);
+        const float high = scaled_by(std::bit_cast<float>(x[i] & 0xffff0000u), up_);
+        if constexpr (kMoved) {
+          x[i] = hw::cvt_bf16x2(low, high);
+        } else {
+          const bool low_first = !(std::abs(low) < 0x1p-17f);
+          const bool high_first = !(std::abs(high) < 0x1p-17f);
+          x[i] = hw::cvt_f16x2(low_first ? low : 0, high_first ? high : 0);
+          rest[i] = hw::cvt_f16x2(low_first ? 0 : low * 0x1p33f, high_first ? 0 : high * 0x1p33f);
+        }
+      }
+    }
+    if constexpr (kTwoParts) {
+      hw::store_shared(to + (Stages::second_part(k) + octet * 16),
+                       hw::Words4{{rest[0], rest[1], rest[2], rest[3]}}, site);
+    }
+    Policy::arrange(x);
+    hw::store_shared(to + octet * 16, hw::Words4{{x[0], x[1], x[2], x[3]}}, site);
+  }
+
+  const hw::Words4* x_;
+  uint32_t octets_;
+  int32_t up_ = 0;
+  hw::Words4 kept_[kKept] = {};
+};
+
+}  // namespace halftone::product

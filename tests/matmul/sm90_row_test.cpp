@@ -1,0 +1,264 @@
+// One row of x on simulated Hopper, by the kernel that has tensor copies for W.
+#include <array>
+#include <limits>
+
+#include "matmul/gpu_cases.h"
+#include "ops/product/sm90_row_launch.h"
+
+namespace halftone::test {
+namespace {
+
+using F = Format;
+using Options = SimulatorOptions;
+
+const WeightSpec kBf16{F::bf16}, kFp8{F::fp8_e4m3, true, {F::f32, 128, 128}};
+const WeightSpec kNvfp4{F::nvfp4, true, {F::fp8_e4m3, 1, 16}, true};
+const WeightSpec kMxfp8{F::mxfp8, true, {F::ue8m0, 1, 32}};
+const WeightSpec kMxfp4{F::mxfp4, true, {F::ue8m0, 1, 32}};
+const WeightSpec kInt4{F::int4, true, {F::f16, 1, 128}};
+
+// Every instance of the kernel.
+std::vector<WeightSpec> row_specs() {
+  return {kBf16,
+          kFp8,
+          {F::fp8_e4m3},
+          {F::fp8_e4m3, true, {F::bf16, 1, 64}},
+          {F::fp8_e5m2, true, {F::f32, 1, 0}},
+          {F::fp8_e5m2, true, {F::f32, 1, 128}},
+          kMxfp8,
+          {F::int8, true, {F::f32, 1, 0}},
+          {F::int8, true, {F::f16, 1, 128}},
+          kNvfp4,
+          kMxfp4,
+          kInt4,
+          {F::int4, true, {F::f32, 1, 32}}};
+}
+
+GpuCase row_case(const WeightSpec& w, int64_t n, int64_t spans) {
+  return {w, w.format == F::f16 ? WeightSpec{F::f16} : kBf16, 1, n, spans * 1024 / bits(w.format)};
+}
+bool is_row(const GpuCase& c, const Device& device) {
+  return kernel_of(c, device).find("one row") != std::string::npos;
+}
+
+// Tiles and stages that do not come out even; fewer spans than warps, and several stages.
+TEST(MatmulSm90Row, EveryFormat) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  std::vector<WeightSpec> specs = row_specs();
+  specs.push_back({F::f16});
+  uint64_t seed = 1;
+  for (const WeightSpec& spec : specs) {
+    for (const auto& [n, spans] : {std::array<int64_t, 2>{16, 2}, {37, 6}, {5, 22}}) {
+      const GpuCase c = row_case(spec, n, spans);
+      EXPECT_TRUE(is_row(c, stream.device())) << label(spec);
+      for (const Data data : {Data::normal, Data::outliers, Data::tiny}) {
+        expect_product(stream, c, ++seed, data);
+      }
+    }
+  }
+}
+
+// x of many binades, which f16 takes in two parts; the largest and the smallest numbers.
+TEST(MatmulSm90Row, EveryBinadeOfX) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t n = 9, k = 1024;
+  for (const WeightSpec& spec : {kBf16, kFp8, WeightSpec{F::int8, true, {F::f32, 1, 0}}, kMxfp4}) {
+    const Weight w = random_weight(spec, n, k, 3);
+    for (const int lowest : {-30, -60, -126}) {
+      for (const int highest : {0, 20, 120}) {
+        SCOPED_TRACE(concat(label(spec), " binades ", lowest, " to ", highest));
+        std::vector<float> values = random_values(k, 7);
+        for (int64_t i = 0; i < k; ++i) {
+          values[static_cast<size_t>(i)] =
+              std::ldexp(values[static_cast<size_t>(i)],
+                         lowest + static_cast<int>(i * 7 % (highest - lowest)));
+        }
+        const Tensor x = convert(Tensor::from<float>(values, {1, k}, F::f32), F::bf16);
+        const std::vector<float> rounded = to_floats(x);
+        const Expected e = expect(rounded, w.values, 1, n, k);
+        std::vector<double> bound = gpu_bounds(e, k, F::f32, 256);
+        for (double& b : bound) b += row_loss(rounded, w.values);
+        MatmulOptions o;
+        o.out = F::f32;
+        EXPECT_TRUE(within(to_floats(matmul_on(stream, x, w.tensor, o)), e.values, bound));
+      }
+    }
+  }
+}
+
+TEST(MatmulSm90Row, NotFinite) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t n = 8, k = 1024;
+  const float inf = std::numeric_limits<float>::infinity();
+  MatmulOptions o;
+  o.out = F::f32;
+  for (const WeightSpec& spec : row_specs()) {
+    SCOPED_TRACE(label(spec));
+    const Weight w = random_weight(spec, n, k, 3);
+    for (const float special : {inf, -inf, std::nanf("")}) {
+      std::vector<float> values = random_values(k, 7);
+      values[300] = special;
+      const Tensor x = convert(Tensor::from<float>(values, {1, k}, F::f32), F::bf16);
+      const std::vector<float> y = to_floats(matmul_on(stream, x, w.tensor, o));
+      for (int64_t i = 0; i < n; ++i) {
+        const double product = special * w.values[static_cast<size_t>(i * k + 300)];
+        if (std::isnan(product)) {
+          EXPECT_TRUE(std::isnan(y[static_cast<size_t>(i)]));
+        } else {
+          EXPECT_EQ(y[static_cast<size_t>(i)], static_cast<float>(product));
+        }
+      }
+    }
+    const Tensor zeros = Tensor::zeros({1, k}, F::bf16);
+    EXPECT_EQ(to_floats(matmul_on(stream, zeros, w.tensor, o)),
+              std::vector<float>(static_cast<size_t>(n), 0.0f));
+  }
+}
+
+// No race, no conflict of banks, whatever the order; and the same bits.
+TEST(MatmulSm90Row, StrictUnderAdversarialSchedules) {
+#if defined(HALFTONE_SANITIZED)
+  constexpr uint64_t kSeeds = 2;
+#else
+  constexpr uint64_t kSeeds = 20;
+#endif
+  for (const WeightSpec& spec : {kBf16, kFp8, kMxfp8, kNvfp4, kMxfp4, kInt4}) {
+    const GpuCase c = row_case(spec, 40, spec.format == F::nvfp4 ? 26 : 35);
+    const Tensor x = random_weight(c.x, 1, c.k, 3).tensor;
+    const Tensor w = random_weight(c.weight, c.n, c.k, 4).tensor;
+    std::vector<float> first;
+    for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+      Stream stream(Device::simulator(Arch::sm_90a));
+      ASSERT_TRUE(is_row(c, stream.device()));
+      configure(stream, {.severity = Options::Severity::strict,
+                         .numerics = Options::Numerics::fast,
+                         .schedule = Options::Schedule::adversarial,
+                         .seed = seed,
+                         .throws = false});
+      const std::vector<float> y = to_floats(matmul_on(stream, x, w));
+      const SimulatorReport report = simulator_report(stream);
+      ASSERT_TRUE(report.clean()) << label(spec) << " seed " << seed << "\n" << to_string(report);
+      EXPECT_EQ(report.counters.shared_wavefronts, report.counters.shared_ideal)
+          << label(spec) << "\n"
+          << to_string(report);
+      if (first.empty()) first = y;
+      ASSERT_EQ(y, first) << "seed " << seed;
+    }
+  }
+}
+
+// Blocks that take several tiles, with and without copies before their turn, gates or not: the
+// same bits as of a block for each tile.
+TEST(MatmulSm90Row, BlocksThatStay) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  for (const WeightSpec& spec : row_specs()) {
+    for (const bool gate : {false, true}) {
+      SCOPED_TRACE(concat(label(spec), gate ? " gate" : ""));
+      const int64_t n = 7 * 16 + 5, k = 18 * 1024 / bits(spec.format);
+      const Tensor w = random_weight(spec, gate ? 2 * n : n, k, 3).tensor.to(stream.device());
+      const Tensor x = random_weight(kBf16, 1, k, 4).tensor.to(stream.device());
+      const product::XSpec plain;  // bf16
+      const product::GpuWeight weight =
+          product::gpu_weight(plain, spec.format, spec.scaled, spec.scaling);
+      product::GpuProduct g;
+      set_weight(weight, product::gpu_layout(w, "weight"), &g);
+      g.source[0] = g.source[1] = product::gpu_source(w);
+      if (gate) g.source[1].first_row = n;
+      g.finish.gate = gate;
+      g.n = static_cast<uint32_t>(n);
+      product::GpuX(plain, weight, k).enter(x, 1, &g, stream);
+      ASSERT_TRUE(fits_sm90_row(weight, g));
+      std::vector<float> first;
+      for (const bool constant : {false, true}) {
+        for (const uint32_t multiprocessors : {0u, 1u, 3u}) {
+          const Tensor out = Tensor::zeros({1, n}, F::f32, stream.device());
+          g.constant_weight = constant;
+          g.finish.out = out.data<char>(), g.finish.out_row = n * 4;
+          g.finish.out_format = F::f32;
+          launch_sm90_row(weight, g, stream, multiprocessors);
+          stream.synchronize();
+          const std::vector<float> y = to_floats(out.to(Device::cpu()));
+          if (first.empty()) first = y;
+          EXPECT_EQ(y, first);
+        }
+      }
+    }
+  }
+}
+
+// Bias, residual, gates of both orders, by the kernel that takes any number of rows.
+TEST(MatmulSm90Row, EndsLikeOthers) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t n = 40, k = 2048;
+  for (const WeightSpec& spec : {kBf16, kMxfp8, kNvfp4, kMxfp4}) {
+    const Tensor w = random_weight(spec, 2 * n, k, 5).tensor;
+    std::vector<float> small = random_values(2 * k, 4);
+    for (float& v : small) v *= 0.01f;
+    const Tensor x = convert(Tensor::from<float>(small, {2, k}, F::f32), F::bf16);
+    for (const bool interleaved : {false, true}) {
+      SCOPED_TRACE(concat(label(spec), interleaved ? " interleaved" : ""));
+      MatmulOptions o;
+      o.out = F::f32;
+      o.gated = GatedActivation::swiglu(), o.interleaved = interleaved;
+      o.bias = random_tensor({2 * n}, F::f32, 6);
+      const std::vector<float> two = to_floats(matmul_on(stream, x, w, o));
+      const std::vector<float> one =
+          to_floats(matmul_on(stream, x.slice(0, 1, 2).contiguous_copy(), w, o));
+      for (int64_t i = 0; i < n; ++i) {
+        const float other = two[static_cast<size_t>(n + i)];
+        EXPECT_NEAR(one[static_cast<size_t>(i)], other, 2e-5 * (1 + std::abs(other)));
+      }
+    }
+  }
+}
+
+TEST(MatmulSm90Row, ToleranceBreaksOnSmallErrors) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t n = 11, k = 2048;
+  for (const WeightSpec& spec : {kBf16, kFp8, kNvfp4, kInt4}) {
+    SCOPED_TRACE(label(spec));
+    const Weight w = random_weight(spec, n, k, 5);
+    const Tensor x = random_tensor({1, k}, F::bf16, 6);
+    const Expected e = expect(to_floats(x), w.values, 1, n, k);
+    std::vector<double> bound = gpu_bounds(e, k, F::f32, 10);
+    for (double& b : bound) b += row_loss(to_floats(x), w.values);
+    const auto fits = [&](const Tensor& changed) {
+      MatmulOptions o;
+      o.out = F::f32;
+      return static_cast<bool>(
+          within(to_floats(matmul_on(stream, changed, w.tensor, o)), e.values, bound));
+    };
+    ASSERT_TRUE(fits(x));
+    Tensor wrong = x.contiguous_copy();
+    std::swap(wrong.data<uint16_t>()[k - 3], wrong.data<uint16_t>()[k - 4]);
+    EXPECT_FALSE(fits(wrong));
+    wrong = x.contiguous_copy();
+    wrong.data<uint16_t>()[k - 1] = 0;  // the last element of K is skipped
+    EXPECT_FALSE(fits(wrong));
+    wrong = x.contiguous_copy();
+    wrong.data<uint16_t>()[17] ^= 0x40;  // the highest bit of a significand
+    EXPECT_FALSE(fits(wrong));
+  }
+}
+
+TEST(MatmulSm90Row, RefusesWithTheReason) {
+  const auto reason = [](const GpuCase& c) {
+    product::XSpec x;
+    x.format = c.x.format;
+    const product::GpuWeight w =
+        product::gpu_weight(x, c.weight.format, c.weight.scaled, c.weight.scaling);
+    return refuse_sm90_row(w, product::GpuX(x, w, c.k), c.weight.format, c.weight.scaling, c.m, c.n,
+                           c.k);
+  };
+  EXPECT_EQ(reason({kNvfp4, kBf16, 1, 64, 1024}), "");
+  EXPECT_NE(reason({kNvfp4, kBf16, 2, 64, 1024}).find("m is 2"), std::string::npos);
+  EXPECT_NE(reason({kNvfp4, {F::f32}, 1, 64, 1024}).find("x is not bf16"), std::string::npos);
+  EXPECT_NE(reason({kNvfp4, kBf16, 1, 64, 1040}).find("K is 1040"), std::string::npos);
+  EXPECT_NE(reason({kBf16, kBf16, 1, 32768, 1024}).find("N is 32768"), std::string::npos);
+  EXPECT_NE(reason({kFp8, kBf16, 1, 64, 65536}).find("K is 65536"), std::string::npos);
+  const WeightSpec zeros{F::int4, true, {F::bf16, 1, 32, ScaleLayout::linear, true}};
+  EXPECT_NE(reason({zeros, kBf16, 1, 64, 1024}).find("without zero points"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace halftone::test
