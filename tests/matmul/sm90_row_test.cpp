@@ -20,6 +20,7 @@ const WeightSpec kInt4{F::int4, true, {F::f16, 1, 128}};
 // Every instance of the kernel.
 std::vector<WeightSpec> row_specs() {
   return {kBf16,
+          {F::f16},
           kFp8,
           {F::fp8_e4m3},
           {F::fp8_e4m3, true, {F::bf16, 1, 64}},
@@ -28,6 +29,7 @@ std::vector<WeightSpec> row_specs() {
           kMxfp8,
           {F::int8, true, {F::f32, 1, 0}},
           {F::int8, true, {F::f16, 1, 128}},
+          {F::int8, true, {F::f32, 1, 64}},
           kNvfp4,
           kMxfp4,
           kInt4,
@@ -35,7 +37,7 @@ std::vector<WeightSpec> row_specs() {
 }
 
 GpuCase row_case(const WeightSpec& w, int64_t n, int64_t spans) {
-  return {w, w.format == F::f16 ? WeightSpec{F::f16} : kBf16, 1, n, spans * 1024 / bits(w.format)};
+  return {w, kBf16, 1, n, spans * 1024 / bits(w.format)};
 }
 bool is_row(const GpuCase& c, const Device& device) {
   return kernel_of(c, device).find("one row") != std::string::npos;
@@ -44,16 +46,16 @@ bool is_row(const GpuCase& c, const Device& device) {
 // Tiles and stages that do not come out even; fewer spans than warps, and several stages.
 TEST(MatmulSm90Row, EveryFormat) {
   Stream stream(Device::simulator(Arch::sm_90a));
-  std::vector<WeightSpec> specs = row_specs();
-  specs.push_back({F::f16});
+  std::vector<GpuCase> cases;
+  for (const auto& [n, spans] : {std::array<int64_t, 2>{16, 2}, {37, 6}, {5, 22}}) {
+    for (const WeightSpec& spec : row_specs()) cases.push_back(row_case(spec, n, spans));
+    cases.push_back({{F::f16}, {F::f16}, 1, n, spans * 64});
+  }
   uint64_t seed = 1;
-  for (const WeightSpec& spec : specs) {
-    for (const auto& [n, spans] : {std::array<int64_t, 2>{16, 2}, {37, 6}, {5, 22}}) {
-      const GpuCase c = row_case(spec, n, spans);
-      EXPECT_TRUE(is_row(c, stream.device())) << label(spec);
-      for (const Data data : {Data::normal, Data::outliers, Data::tiny}) {
-        expect_product(stream, c, ++seed, data);
-      }
+  for (const GpuCase& c : cases) {
+    EXPECT_TRUE(is_row(c, stream.device())) << label(c.weight);
+    for (const Data data : {Data::normal, Data::outliers, Data::tiny}) {
+      expect_product(stream, c, ++seed, data);
     }
   }
 }
@@ -62,7 +64,8 @@ TEST(MatmulSm90Row, EveryFormat) {
 TEST(MatmulSm90Row, EveryBinadeOfX) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t n = 9, k = 1024;
-  for (const WeightSpec& spec : {kBf16, kFp8, WeightSpec{F::int8, true, {F::f32, 1, 0}}, kMxfp4}) {
+  for (const WeightSpec& spec :
+       {kBf16, WeightSpec{F::f16}, kFp8, WeightSpec{F::int8, true, {F::f32, 1, 0}}, kMxfp4}) {
     const Weight w = random_weight(spec, n, k, 3);
     for (const int lowest : {-30, -60, -126}) {
       for (const int highest : {0, 20, 120}) {
@@ -122,7 +125,7 @@ TEST(MatmulSm90Row, StrictUnderAdversarialSchedules) {
 #else
   constexpr uint64_t kSeeds = 20;
 #endif
-  for (const WeightSpec& spec : {kBf16, kFp8, kMxfp8, kNvfp4, kMxfp4, kInt4}) {
+  for (const WeightSpec& spec : {kBf16, WeightSpec{F::f16}, kFp8, kMxfp8, kNvfp4, kMxfp4, kInt4}) {
     const GpuCase c = row_case(spec, 40, spec.format == F::nvfp4 ? 26 : 35);
     const Tensor x = random_weight(c.x, 1, c.k, 3).tensor;
     const Tensor w = random_weight(c.weight, c.n, c.k, 4).tensor;

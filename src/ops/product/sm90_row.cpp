@@ -25,34 +25,45 @@ Sm90RowInstance instance() {
           Stages::kMinBlocks, Stages::shared_bytes};
 }
 
+// With scales of groups in a format, or without.
 template <GpuCode kCode>
-Sm90RowInstance bytes_instance(bool scaled) {
-  return scaled ? instance<kCode, Sm90RowScales::lanes>() : instance<kCode, Sm90RowScales::none>();
+Sm90RowInstance floats_instance(Format scale) {
+  return scale == Format::f32 ? instance<kCode, Sm90RowScales::words>()
+                              : instance<kCode, Sm90RowScales::halves>();
+}
+template <GpuCode kCode>
+Sm90RowInstance bytes_instance(const GpuWeight& w, Format scale) {
+  return w.scaled ? floats_instance<kCode>(scale) : instance<kCode, Sm90RowScales::none>();
 }
 
-Sm90RowInstance instance_of(const GpuWeight& w) {
+Sm90RowInstance instance_of(const GpuWeight& w, Format scale) {
   switch (w.code) {
     case GpuCode::f16:
       return instance<GpuCode::f16, Sm90RowScales::none>();
+    case GpuCode::f16_terms:
+      return instance<GpuCode::f16_terms, Sm90RowScales::none>();
     case GpuCode::e4m3:
-      return bytes_instance<GpuCode::e4m3>(w.scaled);
+      if (w.scaled && scale == Format::ue8m0) {
+        return instance<GpuCode::e4m3, Sm90RowScales::powers>();
+      }
+      return bytes_instance<GpuCode::e4m3>(w, scale);
     case GpuCode::e5m2:
-      return bytes_instance<GpuCode::e5m2>(w.scaled);
+      return bytes_instance<GpuCode::e5m2>(w, scale);
     case GpuCode::int8:
-      return bytes_instance<GpuCode::int8>(w.scaled);
+      return bytes_instance<GpuCode::int8>(w, scale);
     case GpuCode::e2m1:
       return w.pairs ? instance<GpuCode::e2m1, Sm90RowScales::pairs>()
-                     : instance<GpuCode::e2m1, Sm90RowScales::lanes>();
+                     : instance<GpuCode::e2m1, Sm90RowScales::powers>();
     case GpuCode::int4:
-      return instance<GpuCode::int4, Sm90RowScales::lanes>();
+      return floats_instance<GpuCode::int4>(scale);
     default:
       return instance<GpuCode::bf16, Sm90RowScales::none>();
   }
 }
 
 constexpr int64_t kShared = 227 * 1024;  // a block's on Hopper
-// Of larger ones in 16 bits the kernel of few rows, with more blocks, reads 3 to 4 % faster
-// (docs/findings/gpu-gemv.md).
+// Of larger ones in 16 bits that enter as they are the kernel of few rows, with more blocks, reads
+// 3 to 4 % faster (docs/findings/gpu-gemv.md).
 constexpr int64_t kMostRows = 16896;
 
 // Rows of W as lines of 128 bytes.
@@ -79,8 +90,7 @@ pipe::TensorBox scale_box(const GpuProduct& p, const GpuSource& source) {
 std::string refuse_sm90_row(const GpuWeight& w, const GpuX& x, Format weight, const Scaling& s,
                             int64_t m, int64_t n, int64_t k) {
   if (m != 1) return concat("m is ", m, "; matmul_sm90_row multiplies one row");
-  if (!x.direct() || w.dequantise || w.code == GpuCode::f32 || w.code == GpuCode::f16_terms ||
-      w.code == GpuCode::f16_sums) {
+  if (!x.direct() || w.dequantise || w.code == GpuCode::f32 || w.code == GpuCode::f16_sums) {
     return concat("x is not bf16, or f16 as the weight, or the weight is ", name(weight),
                   "; matmul_sm90_row multiplies 16 bits by codes that bf16 or f16 hold");
   }
@@ -94,13 +104,22 @@ std::string refuse_sm90_row(const GpuWeight& w, const GpuX& x, Format weight, co
     return concat("weight has ", to_string(s), " scales; matmul_sm90_row takes linear ones of ",
                   "groups of powers of two, without zero points");
   }
+  // Which kernel has an instance for the format of the scales.
+  const bool powers = s.format == Format::ue8m0;
+  if (w.scaled && (w.code == GpuCode::e2m1 ? !powers
+                   : powers                ? w.code != GpuCode::e4m3
+                                           : !is_plain_float(s.format))) {
+    return concat("weight is ", name(weight), " with ", to_string(s),
+                  " scales; matmul_sm90_row takes those of floats, and powers of two of E4M3 and ",
+                  "E2M1");
+  }
   if (k * bits(weight) % 1024 != 0 || (w.pairs && k % 256 != 0)) {
     return concat("K is ", k, "; matmul_sm90_row takes rows of whole 128 bytes");
   }
-  if (bits(weight) == 16 && n > kMostRows) {
+  if (bits(weight) == 16 && w.code != GpuCode::f16_terms && n > kMostRows) {
     return concat("N is ", n, "; matmul_sm90_row takes 16 bits of up to ", kMostRows);
   }
-  if (k > kShared || instance_of(w).shared_bytes(static_cast<uint32_t>(k)) > kShared) {
+  if (k > kShared || instance_of(w, s.format).shared_bytes(static_cast<uint32_t>(k)) > kShared) {
     return concat("K is ", k, "; matmul_sm90_row keeps the row in shared memory");
   }
   return "";
@@ -122,7 +141,7 @@ void launch_sm90_row(const GpuWeight& w, const GpuProduct& product, Stream& stre
                      uint32_t multiprocessors) {
   const Device& device = stream.device();
   const DeviceProperties& d = properties(device);
-  const Sm90RowInstance i = instance_of(w);
+  const Sm90RowInstance i = instance_of(w, product.weight.scale_format);
   Sm90RowParams p{};
   p.product = product;
   const GpuProduct& g = p.product;

@@ -24,12 +24,13 @@ struct Sm90Row {
   using Stages = Sm90RowStages<kCode, kScales>;
   using Policy = CodePolicy<kCode>;
   using Ring = typename Stages::Ring;
+  using SumRing = typename Stages::SumRing;
   static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
   static constexpr uint32_t kWarps = Stages::kWarps, kBits = Stages::kBits;
   static constexpr uint32_t kSpan = Stages::kSpan, kDepth = Stages::kDepth, kRows = Stages::kRows;
   static constexpr hw::Type kType =
-      kBits == 8 || kCode == GpuCode::f16 ? hw::Type::f16 : hw::Type::bf16;
-  static constexpr bool kLanes = kScales == Sm90RowScales::lanes;
+      Stages::kTwoParts || kCode == GpuCode::f16 ? hw::Type::f16 : hw::Type::bf16;
+  static constexpr bool kLanes = kScales >= Sm90RowScales::powers;
   enum class Barrier { multipliers, count };
 
   HT_DEVICE static void sync(hw::Site site = hw::Site::current()) {
@@ -59,11 +60,12 @@ struct Sm90Row {
         for (uint32_t half = 0; half < 2; ++half) {
           const uint32_t source = p.finish.gate ? half : 0;
           hw::tensor_load(to + half * Stages::kHalf, &params.w[source],
-                          {0, rows[half], static_cast<int32_t>(c * kWarps)}, slot.full);
+                          {0, rows[half], static_cast<int32_t>(c * kWarps)}, slot.full,
+                          hw::kEvictFirst);
           if constexpr (Stages::kCopied) {
-            hw::tensor_load(to + (2 * Stages::kHalf + half * Stages::kScaleHalf),
-                            &params.scales[source],
-                            {static_cast<int32_t>(c * kWarps * 16), rows[half]}, slot.full);
+            hw::tensor_load(
+                to + (2 * Stages::kHalf + half * Stages::kScaleHalf), &params.scales[source],
+                {static_cast<int32_t>(c * kWarps * 16), rows[half]}, slot.full, hw::kEvictFirst);
           }
         }
       }
@@ -85,15 +87,36 @@ struct Sm90Row {
     }
     // Those of a span, which a warp asks for a stage ahead.
     HT_DEVICE void ask(const Params& params, uint32_t span, hw::Site site = hw::Site::current()) {
-      const GpuLayout& l = params.product.weight;
       if (span >= params.spans) return;
+      const auto step = static_cast<uint32_t>(params.product.weight.scale_step);
       const uint32_t k = span * kDepth + hw::lane_index() % 4 * (kDepth / 4);
       HT_UNROLL
       for (uint32_t i = 0; i < kEach; ++i) {
-        const int64_t at = int64_t{(k + i * 32) >> params.log2_group} * l.scale_step;
+        const uint32_t at = ((k + i * 32) >> params.log2_group) * step;
         HT_UNROLL
-        for (uint32_t r = 0; r < 2; ++r) next[r][i] = load_scale(l.scale_format, row[r] + at, site);
+        for (uint32_t r = 0; r < 2; ++r) next[r][i] = load(row[r] + at, site);
       }
+    }
+    HT_DEVICE static uint32_t load(const uint8_t* at, hw::Site site) {
+      if constexpr (kScales == Sm90RowScales::powers) return hw::load_global(at, site);
+      if constexpr (kScales == Sm90RowScales::halves) {
+        return hw::load_global(reinterpret_cast<const uint16_t*>(at), site);
+      } else {
+        return hw::load_global(reinterpret_cast<const uint32_t*>(at), site);
+      }
+    }
+    HT_DEVICE float scale(const Params& params, uint32_t r, uint32_t i) const {
+      const uint32_t code = next[r][i];
+      // 2^(code - 127); 0 is subnormal, 255 NaN: both have the upper bit of the mantissa.
+      if constexpr (kScales == Sm90RowScales::powers) {
+        return std::bit_cast<float>(code << 23 | (code - 1 < 254 ? 0 : 0x400000));
+      }
+      if constexpr (kScales == Sm90RowScales::halves) {
+        return params.product.weight.scale_format == Format::f16
+                   ? hw::cvt_f32_f16(static_cast<uint16_t>(code))
+                   : std::bit_cast<float>(code << 16);
+      }
+      return std::bit_cast<float>(code);
     }
   };
 
@@ -149,7 +172,7 @@ struct Sm90Row {
           if (column % 2 != 0) from = own + Stages::second_part(k);
           at[i] = mine ? from : zeros + (32 + column / 2 % 2 * 64);
         } else {
-          at[i] = own;
+          at[i] = Stages::kTwoParts && column % 2 != 0 ? own + Stages::second_part(k) : own;
         }
         step[i] = mine ? kOfSpan : 0;
       }
@@ -162,7 +185,6 @@ struct Sm90Row {
                                  float (&sums)[2], hw::Site site = hw::Site::current()) {
     const uint32_t row = hw::lane_index() / 4, quad = hw::lane_index() % 4;
     const uint32_t place = warp * 8 * kSpan + row * kSpan + ((2 * quad) ^ row) * 16;
-    const Format format = params.product.weight.scale_format;
     uint32_t four[2] = {};  // scales
     if constexpr (Stages::kCopied) {
       HT_UNROLL
@@ -206,42 +228,59 @@ struct Sm90Row {
             sums[r] = hw::fma(part[2 * r + 1], hw::cvt_f32_f16(static_cast<uint16_t>(halves >> 16)),
                               sums[r]);
           } else {
-            sums[r] = hw::fma(part[2 * r] + part[2 * r + 1],
-                              decode_scale(format, scales.next[r][chunk]), sums[r]);
+            sums[r] =
+                hw::fma(part[2 * r] + part[2 * r + 1], scales.scale(params, r, chunk), sums[r]);
           }
           part[2 * r] = part[2 * r + 1] = 0;
         }
       }
     }
-    if constexpr (kBits == 8) {
+    if constexpr (kBits > 4) {
       HT_UNROLL
       for (uint32_t r = 0; r < 2; ++r) {
-        const float sum = hw::fma(part[2 * r + 1], 0x1p-33f, part[2 * r]);
-        sums[r] =
-            kLanes ? hw::fma(sum, decode_scale(format, scales.next[r][0]), sums[r]) : sums[r] + sum;
+        float sum = part[2 * r];
+        if constexpr (Stages::kTwoParts) sum = hw::fma(part[2 * r + 1], 0x1p-33f, sum);
+        sums[r] = kLanes ? hw::fma(sum, scales.scale(params, r, 0), sums[r]) : sums[r] + sum;
       }
-    } else if constexpr (kBits == 16) {
-      sums[0] += part[0], sums[1] += part[2];
     }
   }
 
-  HT_DEVICE static void finish(const GpuProduct& p, hw::SharedAddress sums, uint32_t tile,
-                               int32_t exponent) {
-    const uint32_t lane = hw::lane_index(), n = tile * outputs(p) + lane;
-    if (lane >= outputs(p) || n >= p.n) return;
-    const auto whole = [&](uint32_t row) {
-      float sum = 0;
-      HT_UNROLL
-      for (uint32_t w = 0; w < kWarps; ++w) {
-        sum += hw::load_shared<float>(sums + (w * kRows + row) * 4);
+  // Results of the sums of all warps, by a warp of its own: loads of scales, bias and residual hold
+  // nobody up.
+  HT_DEVICE static void finish_all(const Params& params, const SumRing& ring,
+                                   hw::SharedAddress base, uint32_t tiles) {
+    const GpuProduct& p = params.product;
+    const uint32_t lane = hw::lane_index();
+    hw::griddepcontrol_wait();
+    auto read = ring.consumer();
+    for (uint32_t tile = hw::block_index().x; tile < tiles; tile += hw::grid_size().x) {
+      const hw::SharedAddress sums = base + (Stages::kSums + read.wait() * Stages::kSumBytes);
+      const auto exponent = hw::load_shared<int32_t>(base + Stages::kExponent);
+      const uint32_t n = tile * outputs(p) + lane;
+      float whole[2] = {};
+      if (lane < outputs(p)) {
+        HT_UNROLL
+        for (uint32_t w = 0; w < kWarps; ++w) {
+          whole[0] += hw::load_shared<float>(sums + (w * kRows + lane) * 4);
+        }
+        if (p.finish.gate) {
+          HT_UNROLL
+          for (uint32_t w = 0; w < kWarps; ++w) {
+            whole[1] += hw::load_shared<float>(sums + (w * kRows + lane + 8) * 4);
+          }
+        }
       }
-      return scaled_by(sum, exponent);
-    };
-    const float sum = whole(lane), up = p.finish.gate ? whole(lane + 8) : 0;
-    finish_output(p.finish, p.weight, p.source[0], p.source[1], 0, 0, 0, n, sum, up);
+      hw::warp_sync();
+      read.release(lane == 0);
+      if (lane < outputs(p) && n < p.n) {
+        finish_output(p.finish, p.weight, p.source[0], p.source[1], 0, 0, 0, n,
+                      scaled_by(whole[0], exponent), scaled_by(whole[1], exponent));
+      }
+    }
   }
 
-  HT_DEVICE static void multiply_all(const Params& params, const Ring& ring, hw::Mbarrier x_read,
+  HT_DEVICE static void multiply_all(const Params& params, const Ring& ring,
+                                     const SumRing& sum_ring, hw::Mbarrier x_read,
                                      hw::SharedAddress base, uint32_t tiles) {
     const GpuProduct& p = params.product;
     const uint32_t warp = hw::warp_index(), lane = hw::lane_index(), grid = hw::grid_size().x;
@@ -263,14 +302,17 @@ struct Sm90Row {
       hw::store_shared(base + (Stages::kZeros + hw::thread_index().x * 16), hw::Words4{});
     }
     const hw::SharedAddress x = base + Stages::kX;
-    row.place(x, base + Stages::kSums, p.k, [] { sync(); });
+    row.place(x, base + Stages::kMaxima, p.k, [] { sync(); });
+    if (hw::thread_index().x == 0) {
+      hw::store_shared(base + Stages::kExponent, row.exponent());
+    }
     sync();
-    const int32_t exponent = row.exponent();
 
     const Columns columns(x, base + Stages::kZeros, p.k);
     const uint32_t chunks = (params.spans + kWarps - 1) / kWarps;
     auto read = ring.consumer();
-    for (uint32_t turn = 0; tile < tiles; ++turn) {
+    auto fill = sum_ring.producer();
+    while (tile < tiles) {
       float sums[2] = {};
       const uint32_t next = tile + grid;
       HT_ROLLED
@@ -293,18 +335,20 @@ struct Sm90Row {
         hw::warp_sync();
         read.release(lane == 0);
       }
-      const hw::SharedAddress at = base + (Stages::kSums + turn % 2 * Stages::kSumBytes);
+      const pipe::Slot slot = fill.wait();
+      const hw::SharedAddress at = base + (Stages::kSums + slot.stage * Stages::kSumBytes);
       HT_UNROLL
       for (uint32_t r = 0; r < 2; ++r) {
         if constexpr (kBits <= 8) {
           sums[r] += hw::shuffle_xor(sums[r], 1);
           sums[r] += hw::shuffle_xor(sums[r], 2);
         }
-        if (lane % 4 == 0) hw::store_shared(at + (warp * kRows + lane / 4 + r * 8) * 4, sums[r]);
+        if (lane % 4 == 0) {
+          hw::store_shared(at + (warp * kRows + lane / 4 + r * 8) * 4, sums[r]);
+        }
       }
-      // One barrier a tile: who comes to the next one has done with the sums of the one before.
-      sync();
-      if (warp == turn % kWarps) finish(p, at, tile, exponent);
+      hw::warp_sync();
+      if (lane == 0) fill.commit(slot);
       tile = next;
     }
   }
@@ -312,11 +356,14 @@ struct Sm90Row {
   HT_DEVICE static void run(const Params& params) {
     const hw::SharedAddress base = hw::shared_memory_base();
     const Ring ring{base + Stages::kBarriers};
-    const hw::Mbarrier x_read{base + (Stages::kBarriers + Ring::kSharedBytes)};
+    const SumRing sum_ring{base + Stages::kSumBarriers};
+    const hw::Mbarrier x_read{base + Stages::kXRead};
     const uint32_t n = params.product.n, of_tile = outputs(params.product);
     const uint32_t tiles = (n + of_tile - 1) / of_tile;
     if (hw::thread_index().x == 0) {
       ring.init(1, kWarps);
+      sum_ring.init(kWarps, 1);
+      sum_ring.name("sums_full", "sums_empty");
       hw::mbarrier_init(x_read, kWarps);
       hw::name_mbarrier(x_read, "x_read", 0);
       hw::fence_mbarrier_init();
@@ -325,7 +372,9 @@ struct Sm90Row {
     // All blocks have their places: those of the next kernel may take what is left.
     hw::griddepcontrol_launch_dependents();
     if (hw::warp_index() < kWarps) {
-      multiply_all(params, ring, x_read, base, tiles);
+      multiply_all(params, ring, sum_ring, x_read, base, tiles);
+    } else if (hw::warp_index() > kWarps) {
+      finish_all(params, sum_ring, base, tiles);
     } else if (hw::lane_index() == 0) {
       load(params, ring, x_read, base, tiles);
     }

@@ -7,8 +7,8 @@
 namespace halftone::product {
 
 // Scales along K: there are none; NVFP4's, a byte for 16 elements, copied with the codes; or any
-// for 32 elements or more, which lanes load.
-enum class Sm90RowScales : uint8_t { none, pairs, lanes };
+// for 32 elements or more, which lanes load: powers of two in a byte, f16 or bf16, f32.
+enum class Sm90RowScales : uint8_t { none, pairs, powers, halves, words };
 
 struct Sm90RowParams {
   GpuProduct product;
@@ -28,7 +28,8 @@ struct Sm90RowStages {
   // and want what is in flight to belong to one block, as its warps then share x.
   static constexpr uint32_t kWarps = kBits == 4 ? 8 : 16, kMinBlocks = kBits == 4 ? 3 : 1;
   static constexpr uint32_t kStages = kBits == 4 ? 3 : 4;
-  static constexpr uint32_t kThreads = kWarps * 32 + 32;
+  // Beside them one that copies and one that makes results of sums.
+  static constexpr uint32_t kThreads = kWarps * 32 + 64;
 
   // Of codes, both halves of the tile: [half][span][8 rows][128 bytes]; then of scales
   // [half][8 rows][16 bytes of each warp].
@@ -40,13 +41,17 @@ struct Sm90RowStages {
   // Shared memory: stages; zeros; sums of two tiles; barriers; x.
   static constexpr uint32_t kZeros = kStages * kBytes, kZeroBytes = 256;
   static constexpr uint32_t kSums = kZeros + kZeroBytes, kSumBytes = kWarps * kRows * 4;
+  using SumRing = pipe::Ring<2, 0>;
   static constexpr uint32_t kBarriers = kSums + 2 * kSumBytes;
-  static constexpr uint32_t kX = kBarriers + 128;
-  static_assert(Ring::kSharedBytes + 8 <= 128 && kX % 128 == 0);
+  static constexpr uint32_t kSumBarriers = kBarriers + Ring::kSharedBytes;
+  static constexpr uint32_t kXRead = kSumBarriers + SumRing::kSharedBytes;
+  // The exponent of two of x, maxima of warps, x itself.
+  static constexpr uint32_t kExponent = kXRead + 8, kMaxima = kExponent + 4, kX = kBarriers + 256;
+  static_assert(kMaxima + kWarps * 4 <= kX && kX % 128 == 0);
 
-  // x enters as it is, or codes of 8 bits as f16 in two parts, the second beyond the first's place
-  // in the banks.
-  static constexpr bool kTwoParts = kBits == 8;
+  // x enters as it is, or beside codes of 8 bits and f16 in two parts, the second beyond the
+  // first's place in the banks.
+  static constexpr bool kTwoParts = kBits == 8 || kCode == GpuCode::f16_terms;
   HT_HOST_DEVICE static uint32_t second_part(uint32_t k) { return k * 2 + 16; }
   HT_HOST_DEVICE static uint32_t shared_bytes(uint32_t k) {
     return kX + (kTwoParts ? second_part(k) : 0) + k * 2;

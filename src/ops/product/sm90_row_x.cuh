@@ -6,11 +6,11 @@
 // that brings its largest element to the highest binade: what is 2^148 times smaller than that is
 // lost.
 //
-// Codes of 8 bits are exact in f16, into which Hopper converts two of them by one instruction; x in
-// bf16 is not, as f16 has 33 binades for numbers of 8 significant bits. So x is scaled by a power
-// of two and cut in two parts, each exact: the elements of the highest 33 binades, and 2^33 times
-// those of the next. Both are columns of the same MMA. What is 2^66 times smaller than the largest
-// element is rounded to multiples of 2^-72 of it.
+// Codes of 8 bits, as weights in f16, are exact in f16, into which Hopper converts two of them by
+// one instruction; x in bf16 is not, as f16 has 33 binades for numbers of 8 significant bits. So x
+// is scaled by a power of two and cut in two parts, each exact: the elements of the highest 33
+// binades, and 2^33 times those of the next. Both are columns of the same MMA. What is 2^66 times
+// smaller than the largest element is rounded to multiples of 2^-72 of it.
 #pragma once
 #include "hw/vote.h"
 #include "ops/product/gpu_task.h"
