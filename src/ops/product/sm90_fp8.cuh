@@ -107,6 +107,7 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
       const Sm90Matrix matrix(p, tile);
       const uint32_t copies = (tile.end - tile.m0 + p.x_rows - 1) / p.x_rows;
       const uint32_t rows = copies < kXRows / p.x_rows ? copies * p.x_rows : kXRows;
+      const hw::CachePolicy policy = tile.weight_policy(p, kXRows);
       hw::griddepcontrol_wait();
       for (uint32_t step = 0; step < steps; ++step) {
         const pipe::Slot slot = fill.wait();
@@ -117,7 +118,7 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
           hw::tensor_load_multicast(x + r * kSm90Line, &p.x, {k, static_cast<int32_t>(tile.m0 + r)},
                                     slot.full, blocks);
         }
-        matrix.load(p, tile, step, x + kXBytes, slot.full);
+        matrix.load(p, tile, step, x + kXBytes, slot.full, policy);
       }
     }
     fill.drain();  // the other block gives its stages back here

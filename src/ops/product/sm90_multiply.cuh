@@ -135,14 +135,15 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
 
   // One stage of W.
   HT_DEVICE static void load_weights(const Params& p, const Tile& tile, const Sm90Matrix& matrix,
-                                     uint32_t step, hw::SharedAddress to, hw::Mbarrier full) {
+                                     uint32_t step, hw::SharedAddress to, hw::Mbarrier full,
+                                     hw::CachePolicy policy) {
     if constexpr (kMajorW == tile::Major::mn) {
       const auto n = static_cast<int32_t>(2 * tile.n0);  // bytes
       const auto k = static_cast<int32_t>(step * Stages::kDepth);
-      hw::tensor_load(to, &p.w, {n, k}, full);
-      hw::tensor_load(to + Stages::kBytes / 2, &p.w, {n + 128, k}, full);
+      hw::tensor_load(to, &p.w, {n, k}, full, policy);
+      hw::tensor_load(to + Stages::kBytes / 2, &p.w, {n + 128, k}, full, policy);
     } else {
-      matrix.load(p, tile, step, to, full);
+      matrix.load(p, tile, step, to, full, policy);
     }
   }
 
@@ -156,11 +157,12 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
       const Sm90Matrix matrix(p, tile);
       const uint32_t copies = (tile.end - tile.m0 + p.x_rows - 1) / p.x_rows;
       const uint32_t columns = copies < kColumns / p.x_rows ? copies * p.x_rows : kColumns;
+      const hw::CachePolicy policy = tile.weight_policy(p, kColumns);
       hw::griddepcontrol_wait();
       for (uint32_t step = range.begin; step < range.end; ++step) {
         const pipe::Slot slot = fill.acquire();
         const hw::SharedAddress to = base + slot.stage * Stages::kBytes;
-        load_weights(p, tile, matrix, step, to, slot.full);
+        load_weights(p, tile, matrix, step, to, slot.full, policy);
         for (uint32_t i = 0; i < kXSteps; ++i) {
           const pipe::Slot x = fill_x.wait();
           hw::mbarrier_arrive_expect_tx(x.full, columns * Stages::kLine);

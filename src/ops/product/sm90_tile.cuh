@@ -17,6 +17,13 @@ struct Sm90Tile {
   // Gates and their other halves alternate by 32 rows, so that each warpgroup has both.
   HT_DEVICE uint32_t output(uint32_t r) const { return n0 + (gate ? r / 64 * 32 + r % 32 : r); }
   HT_DEVICE uint32_t half_of(uint32_t r) const { return gate ? r / 32 % 2 : 0; }
+  // W passes through the L2 once where no rows of x follow these, and leaves first what others read
+  // again. Of experts only a part that is not full says that it is the last.
+  HT_DEVICE hw::CachePolicy weight_policy(const Sm90Params& params, uint32_t columns) const {
+    const uint32_t rows = end - m0;
+    const bool last = params.parts == 0 ? rows <= columns : rows < columns;
+    return {last ? hw::kEvictFirst.bits : hw::kEvictNormal.bits};
+  }
   // A copy, as a reference to one of two would be an address of local memory.
   HT_DEVICE GpuSource source_of(uint32_t r) const {
     GpuSource s = source[0];
@@ -56,12 +63,13 @@ struct Sm90Matrix {
   }
   // One stage of W as [N, K].
   HT_DEVICE void load(const Sm90Params& p, const Sm90Tile& tile, uint32_t step,
-                      hw::SharedAddress to, hw::Mbarrier full) const {
+                      hw::SharedAddress to, hw::Mbarrier full, hw::CachePolicy policy) const {
     const auto byte = static_cast<int32_t>(step * kSm90Line);
     for (uint32_t r = 0; r < kSm90Rows; r += p.w_rows) {
       hw::tensor_load(
           to + r * kSm90Line, &p.w,
-          {byte, static_cast<int32_t>(tile.output(r)), tile.half_of(r) == 0 ? at[0] : at[1]}, full);
+          {byte, static_cast<int32_t>(tile.output(r)), tile.half_of(r) == 0 ? at[0] : at[1]}, full,
+          policy);
     }
   }
 };
