@@ -89,6 +89,38 @@ TEST(MatmulSm90Row, EveryBinadeOfX) {
   }
 }
 
+// Elements far below the largest are exact too, which shows where the weights of those above are
+// zeros.
+TEST(MatmulSm90Row, SmallElementsBesideLarge) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t n = 4, k = 1024;
+  MatmulOptions o;
+  o.out = F::f32;
+  for (const WeightSpec& spec :
+       {WeightSpec{F::f16}, kFp8, WeightSpec{F::int8, true, {F::f32, 1, 0}}, kMxfp4}) {
+    Weight w = random_weight(spec, n, k, 3);
+    const int64_t row = k * bits(spec.format) / 8;
+    for (int64_t i = 0; i < n; ++i) {
+      std::memset(w.tensor.data<uint8_t>() + i * row, 0, static_cast<size_t>(row / 2));
+      std::fill_n(w.values.begin() + i * k, k / 2, 0.0);
+    }
+    for (int below = 1; below <= 50; ++below) {
+      SCOPED_TRACE(concat(label(spec), " 2^-", below));
+      std::vector<float> values = random_values(k, 7);
+      for (int64_t i = 0; i < k; ++i) {
+        values[static_cast<size_t>(i)] =
+            i < k / 2 ? 1.0f : std::ldexp(values[static_cast<size_t>(i)], -below);
+      }
+      const Tensor x = convert(Tensor::from<float>(values, {1, k}, F::f32), F::bf16);
+      const std::vector<float> rounded = to_floats(x);
+      const Expected e = expect(rounded, w.values, 1, n, k);
+      std::vector<double> bound = gpu_bounds(e, k, F::f32, 1);
+      for (double& b : bound) b += row_loss(rounded, w.values);
+      EXPECT_TRUE(within(to_floats(matmul_on(stream, x, w.tensor, o)), e.values, bound));
+    }
+  }
+}
+
 TEST(MatmulSm90Row, NotFinite) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t n = 8, k = 1024;

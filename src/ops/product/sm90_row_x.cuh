@@ -51,9 +51,7 @@ class Sm90RowX {
   HT_DEVICE void place(hw::SharedAddress to, hw::SharedAddress words, uint32_t k, Sync sync,
                        hw::Site site = hw::Site::current()) {
     if constexpr (kMoved || kTwoParts) {
-      // Infinities and NaN are scaled as the largest numbers are.
-      const uint32_t largest = largest_of_all(words, sync, site) >> 7;
-      const auto binade = static_cast<int32_t>(largest < 254 ? largest : 254);
+      const auto binade = static_cast<int32_t>(largest_of_all(words, sync, site) >> 7);
       up_ = (kMoved ? 254 : 142) - binade;
     }
     each([&](uint32_t octet, const hw::Words4& x) { store(to, octet, x, k, site); }, site);
