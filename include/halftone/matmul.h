@@ -92,13 +92,17 @@ MatmulPlan plan(const MatmulProblem&, const Device&);
 // Order of sums: a function of K and the formats alone. The result of a row has the same bits for
 // any M, any other rows and any number of threads; it may differ between CPU levels. On a GPU that
 // holds for few rows and for many by itself, and of few for operands on 16 bytes by itself. On
-// Hopper, for more than 16 rows, it holds while K is cut into the same number of parts, which
-// `describe` says (one, unless there are fewer tiles than multiprocessors).
+// Hopper one row of bf16 has a kernel of its own (`describe`: "one row"), and for more than 16 rows
+// it holds while K is cut into the same number of parts, which `describe` says (one, unless there
+// are fewer tiles than multiprocessors).
 //
 // GPU. Operands enter the tensor cores as bf16 numbers, or exact sums of two or three of them, so
 // that the products are exact too; sums lose at most (280 + K/15) u sum |x_k w_k|; those in f16
 // lose 2^-8 sum |x_k w_k| more. An infinite
 // weight against a finite f32 or f16 activation gives NaN, as terms of it may be 0.
+//
+// Hopper, one row of bf16: beside codes of 8 bits and f16, x is taken in two parts of f16, whose 66
+// binades end in multiples of 2^-72 of its largest element; what is smaller is rounded to these.
 //
 // Hopper, more than 16 rows: sums lose at most (15 + 0.8 K) u sum |x_k w_k|, a chain of MMAs over K
 // being cut off 16 elements at a time; typically a few u. Scales of mxfp8 and mxfp4 multiply the
