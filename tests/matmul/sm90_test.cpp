@@ -160,6 +160,77 @@ TEST(MatmulSm90, StrictUnderAdversarialSchedules) {
   }
 }
 
+// Tiles of 256 columns whose sums are in units of the last scale, which only so many outputs make
+// worth while.
+constexpr int64_t kManyRows = 257, kManyOutputs = 44 * 128 + 8;
+void check_schedules(Stream& stream) {
+  configure(stream, {.severity = Options::Severity::strict,
+                     .numerics = Options::Numerics::fast,
+                     .schedule = Options::Schedule::adversarial,
+                     .throws = false});
+}
+
+TEST(MatmulSm90, ManyRowsWithScalesOfGroups) {
+  for (const auto& [spec, k] :
+       {std::pair<WeightSpec, int64_t>{{F::fp8_e4m3, true, {F::f32, 128, 128}}, 720},
+        {{F::int8, true, {F::f16, 1, 128}}, 656},
+        {{F::int4, true, {F::bf16, 1, 128, ScaleLayout::linear, true}}, 1152}}) {
+    Stream stream(Device::simulator(Arch::sm_90a));
+    check_schedules(stream);
+    const GpuCase c{spec, kBf16, kManyRows, kManyOutputs, k, F::bf16};
+    const std::string kernel = kernel_of(c, stream.device());
+    ASSERT_NE(kernel.find("tiles of 128 x 256"), std::string::npos) << kernel;
+    expect_product(stream, c, 3);
+    const SimulatorReport report = simulator_report(stream);
+    EXPECT_TRUE(report.clean()) << to_string(report);
+    EXPECT_EQ(report.counters.shared_wavefronts, report.counters.shared_ideal) << to_string(report);
+    if (kSanitized) break;
+  }
+}
+
+// Scales of all magnitudes and signs, and such as leave nothing: a chain of zeros or of what lies
+// below the rest changes no sum, an infinite scale or NaN makes it no number.
+TEST(MatmulSm90, ScalesOfAllMagnitudes) {
+  const int64_t k = 384, blocks = (kManyOutputs + 127) / 128;
+  const Tensor codes = Tensor::empty({kManyOutputs, k}, F::fp8_e4m3);
+  for (int64_t i = 0; i < kManyOutputs * k; ++i) {
+    codes.data<uint8_t>()[i] = encode_e4m3(static_cast<float>(1 + i % 3));
+  }
+  const Tensor x = random_tensor({kManyRows, k}, F::bf16, 3, Data::normal);
+  const float of_group[] = {0.0f,   1.0f,    -1.7f,    3e-39f,    1e-30f, -1.9e30f,
+                            1e-15f, 3.3e15f, INFINITY, -INFINITY, NAN,    0x1.8p-126f};
+  constexpr size_t kKinds = std::size(of_group);
+  const Tensor scales = Tensor::empty({blocks, 3}, F::f32);
+  for (int64_t i = 0; i < blocks * 3; ++i) {
+    const auto of = static_cast<size_t>(i / 3), group = static_cast<size_t>(i % 3);
+    scales.data<float>()[i] = of_group[(of + group * (1 + of / kKinds * 5)) % kKinds];
+  }
+  const Tensor w = codes.quantized({F::f32, 128, 128}, scales);
+  Stream stream(Device::simulator(Arch::sm_90a));
+  check_schedules(stream);
+  MatmulOptions options;
+  options.out = F::f32;
+  const std::vector<float> y = to_floats(matmul_on(stream, x, w, options)), xs = to_floats(x);
+  for (int64_t m = 0; m < kManyRows; m += 16) {
+    for (int64_t n = 0; n < kManyOutputs; n += 5) {
+      double sum = 0, magnitude = 0;
+      for (int64_t l = 0; l < k; ++l) {
+        const double product = static_cast<double>(xs[static_cast<size_t>(m * k + l)]) *
+                               static_cast<double>(1 + (n * k + l) % 3) *
+                               static_cast<double>(scales.data<float>()[n / 128 * 3 + l / 128]);
+        sum += product, magnitude += std::abs(product);
+      }
+      const float value = y[static_cast<size_t>(m * kManyOutputs + n)];
+      if (!std::isfinite(sum)) {
+        ASSERT_FALSE(std::isfinite(value)) << m << " " << n;
+      } else {
+        ASSERT_NEAR(value, sum, one_chain_roundings(k) * 0x1p-24 * magnitude + 3 * k * 0x1p-126)
+            << m << " " << n;
+      }
+    }
+  }
+}
+
 // As many clusters as fit; their blocks have unequal shares of K and of the rows of x.
 TEST(MatmulSm90, UnequalPartsOfK) {
   for (const auto& [parts, n] : {std::pair{5, 13 * 128 + 8}, {3, 27 * 128 + 8}}) {

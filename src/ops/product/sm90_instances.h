@@ -1,5 +1,5 @@
 // The instances of the product on Hopper: a code, how its scales enter, and 32, 64, 128 or 256 rows
-// of x a tile. Sums with scales of their own take twice the registers, hence no 256.
+// of x a tile.
 #pragma once
 #include "hw/image.h"
 #include "ops/product/sm90_fp8.cuh"
@@ -26,8 +26,7 @@ Sm90Instance sm90_nibbles(const Sm90Choice&);
 Sm90Instance sm90_fp8(const Sm90Choice&);
 
 template <GpuCode kCode, Sm90Scales kScales>
-inline constexpr uint32_t kMostColumns =
-    kScales == Sm90Scales::sums || kScales == Sm90Scales::fp8 ? 128 : 256;
+inline constexpr uint32_t kMostColumns = kScales == Sm90Scales::fp8 ? 128 : 256;
 
 #if defined(__CUDACC__)
 #define HT_SM90_ENTRY(code, scales, columns)                                     \

@@ -11,8 +11,8 @@
 //
 // Sums: one chain of MMAs over K, 16 elements each; with scales of groups, one for every 64
 // elements (sm90_sums.cuh), which the scales multiply on its way to an f32 sum. Parts of K are
-// added in their order. So the bits of an output are a function of its rows of W and x, the format
-// and the number of parts.
+// added in their order. So the bits of an output are a function of its rows of W and x, the format,
+// the number of parts and whether the sums of a tile are in units of the last scale.
 #pragma once
 #include "base/launch.h"
 #include "hw/griddep.h"
@@ -204,6 +204,8 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
     using Factors = Sm90Factors;
     if constexpr (!kSums) {
       make_tables<Sm90CodeTables<Stages, kScales>>(p, rings, base, schedule, mine);
+    } else if constexpr (Stages::kUnits) {
+      make_tables<Sm90SumTables<Stages, Factors::rows>>(p, rings, base, schedule, mine);
     } else if (p.factors == Factors::rows) {
       make_tables<Sm90SumTables<Stages, Factors::rows>>(p, rings, base, schedule, mine);
     } else if (p.factors == Factors::columns) {

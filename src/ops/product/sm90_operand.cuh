@@ -48,6 +48,22 @@ struct Sm90Operand {
     }
   }
 
+  // The sign and the power of two of a scale that multiply its codes, which is exact, and what is
+  // left to multiply their sums: at least 1 and less than 2. Of 0, subnormal numbers, infinity and
+  // NaN all multiplies the codes.
+  HT_DEVICE static bool normal(float scale) {
+    const uint32_t e = std::bit_cast<uint32_t>(scale) & 0x7f800000u;
+    return e != 0 && e != 0x7f800000u;
+  }
+  HT_DEVICE static uint32_t power_pair(float scale) {
+    const uint32_t power = std::bit_cast<uint32_t>(scale) & 0xff800000u;
+    return normal(scale) ? hw::prmt(power, power, 0x3232) : hw::cvt_bf16x2(scale, scale);
+  }
+  HT_DEVICE static float mantissa(float scale) {
+    const uint32_t m = (std::bit_cast<uint32_t>(scale) & 0x007fffffu) | 0x3f800000u;
+    return normal(scale) ? std::bit_cast<float>(m) : 1.0f;
+  }
+
   // What multiplies the codes of a row, or their zero point.
   HT_DEVICE hw::Words4 load_scales(hw::SharedAddress entry, uint32_t x_step,
                                    hw::Site site = hw::Site::current()) const {
@@ -59,6 +75,9 @@ struct Sm90Operand {
       scales[0] = scales[1] = two[0], scales[2] = scales[3] = two[1];
     } else if constexpr (Stages::kZeros) {
       scales[0] = hw::load_shared<uint32_t>(entry + (Stages::kSlots + x_step) * 4, site);
+    }
+    if constexpr (Stages::kUnits) {
+      scales[1] = power_pair(hw::load_shared<float>(entry + x_step * 4, site));
     }
     return scales;
   }
@@ -92,6 +111,8 @@ struct Sm90Operand {
           uint32_t pair = pairs[0][i];
           if constexpr (kScales == Sm90Scales::powers) {
             pair = fma_bf16x2(pair, s[j], kMinusZeros);
+          } else if constexpr (Stages::kUnits) {
+            pair = fma_bf16x2(pair, s[1], kMinusZeros);
           }
           a.step[j + i / 2][2 * (i % 2) + half] = pair;
         }

@@ -15,6 +15,8 @@ struct Sm90Stages {
   using Policy = CodePolicy<kCode>;
   static constexpr bool kFp8 = kScales == Sm90Scales::fp8;
   static constexpr bool kSums = kScales == Sm90Scales::sums || kFp8;
+  // 256 columns leave registers for one set of sums: in units of the last scale (sm90_sums.cuh).
+  static constexpr bool kUnits = kScales == Sm90Scales::sums && kTileColumns == 256;
   static constexpr bool kExpands = Policy::kBits < 16 && !kFp8;
   static constexpr uint32_t kRows = 128, kColumns = kTileColumns;
   // Few columns leave registers and shared memory for two blocks, which hide each other's waits.
@@ -41,7 +43,7 @@ struct Sm90Stages {
   HT_HOST_DEVICE static uint32_t x_place(uint32_t column) {
     return column / 16 * 16 + column % 8 / 2 * 4 + column % 16 / 8 * 2 + column % 2;
   }
-  static constexpr uint32_t kTable = kXScales + (kSums ? kXSteps * kColumns * 4 : 0);
+  static constexpr uint32_t kTable = kXScales + (kSums && !kUnits ? kXSteps * kColumns * 4 : 0);
 
   // A warpgroup's results: columns of 64 f32 each, with room between columns so that a warp's
   // fragments lie in all banks, and factors of its rows; or two pieces of 32 columns in 16 bits for

@@ -1,7 +1,9 @@
 // What a warpgroup of the product on Hopper adds up, 64 rows of W by kColumns rows of x, in one of
-// three ways. Of codes without scales that multiply sums: one chain of MMAs over K. Of codes in
+// four ways. Of codes without scales that multiply sums: one chain of MMAs over K. Of codes in
 // registers with such scales: a chain for every step of x, 64 elements, or for two where no scale
-// changes in between, that joins an f32 sum. Of FP8 by FP8: chains of 128 elements.
+// changes in between, that joins an f32 sum; in tiles of 256 columns, where registers do not
+// suffice for both, the sums are in units of the last scale, and a chain of another scale adds to
+// what their quotient has multiplied. Of FP8 by FP8: chains of 128 elements.
 //
 // The tensor cores must not wait for what the warps do in between. While a chain runs the codes of
 // the next step are expanded, and what multiplies the chain is loaded; while it joins the sum, the
@@ -21,7 +23,8 @@ struct Sm90Sums {
   using Fragment = typename Operand::Fragment;
   using Chain = float[kColumns / 2];
   static constexpr uint32_t kXSteps = Stages::kXSteps, kPair = kXSteps < 2 ? 1 : 2;
-  static constexpr bool kExpands = Stages::kExpands, kSums = Stages::kSums;
+  static constexpr bool kExpands = Stages::kExpands, kUnits = Stages::kUnits;
+  static constexpr bool kSums = Stages::kSums && !kUnits;
 
   const Sm90Params& params;
   const hw::SharedAddress base;
@@ -54,7 +57,9 @@ struct Sm90Sums {
   HT_DEVICE void add_up(uint32_t stages) {
     HT_UNROLL
     for (uint32_t i = 0; i < kColumns / 2; ++i) total[i] = 0;
-    if constexpr (!kSums) {
+    if constexpr (kUnits) {
+      add_units(stages);
+    } else if constexpr (!kSums) {
       add_chain(stages);
     } else if (params.factors == Sm90Factors::rows) {
       add_groups<Sm90Factors::rows>(stages);
@@ -168,6 +173,51 @@ struct Sm90Sums {
         release_read();
       }
     }
+  }
+  // One set of sums, in units of the last scale. Powers of two and signs multiply the codes, so
+  // quotients are between a half and 2, whatever the scales are.
+  HT_DEVICE void add_units(uint32_t steps) {
+    using Rows = Factors<Sm90Factors::rows>;
+    uint32_t stage = read.wait();
+    const auto mantissas = [&](hw::SharedAddress scales, uint32_t x_step) {
+      Rows f = load_factors<Sm90Factors::rows>(scales, x_step);
+      for (float& row : f.row) row = Operand::mantissa(row);
+      return f;
+    };
+    Rows unit = mantissas(table(stage), 0);
+    HT_UNROLL
+    for (uint32_t i = 0; i < kColumns / 2; ++i) chain[i] = 0;
+    operand.expand(codes(stage), table(stage), 0, a[0]);
+    for (uint32_t step = 1; step <= steps; ++step) {
+      const uint32_t current = stage;
+      HT_ROLLED
+      for (uint32_t i = 0; i < kXSteps; i += 2) {
+        start(current, 0, false);
+        operand.expand(codes(current), table(current), i + 1, a[1]);
+        start(current, 1, false);
+        hw::wgmma_wait<1>();
+        hold(0);
+        read_x.release(first_lane);
+        const uint32_t next = (i + 2) % kXSteps;
+        if (next == 0 && step < steps) stage = read.wait();
+        Rows after = unit;
+        if (next != 0 || step < steps) {
+          after = mantissas(table(stage), next);
+          operand.expand(codes(stage), table(stage), next, a[0]);
+        }
+        const float quotient[2] = {unit.row[0] / after.row[0], unit.row[1] / after.row[1]};
+        unit = after;
+        hw::wgmma_wait<0>();
+        hw::hold_registers(chain);
+        hold(1);
+        read_x.release(first_lane);
+        HT_UNROLL
+        for (uint32_t e = 0; e < kColumns / 2; ++e) chain[e] *= quotient[e / 2 % 2];
+      }
+      release_read();
+    }
+    HT_UNROLL
+    for (uint32_t e = 0; e < kColumns / 2; ++e) chain[e] *= unit.row[e / 2 % 2];
   }
   // The chain whose last step of x is in registers `f`.
   template <Sm90Factors kFactors>
