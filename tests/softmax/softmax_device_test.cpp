@@ -108,6 +108,7 @@ TEST_P(SoftmaxOnDevice, SameBitsAmongManyRows) {
   for (const Case& c : {Case{600, 4096, Format::bf16, Format::bf16},
                         {600, 4096, Format::f16, Format::f32},
                         {270, 8200, Format::f32, Format::f32},
+                        {270, 16384, Format::bf16, Format::bf16},
                         {140, 25000, Format::f32, Format::f32},
                         {140, 32768, Format::bf16, Format::bf16}}) {
     const Tensor x = test::random_tensor({c.rows, c.columns}, c.in, 7);

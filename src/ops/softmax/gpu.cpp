@@ -11,10 +11,11 @@ struct Share {
   template <pipe::Access kAccess, bool kHalf>
   using Kernel = SoftmaxWholeGpu<kAccess, kHalf, kShare>;
 };
+template <uint32_t kGroups>
 struct Ahead {
   static constexpr Arch kArch = Arch::sm_90a;
   template <pipe::Access kAccess, bool kHalf>
-  using Kernel = SoftmaxAheadGpu<kAccess, kHalf>;
+  using Kernel = SoftmaxAheadGpu<kAccess, kHalf, kGroups>;
 };
 
 // The kernel of a family for two formats.
@@ -41,7 +42,6 @@ KernelImage image_of(const SoftmaxArgs& args) {
 void softmax_gpu(const SoftmaxArgs& args, int64_t rows, Stream& stream) {
   if (rows == 0 || args.columns == 0) return;
   using Chunk = Share<SoftmaxShare::chunk>::Kernel<pipe::Access::f32, false>;
-  using Rows = Ahead::Kernel<pipe::Access::f32, false>;
   const DeviceProperties& device = properties(stream.device());
   const bool clusters = stream.device().arch() >= Arch::sm_90a;
   const bool whole =
@@ -60,13 +60,20 @@ void softmax_gpu(const SoftmaxArgs& args, int64_t rows, Stream& stream) {
   }
   const int64_t chunks = (args.columns + kSoftmaxChunk - 1) / kSoftmaxChunk;
   const bool few = rows * chunks <= 2 * device.sm_count;
-  if (whole && clusters && !few && args.columns <= Rows::kColumns &&
-      Rows::kSharedBytes <= static_cast<uint32_t>(device.shared_per_block)) {
-    shape.grid.x = static_cast<uint32_t>(std::min<int64_t>(rows, device.sm_count));
+  const auto ahead = [&]<uint32_t kGroups>(Ahead<kGroups>) {
+    using Rows = SoftmaxAheadGpu<pipe::Access::f32, false, kGroups>;
+    if (!whole || !clusters || few || args.columns > Rows::kColumns ||
+        Rows::kSharedBytes > static_cast<uint32_t>(device.shared_per_block)) {
+      return false;
+    }
+    shape.grid.x =
+        static_cast<uint32_t>(std::min<int64_t>(rows, int64_t{Rows::kMinBlocks} * device.sm_count));
     shape.block.x = Rows::kThreads;
     shape.shared_bytes = Rows::kSharedBytes;
-    return run(image_of<Ahead>(args), shape, threads);
-  }
+    run(image_of<Ahead<kGroups>>(args), shape, threads);
+    return true;
+  };
+  if (ahead(Ahead<1>{}) || ahead(Ahead<2>{})) return;
   if (whole && clusters && few && chunks <= Chunk::kMostBlocks) {
     shape.grid.x *= static_cast<uint32_t>(chunks);
     shape.cluster.x = static_cast<uint32_t>(chunks);

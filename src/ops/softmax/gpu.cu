@@ -4,10 +4,11 @@
 #define HT_SOFTMAX(format, half, share)                                        \
   HT_GPU_ENTRY(halftone::SoftmaxWholeGpu<halftone::pipe::Access::format, half, \
                                          halftone::SoftmaxShare::share>)
-#define HT_SOFTMAX_OF(format, half) \
-  HT_SOFTMAX(format, half, one)     \
-  HT_SOFTMAX(format, half, chunk)   \
-  HT_GPU_ENTRY(halftone::SoftmaxAheadGpu<halftone::pipe::Access::format, half>)
+#define HT_SOFTMAX_OF(format, half)                                                \
+  HT_SOFTMAX(format, half, one)                                                    \
+  HT_SOFTMAX(format, half, chunk)                                                  \
+  HT_GPU_ENTRY(halftone::SoftmaxAheadGpu<halftone::pipe::Access::format, half, 1>) \
+  HT_GPU_ENTRY(halftone::SoftmaxAheadGpu<halftone::pipe::Access::format, half, 2>)
 
 HT_GPU_ENTRIES_BY_ACCESS(halftone::SoftmaxGpu)
 HT_SOFTMAX_OF(f32, false)

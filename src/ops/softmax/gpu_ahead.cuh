@@ -1,6 +1,6 @@
-// Softmax of many long whole rows, up to 32768 elements: a block a multiprocessor goes from row to
-// row, has one in registers, and the next one on its way to shared memory. Sums are added in the
-// order of SoftmaxGpu.
+// Softmax of many long whole rows, up to 32768 elements: blocks that stay go from row to row, have
+// one in registers, and the next one on its way to shared memory. Sums are added in the order of
+// SoftmaxGpu.
 #pragma once
 #include "hw/bulk_copy.h"
 #include "hw/fence.h"
@@ -9,16 +9,19 @@
 
 namespace halftone {
 
-template <pipe::Access kAccess, bool kHalf>
+// Groups of 512 threads share a row. Of one group a multiprocessor has two blocks, so that one
+// computes while the other waits for its threads.
+template <pipe::Access kAccess, bool kHalf, uint32_t kGroups>
 struct SoftmaxAheadGpu {
   using Params = SoftmaxGpuParams;
   using Piece = pipe::Piece<kAccess>;
   static constexpr uint32_t kElements = Piece::kElements;
-  static constexpr uint32_t kThreads = 1024, kMinBlocks = 1;
-  // Two groups of threads take the chunks of 8192 elements by turns, 16 elements a thread.
+  static_assert(kGroups == 1 || kGroups == 2);
+  static constexpr uint32_t kThreads = 512 * kGroups, kMinBlocks = 2 / kGroups;
+  // The groups take the chunks of 8192 elements by turns, 16 elements a thread.
   static constexpr uint32_t kGroup = pipe::kMostRowThreads, kPieces = 16 / kElements;
   static constexpr uint32_t kChunk = 16 * kPieces * kGroup, kChunks = 2;  // bytes; of a group
-  static constexpr int64_t kColumns = 2 * kChunks * kSoftmaxChunk;
+  static constexpr int64_t kColumns = kGroups * kChunks * kSoftmaxChunk;
   // Behind that of the threads' reductions: what the groups tell each other, the barrier, the row.
   static constexpr uint32_t kTold = pipe::RowThreads::kSharedBytes;
   static constexpr uint32_t kBarrier = kTold + 2 * 2 * 8, kRow = 1024;
@@ -60,7 +63,7 @@ struct SoftmaxAheadGpu {
     const auto for_pieces = [&](const auto& each) {
       HT_UNROLL
       for (uint32_t n = 0; n < kChunks * kPieces; ++n) {
-        const uint32_t chunk = 2 * (n / kPieces) + group;
+        const uint32_t chunk = kGroups * (n / kPieces) + group;
         const uint32_t at = chunk * kChunk + 16 * (n % kPieces * kGroup + threads.rank());
         if (at < bytes) each(n, at);
       }
@@ -83,8 +86,10 @@ struct SoftmaxAheadGpu {
         for (uint32_t i = 0; i < kElements; ++i) top = hw::max(top, kept[n][i]);
       });
       top = threads.max(top);
-      const Pair tops = exchange(0, group, threads.rank(), {{top, 0}})[0];
-      top = hw::max(tops[0], tops[1]);
+      if constexpr (kGroups == 2) {
+        const Pair tops = exchange(0, group, threads.rank(), {{top, 0}})[0];
+        top = hw::max(tops[0], tops[1]);
+      }
 
       // A row of -inf alone: its terms are 0, or NaN, and so are its results.
       const bool empty = top == kLowest;
@@ -101,8 +106,11 @@ struct SoftmaxAheadGpu {
       const Pair mine = threads.reduce(Pair{{part[0], part[1]}}, [](Pair a, Pair b) {
         return Pair{{a[0] + b[0], a[1] + b[1]}};
       });
-      const hw::Vector<Pair, 2> sums = exchange(1, group, threads.rank(), mine);
-      const float sum = sums[0][0] + sums[0][1] + sums[1][0] + sums[1][1];
+      float sum = mine[0] + mine[1];
+      if constexpr (kGroups == 2) {
+        const hw::Vector<Pair, 2> sums = exchange(1, group, threads.rank(), mine);
+        sum = sums[0][0] + sums[0][1] + sums[1][0] + sums[1][1];
+      }
       const float factor = 1.0f / (empty ? sum + 1 : sum);
 
       char* out = pipe::place_of(args.out, row);
