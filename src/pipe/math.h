@@ -148,28 +148,37 @@ HT_DEVICE float log1p_unit(float e) {
                         1.9851477782e-2f, -3.2440256501e-3f);
 }
 
-// x times the normal distribution function of x: with z = |x|, Phi(-z) = exp(-z^2/2) t P(t),
-// t = 1 / (1 + c z), for z <= 14, beyond which exp(-z^2/2) is 0.
+// x times the normal distribution function of x. With z = |x| that of -z is exp(-z^2/2) t P(t),
+// t = 1 / (1 + c z), or for 16 bits 2^(P(r) - z^2 / (2 ln 2)), r = t^(1/2), within 2^-15.3. From
+// z = 14 on it is 0.
 template <bool kHalf>
 HT_DEVICE float normal_gate(float x) {
   const float magnitude = std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0x7fffffff);
   if constexpr (kHalf) {
-    // Nothing to clamp: of an infinite z the exponential and t are 0.
-    const float t = reciprocal<true>(hw::fma(magnitude, 0.3f, 1.0f));
-    const float p = polynomial(t, 1.2007423075e-1f, 1.1374193501e-1f, 1.4419636918e-1f,
-                               -1.6948103430e-2f, 2.1603713909e-1f, -7.7097467757e-2f);
-    const float tail = exponential<true>(x * x, -0.5f) * t * p;
-    return x * (x < 0 ? tail : 1.0f - tail);
+    // Nothing to clamp: of an infinite z the power and r are 0.
+    const float r = hw::rsqrt_approx_ftz(hw::fma(magnitude, 0.35178763f, 1.0f));
+    const float p = polynomial(r, -10.7993163f, 22.9193273f, -33.6410333f, 33.7865346f,
+                               -15.8708831f, 2.6053556f);
+    float part = hw::ex2_approx_ftz(hw::fma(x * -0.72134752f, x, p));
+    if (!(x < 0)) part = 1.0f - part;
+    return x * part;
   }
   const float z = hw::min_nan(14.0f, magnitude), square = z * z;
   const float t = reciprocal_of_finite(hw::fma(z, 0.24f, 1.0f));
   const float p = polynomial(
       t, 9.5742438770e-2f, 9.5850773904e-2f, 8.8983646014e-2f, 8.7551650428e-2f, 2.8714617124e-2f,
       1.4048725541e-1f, -1.4319255156e-1f, 2.0472325684e-1f, -1.2433440513e-1f, 2.5473319755e-2f);
-  const float e = exp_of_negative(square * -0.5f);
-  const float lost = hw::fma(z, z, -square);  // of the square's rounding
-  const float tail = hw::fma(e, lost * -0.5f, e) * t * p;
-  return x < -14.0f ? 0.0f * x : x * (x < 0 ? tail : 1.0f - tail);
+  // The power's error is its instruction's: what the square and its product with 1 / (2 ln 2) lost
+  // by rounding comes as a factor.
+  constexpr float kHigh = 0.72134752f, kLow = 9.6298e-9f;
+  const float power = square * -kHigh;
+  float lost = hw::fma(square, -kHigh, -power);
+  lost = hw::fma(square, -kLow, lost);
+  lost = hw::fma(hw::fma(z, z, -square), -kHigh, lost);
+  const float e = hw::ex2_approx_ftz(power);
+  float part = hw::fma(e, lost * 0.69314718f, e) * t * p;
+  if (!(x < 0)) part = 1.0f - part;
+  return x * part;
 }
 
 }  // namespace halftone::pipe

@@ -1,6 +1,8 @@
 // Elementwise arithmetic, activations and gates on GPUs: the kernel of src/ops/map.
 #include "halftone/elementwise.h"
 
+#include <numeric>
+
 #include "activation/activation_bound.h"
 #include "halftone/activation.h"
 #include "support/devices.h"
@@ -82,6 +84,23 @@ TEST_P(MapOnDevice, ActivationsEqualTheReference) {
                                  test::activation_bounds(x, reference, f, format)))
             << name(f.kind) << " of " << to_string(x);
       }
+    }
+  }
+}
+
+TEST_P(MapOnDevice, GeluOfEveryNumberOfSixteenBits) {
+  const ActivationFunction f{.kind = Activation::gelu_erf};
+  Stream s = stream();
+  for (const Format format : {Format::bf16, Format::f16}) {
+    std::vector<uint16_t> codes(65536);
+    std::iota(codes.begin(), codes.end(), uint16_t{0});
+    const Tensor all = Tensor::copy_of(codes.data(), 2 * codes.size(), {65536}, format);
+    const Tensor exact = Tensor::from<float>(test::to_floats(all), {65536}, Format::f32);
+    for (const Tensor& x : {all, exact}) {
+      const std::vector<float> reference = test::to_floats(activation_reference(x, f));
+      EXPECT_TRUE(test::within(host(activation(x.to(device), f, s)), reference,
+                               test::activation_bounds(x, reference, f, x.format())))
+          << to_string(x);
     }
   }
 }
