@@ -8,6 +8,7 @@
 #include "hw/math.h"
 #include "hw/memory.h"
 #include "hw/thread.h"
+#include "hw/vote.h"
 #include "hw/warp.h"
 
 namespace halftone::pipe {
@@ -81,8 +82,32 @@ class RowThreads {
   // Of values of 4 or 8 bytes.
   template <class T, class Combine>
   HT_DEVICE T reduce(T x, Combine combine, hw::Site site = hw::Site::current()) {
-    const uint32_t lanes = threads_ < 32 ? threads_ : 32;
-    x = reduce_lanes(x, lanes, combine, site);
+    return reduce_by(
+        x, [=](T y, uint32_t lanes) { return reduce_lanes(y, lanes, combine, site); }, site);
+  }
+  // The largest, by two instructions a warp.
+  HT_DEVICE uint64_t largest(uint64_t x, hw::Site site = hw::Site::current()) {
+    if (threads_ < 32) {
+      return reduce(
+          x, [](uint64_t a, uint64_t b) { return a > b ? a : b; }, site);
+    }
+    return reduce_by(
+        x,
+        [=](uint64_t y, uint32_t) {
+          const auto upper = static_cast<uint32_t>(y >> 32);
+          const uint32_t top = hw::redux<hw::Reduction::max>(upper, hw::kFullWarp, site);
+          const uint32_t lower = upper == top ? static_cast<uint32_t>(y) : 0;
+          return uint64_t{top} << 32 | hw::redux<hw::Reduction::max>(lower, hw::kFullWarp, site);
+        },
+        site);
+  }
+
+ private:
+  // by_lanes(x, lanes): over each `lanes` lanes of a warp, which are alike where they are fewer
+  // than the row's threads.
+  template <class T, class ByLanes>
+  HT_DEVICE T reduce_by(T x, const ByLanes& by_lanes, hw::Site site) {
+    x = by_lanes(x, threads_ < 32 ? threads_ : 32);
     if (threads_ <= 32) return x;
     const hw::SharedAddress partial = next_partial();
     const uint32_t warps = threads_ / 32, lane = thread_ % 32, bytes = sizeof(T);
@@ -90,10 +115,8 @@ class RowThreads {
     hw::barrier_sync(site);
     const uint32_t first = (thread_ >> shift_) * warps;
     x = hw::load_shared<T>(partial + (first + (lane & (warps - 1))) * bytes, site);
-    return reduce_lanes(x, warps, combine, site);
+    return by_lanes(x, warps);
   }
-
- private:
   // Of the warps, one of two halves: the barrier of the next reduction comes after everybody has
   // read this one.
   HT_DEVICE hw::SharedAddress next_partial() {

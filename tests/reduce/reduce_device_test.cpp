@@ -81,6 +81,24 @@ TEST_P(ReduceOnDevice, TiesNansAndInfinities) {
   }
 }
 
+// Rows that are read by 16 bytes, with the extreme at each place of them and once more behind it.
+TEST_P(ReduceOnDevice, ExtremesAtEveryPlace) {
+  constexpr int64_t kRows = 48, kColumns = 64;
+  for (const Format format : test::kPlainFormats) {
+    for (const float extreme : {5.0f, -5.0f, NAN}) {
+      std::vector<float> x(kRows * kColumns, 1);
+      for (int64_t row = 0; row < kRows; ++row) {
+        x[row * kColumns + row] = extreme;
+        x[row * kColumns + row + row % 3 * 7] = extreme;
+      }
+      const Tensor rows = convert(Tensor::from<float>(x, {kRows, kColumns}, Format::f32), format);
+      for (const Reduction r : {Reduction::max, Reduction::argmax, Reduction::argmin}) {
+        expect_reduced(r, rows, 1);
+      }
+    }
+  }
+}
+
 TEST_P(ReduceOnDevice, SameBitsInAnyOrder) {
   const Tensor rows = test::random_tensor({3, 2000}, Format::f32, 1).to(device);
   const Tensor columns = test::random_tensor({600, 264}, Format::bf16, 2).to(device);

@@ -38,7 +38,7 @@ void reduce_gpu(const ReduceGpuArgs& problem, Stream& stream) {
   const bool dot = args.operation == Reduction::dot;
   const bool whole = are_whole(args.x) &&
                      (!dot || (are_whole(args.y) && args.x.codes.format == args.y.codes.format));
-  args.quads = args.along_rows && whole;
+  args.pieces = args.along_rows && whole;
   args.along_rows ? reduce_rows(args, whole, stream) : reduce_columns(args, whole, stream);
   if (args.chunks == 1) return;
   launch(hw::image_of<ReduceChunksGpu>("reduce_chunks"),

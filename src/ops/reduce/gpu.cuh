@@ -38,7 +38,8 @@ struct Largest {
   float value = -INFINITY;
 
   HT_DEVICE void take(float x, uint32_t at) {
-    const bool better = x > value || (x != x && value == value);
+    // Not below or equal: above, or NaN; without a branch.
+    const bool better = !(x <= value) & (value == value);
     value = better ? x : value;
     where = better ? at : where;
   }
@@ -56,23 +57,27 @@ HT_DEVICE uint64_t join_results(bool extreme, uint64_t a, uint64_t b) {
   return std::bit_cast<uint64_t>(std::bit_cast<double>(a) + std::bit_cast<double>(b));
 }
 
-// Writes the result of output `at`. Where quads were compared, a key names the one with the
-// largest.
+// Writes the result of output `at`. Where groups of 4 or 8 were compared, a key names the one with
+// the largest.
 HT_DEVICE void store_result(const ReduceGpuArgs& args, int64_t at, uint64_t result) {
   const Reduction r = args.operation;
   if (is_arg(r)) {
     const int64_t first = pipe::index_of_key(result);
     int64_t index = first;
     const float value = pipe::number_of_key(result) * sign_of(r);
-    if (args.quads) {
+    if (args.pieces) {
       const Format f = args.x.codes.format;
-      const char* quad = args.x.base + at * args.x.stride[0] + first * pipe::bytes_of(f);
-      float x[4];
+      const uint32_t bytes = pipe::bytes_of(f), count = 16 / bytes;
+      const char* piece = args.x.base + at * args.x.stride[0] + first * bytes;
+      float x[8];
       HT_UNROLL
-      for (uint32_t i = 0; i < 4; ++i) x[i] = pipe::load_element(f, quad + i * pipe::bytes_of(f));
+      for (uint32_t i = 0; i < 8; ++i) {
+        x[i] = i < count ? pipe::load_element(f, piece + i * bytes) : 0;
+      }
       HT_UNROLL
-      for (uint32_t i = 4; i-- > 0;) {
-        if (x[i] == value || (x[i] != x[i] && value != value)) index = first + i;
+      for (uint32_t i = 8; i-- > 0;) {
+        const bool same = x[i] == value || (x[i] != x[i] && value != value);
+        if (i < count && same) index = first + i;
       }
     }
     return hw::store_global(reinterpret_cast<int64_t*>(args.out) + at, index);
@@ -114,21 +119,27 @@ struct ReduceRowsGpu {
         result = reduce(r, args, threads, row, begin, last < args.n ? last : args.n);
       });
     }
-    result =
-        threads.reduce(result, [=](uint64_t a, uint64_t b) { return join_results(extreme, a, b); });
+    result = extreme ? threads.largest(result) : threads.reduce(result, [](uint64_t a, uint64_t b) {
+      return join_results(false, a, b);
+    });
     if (!inside || threads.rank() != 0) return;
     if (args.chunks == 1) return store_result(args, row, result);
     hw::store_global(args.partial + chunk * args.outer + row, result);
   }
 
   static constexpr bool kHalf = kAccess == pipe::Access::f16 || kAccess == pipe::Access::bf16;
-  // Of two pairs of 16 bits, a NaN above all.
-  HT_DEVICE static float largest_of(uint32_t a, uint32_t b) {
+  // The largest of eight of 16 bits, or of the negated where `flip` has their signs; a NaN is above
+  // all.
+  HT_DEVICE static float largest_of(const hw::Words4& pairs, uint32_t flip) {
     constexpr bool kBf16 = kAccess == pipe::Access::bf16;
+    const auto larger = [](uint32_t a, uint32_t b) {
+      return hw::max_nan_pair < kBf16 ? hw::Type::bf16x2 : hw::Type::f16x2 > (a, b);
+    };
     float low, high;
-    pipe::widen_pair(kBf16 ? Format::bf16 : Format::f16,
-                     hw::max_nan_pair < kBf16 ? hw::Type::bf16x2 : hw::Type::f16x2 > (a, b), low,
-                     high);
+    pipe::widen_pair(
+        kBf16 ? Format::bf16 : Format::f16,
+        larger(larger(pairs[0] ^ flip, pairs[1] ^ flip), larger(pairs[2] ^ flip, pairs[3] ^ flip)),
+        low, high);
     return hw::max_nan(low, high);
   }
 
@@ -158,13 +169,8 @@ struct ReduceRowsGpu {
       for (uint32_t i = 0; i < kEights; ++i) {
         if (at[i].first >= end) break;
         if constexpr (kHalf) {
-          if (is_extreme(r)) {  // pairs of elements, then quads
-            const hw::Words4 pairs = x_eight[i].pairs();
-            HT_UNROLL
-            for (uint32_t quad = 0; quad < 2; ++quad) {
-              largest.take(largest_of(pairs[2 * quad] ^ flip, pairs[2 * quad + 1] ^ flip),
-                           static_cast<uint32_t>(at[i].column(4 * quad)));
-            }
+          if (is_extreme(r)) {
+            largest.take(largest_of(x_eight[i].pairs(), flip), static_cast<uint32_t>(at[i].first));
             continue;
           }
         }

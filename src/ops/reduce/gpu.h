@@ -13,7 +13,7 @@ struct ReduceGpuArgs {
   bool along_rows = true;
   NumberRows x, y;  // y of dot
   char* out = nullptr;
-  bool quads = false;  // set by reduce_gpu
+  bool pieces = false;  // extremes are of 16 bytes at a time; set by reduce_gpu
   int64_t outer = 1, n = 0, inner = 1, width = 1;
   // `chunk` elements of the reduced dimension are a block's. Of several chunks the results meet in
   // `partial`: sums as bits of f64, extremes as keys of pipe/order_key.h.
