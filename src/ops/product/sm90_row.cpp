@@ -156,10 +156,11 @@ void launch_sm90_row(const GpuWeight& w, const GpuProduct& product, Stream& stre
   shape.shared_bytes = i.shared_bytes(g.k);
   const uint32_t of_tile = g.finish.gate ? 8 : 16, tiles = (g.n + of_tile - 1) / of_tile;
   if (multiprocessors == 0) multiprocessors = static_cast<uint32_t>(d.sm_count);
-  // As many blocks as have room at once, the same on each multiprocessor. Few tiles go to one
-  // block each: the next kernel's blocks then find room beside it.
+  // As many blocks as have room at once, the same on each multiprocessor. Few tiles of short rows
+  // go to one block each: the next kernel's blocks then find room beside it.
   const uint32_t room = static_cast<uint32_t>(d.shared_per_sm) / (shape.shared_bytes + 1024);
-  const uint32_t blocks = tiles <= 2 * multiprocessors ? 1 : std::clamp(room, 1u, i.blocks);
+  const bool few = tiles <= 2 * multiprocessors && p.spans <= 2 * i.spans;
+  const uint32_t blocks = few ? 1 : std::clamp(room, 1u, i.blocks);
   shape.grid.x = std::min(tiles, blocks * multiprocessors);
   // Without constant weights there is nothing to do before the turn (gpu.cpp).
   if (g.constant_weight) shape = taking_turns(shape, stream);
