@@ -17,14 +17,14 @@ struct MatmulProblem {
   Format x = Format::bf16;  // activations [M, K]: f32, f16, bf16, fp8, mxfp8, mxfp4, nvfp4, int8
   Format weight = Format::bf16;  // [N, K]; any format but i32, i64, u8, ue8m0
   // The weight is [K, N], of f32, f16 or bf16. Hopper multiplies 16-bit ones as they lie (more than
-  // 16 rows, N a multiple of 8, no gate); elsewhere every run copies the weight the other way round
+  // 8 rows, N a multiple of 8, no gate); elsewhere every run copies the weight the other way round
   // into memory of the plan first, and one that stays is better turned once, by transpose().
   bool weight_transposed = false;
   Scaling scaling;      // of the weight, when it has scales: any block, any layout
   bool scaled = false;  // whether the weight has scales
   // A promise: whatever writes the weight or its scales has ended before `run` is called or, of a
-  // graph, before that is launched. Products of up to 16 rows on Hopper and later then begin to
-  // copy the weight before the kernels ahead have ended.
+  // graph, before that is launched. Products of few rows, up to 8 on Hopper and
+  // 16 later, then begin to copy the weight before the kernels ahead have ended.
   bool constant_weight = false;
   Format out = Format::bf16;  // [M, N]: f32, f16, bf16, or that of quantize_out
   bool bias = false;          // f32 or the format of out (f32, f16, bf16 if quantised), [N]
@@ -92,7 +92,7 @@ MatmulPlan plan(const MatmulProblem&, const Device&);
 // Order of sums: a function of K and the formats alone. The result of a row has the same bits for
 // any M, any other rows and any number of threads; it may differ between CPU levels. On a GPU that
 // holds for few rows and for many by itself, and of few for operands on 16 bytes by itself. On
-// Hopper one row of bf16 has a kernel of its own (`describe`: "one row"), and for more than 16 rows
+// Hopper one row of bf16 has a kernel of its own (`describe`: "one row"), and for more than 8 rows
 // it holds while K is cut into the same number of parts, which `describe` says (one, unless there
 // are fewer tiles than multiprocessors).
 //
@@ -104,7 +104,7 @@ MatmulPlan plan(const MatmulProblem&, const Device&);
 // Hopper, one row of bf16: beside codes of 8 bits and f16, x is taken in two parts of f16, whose 66
 // binades end in multiples of 2^-72 of its largest element; what is smaller is rounded to these.
 //
-// Hopper, more than 16 rows: sums lose at most (15 + 0.8 K) u sum |x_k w_k|, a chain of MMAs over K
+// Hopper, more than 8 rows: sums lose at most (15 + 0.8 K) u sum |x_k w_k|, a chain of MMAs over K
 // being cut off 16 elements at a time; typically a few u. Scales of mxfp8 and mxfp4 multiply the
 // codes: numbers from 2^128 on are infinite. E4M3 by E4M3 with scales that multiply sums runs on
 // the FP8 tensor cores, which add 128 products with 13 bits before they join an f32 sum.

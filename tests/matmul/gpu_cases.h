@@ -118,7 +118,7 @@ inline void expect_product(Stream& stream, const GpuCase& c, uint64_t seed,
   MatmulOptions options;
   options.out = c.out;
   const Tensor y = matmul_on(stream, x.tensor, w.tensor, options);
-  const bool one_chain = c.m > 16 && stream.device().arch() == Arch::sm_90a;
+  const bool one_chain = c.m > 8 && stream.device().arch() == Arch::sm_90a;
   std::vector<double> bounds = gpu_bounds(e, c.k, c.out, largest, one_chain);
   if (kernel_of(c, stream.device()).find("one row") != std::string::npos) {
     losses.assign(losses.size(),

@@ -156,8 +156,9 @@ pipe::TensorBox weight_box(const GpuLayout& l, const Sm90Problem& p, const Sm90M
 }  // namespace
 
 std::string refuse_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
-  if (p.experts == 0 && p.m <= 16) {
-    return concat("m is ", p.m, "; matmul_sm90 is for more than 16 rows");
+  // Of 9 to 16 rows the kernel of few reads x twice and takes longer (docs/findings/gpu-gemv.md).
+  if (p.experts == 0 && p.m <= 8) {
+    return concat("m is ", p.m, "; matmul_sm90 is for more than 8 rows");
   }
   if (x.terms() > 1) return "x is not bf16, or f16 as the weight; matmul_sm90 multiplies 16 bits";
   const std::optional<Sm90Scales> scales = scales_of(p, w);
