@@ -70,10 +70,15 @@ void softmax_gpu(const SoftmaxArgs& args, int64_t rows, Stream& stream) {
         static_cast<uint32_t>(std::min<int64_t>(rows, int64_t{Rows::kMinBlocks} * device.sm_count));
     shape.block.x = Rows::kThreads;
     shape.shared_bytes = Rows::kSharedBytes;
-    run(image_of<Ahead<kGroups>>(args), shape, threads);
+    if constexpr (kGroups == 1) {
+      run(image_of_halves<Ahead<1>>(args), shape, threads);
+    } else {
+      run(image_of<Ahead<2>>(args), shape, threads);
+    }
     return true;
   };
-  if (ahead(Ahead<1>{}) || ahead(Ahead<2>{})) return;
+  if (args.format != Format::f32 && ahead(Ahead<1>{})) return;
+  if (ahead(Ahead<2>{})) return;
   if (whole && clusters && few && chunks <= Chunk::kMostBlocks) {
     shape.grid.x *= static_cast<uint32_t>(chunks);
     shape.cluster.x = static_cast<uint32_t>(chunks);
