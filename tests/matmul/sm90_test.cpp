@@ -231,6 +231,35 @@ TEST(MatmulSm90, ScalesOfAllMagnitudes) {
   }
 }
 
+// A few tiles more than multiprocessors: those of the second wave are halved, results by the copy
+// engine and by threads. The last half has 16 rows of x.
+TEST(MatmulSm90, TilesInHalves) {
+  const int64_t m = 400, n = 67 * 128 + 40;
+  for (const auto& [spec, k, out] :
+       {std::tuple<WeightSpec, int64_t, F>{kBf16, 328, F::bf16},
+        {kBf16, 72, F::f32},
+        {{F::int8, true, {F::f16, 1, 128}}, 656, F::bf16},
+        {{F::nvfp4, true, {F::fp8_e4m3, 1, 16}, true}, 576, F::bf16}}) {
+    Stream stream(Device::simulator(Arch::sm_90a));
+    check_schedules(stream);
+    const GpuCase c{spec, kBf16, m, n, k, out};
+    const std::string kernel = kernel_of(c, stream.device());
+    ASSERT_NE(kernel.find("tiles of 128 x 256, the last 4 halved"), std::string::npos) << kernel;
+    expect_product(stream, c, 3);
+    const SimulatorReport report = simulator_report(stream);
+    EXPECT_TRUE(report.clean()) << to_string(report);
+    EXPECT_EQ(report.counters.shared_wavefronts, report.counters.shared_ideal) << to_string(report);
+    // Of 136 tiles 132 have 256 columns, and eight halves 128; K is whole stages of 128 bytes.
+    const int64_t depth = 128 * 8 / bits(spec.format), steps = (k + depth - 1) / depth * depth;
+    int64_t products = 0;
+    for (const auto& count : report.counters.multiply_adds) {
+      products += static_cast<int64_t>(count.count);
+    }
+    EXPECT_EQ(products, (132 * 256 + 8 * 128) * 128 * steps);
+    if (kSanitized) break;
+  }
+}
+
 // As many clusters as fit; their blocks have unequal shares of K and of the rows of x.
 TEST(MatmulSm90, UnequalPartsOfK) {
   for (const auto& [parts, n] : {std::pair{5, 13 * 128 + 8}, {3, 27 * 128 + 8}}) {

@@ -79,6 +79,15 @@ int64_t clusters(int64_t blocks, int multiprocessors) {
   return (blocks <= 2 ? multiprocessors : multiprocessors * 5 / 6) / blocks;
 }
 
+// How many tiles of the last wave two blocks share: all of them, if there are so few. Both halves
+// have rows of x.
+int64_t halved_tiles(const Sm90Problem& p, int64_t columns, int64_t tiles, int64_t resident,
+                     bool fp8) {
+  const int64_t left = tiles % resident, rows = p.m % columns;
+  const bool can = columns == 256 && !fp8 && tiles > resident && (rows == 0 || rows > columns / 2);
+  return can && 2 * left <= resident ? left : 0;
+}
+
 // The tile and the number of parts of K that should take the least time. Clocks of a
 // multiprocessor, rough where all that matters is which choice is less.
 // `runs`: see Sm90Matrices::scales_of_runs.
@@ -118,13 +127,17 @@ Sm90Choice choose(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, int m
       const int64_t resident = clusters(split, multiprocessors);
       if (split > 1 && (columns == 256 || tiles > resident || steps < 2 * split)) continue;
       const int64_t read = std::min(tiles, resident) * split * kRows * 128 / kMemory;
-      const int64_t clocks =
-          ceil_div(tiles, resident) *
-              (ceil_div(steps, split) * std::max({mma, expand, take, read}) + 1000 + 8 * columns) +
-          (split > 1 ? 3000 : 0);
+      const auto wave = [&](int64_t parts) {
+        return ceil_div(steps, split) * std::max({mma / parts, expand, take / parts, read}) + 1000 +
+               8 * columns / parts;
+      };
+      const int64_t halved = halved_tiles(p, columns, tiles, resident, fp8);
+      const int64_t waves = ceil_div(tiles - halved, resident);
+      const int64_t clocks = waves * wave(1) + (halved > 0 ? wave(2) : 0) + (split > 1 ? 3000 : 0);
       if (least != 0 && clocks >= least) continue;
       least = clocks;
       best.columns = static_cast<uint32_t>(columns), best.split = static_cast<uint32_t>(split);
+      best.halved = static_cast<uint32_t>(halved);
     }
   }
   return best;
@@ -188,6 +201,7 @@ std::string describe_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& 
   const Sm90Choice c = choose(p, w, x, multiprocessors);
   return concat("tiles of 128 x ", c.columns, c.scales == Sm90Scales::fp8 ? " in FP8" : "",
                 c.split > 1 ? concat(", K in ", c.split, " parts") : "",
+                c.halved > 0 ? concat(", the last ", c.halved, " halved") : "",
                 c.transposed ? ", W as it lies" : "");
 }
 
@@ -250,12 +264,12 @@ void launch_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
   p.product = product;
   GpuProduct& g = p.product;
   g.n = static_cast<uint32_t>(problem.n);
-  p.split = choice.split;
+  p.split = choice.split, p.halved = choice.halved;
   p.parts = parts;
   p.w_first = matrices.first, p.w_shift = matrices.shift;
   p.w_rows = problem.gate ? 32 : kRows;
   // Of an expert with few rows eight at a time: what it has not is not loaded.
-  p.x_rows = parts == 0 ? choice.columns : choice.columns <= 64 ? 8 : 64;
+  p.x_rows = parts > 0 ? (choice.columns <= 64 ? 8 : 64) : std::min(choice.columns, 128U);
   const bool fp8 = choice.scales == Sm90Scales::fp8, by_rows = fp8 && choice.columns == 256;
   if (by_rows) {
     p.x_rows = parts == 0 ? 128 : 64;

@@ -15,7 +15,7 @@ struct Sm90Instance {
 struct Sm90Choice {
   GpuCode code = GpuCode::bf16;
   Sm90Scales scales = Sm90Scales::none;
-  uint32_t columns = 0, split = 1;
+  uint32_t columns = 0, split = 1, halved = 0;
   bool transposed = false;  // W is [K, N]
 };
 

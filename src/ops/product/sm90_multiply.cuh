@@ -33,9 +33,11 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
   using Sums = Sm90Sums<kCode, kScales, kTileColumns, kMajorW>;
   using Finish = Sm90Finish<Stages>;
   using Tile = Sm90Tile;
-  using Schedule = pipe::PersistentSchedule<pipe::ProductGrid>;
+  using Schedule = pipe::PersistentSchedule<pipe::HalvedGrid>;
   static constexpr uint32_t kColumns = kTileColumns, kXSteps = Stages::kXSteps;
   static constexpr bool kTables = Stages::kSlots > 0, kSums = Stages::kSums;
+  // Whether half a tile's rows of x or fewer are multiplied alone.
+  static constexpr bool kNarrow = Sums::kNarrow;
 
   enum class Worker { load, multiply };
   // Warps that decode scales need more registers than one thread that starts copies.
@@ -51,12 +53,12 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
   static constexpr uint32_t kSharedBytes = Stages::kSharedBytes;
 
   // Of `parts` parts of experts; without experts of all rows of x.
-  HT_HOST_DEVICE static pipe::ProductGrid tiles(const Params& params, uint32_t parts) {
+  HT_HOST_DEVICE static pipe::HalvedGrid tiles(const Params& params, uint32_t parts) {
     const GpuProduct& p = params.product;
     const uint32_t rows = p.finish.gate ? Stages::kRows / 2 : Stages::kRows;
     const uint32_t columns = params.parts > 0 ? parts : (p.m + kColumns - 1) / kColumns;
     // As many rows of W as of x in work at a time.
-    return {(p.n + rows - 1) / rows, columns, 1, kColumns / 16};
+    return {{(p.n + rows - 1) / rows, columns, 1, kColumns / 16}, params.halved};
   }
   static LaunchShape shape(const Params& p, uint32_t multiprocessors) {
     const uint32_t wanted = tiles(p, p.parts).count(), fit = multiprocessors * kMinBlocks / p.split;
@@ -76,8 +78,17 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
       begin = steps * rank / p.split, end = steps * (rank + 1) / p.split;
     }
   };
-  HT_DEVICE static Tile tile_of(const Params& params, const pipe::ProductTile& t) {
-    return sm90_tile(params, t.m, t.n, kColumns);
+  HT_DEVICE static Tile tile_of(const Params& params, const pipe::HalvedTile& t) {
+    using Part = pipe::HalvedTile::Part;
+    Tile tile = sm90_tile(params, t.m, t.n, kColumns);
+    if constexpr (kNarrow) {
+      if (t.part != Part::whole) {
+        if (t.part == Part::second) tile.m0 += kColumns / 2;
+        const uint32_t most = tile.m0 + kColumns / 2;
+        tile.end = tile.end < most ? tile.end : most;
+      }
+    }
+    return tile;
   }
 
   struct Rings {
@@ -97,7 +108,7 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
       rings.w.name("w full", "w empty");
       hw::fence_mbarrier_init();
     }
-    if (p.x_rows < kColumns) clear_x(base);
+    if (p.x_rows < (kNarrow ? kColumns / 2 : kColumns)) clear_x(base);
     // Each role waits for the kernels ahead when it has its addresses: what a block first touches,
     // parameters and instructions, takes as long as the first copy. Lists of parts are results.
     if (p.parts > 0) hw::griddepcontrol_wait();
@@ -152,7 +163,7 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
     const Range range(p);
     auto fill = rings.w.producer();
     auto fill_x = rings.x.producer();
-    for (pipe::ProductTile t; schedule.next(t);) {
+    for (pipe::HalvedTile t; schedule.next(t);) {
       const Tile tile = tile_of(p, t);
       const Sm90Matrix matrix(p, tile);
       const uint32_t copies = (tile.end - tile.m0 + p.x_rows - 1) / p.x_rows;
@@ -185,7 +196,7 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
                                     Schedule schedule, uint32_t mine) {
     const Range range(p);
     pipe::Cursor<Stages::kStages> at;
-    for (pipe::ProductTile t; schedule.next(t);) {
+    for (pipe::HalvedTile t; schedule.next(t);) {
       Tables tables(p, tile_of(p, t));
       hw::griddepcontrol_wait();
       for (uint32_t step = range.begin; step < range.end; ++step, at.advance()) {
@@ -221,10 +232,20 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
     const Finish finish(p, base);
     Sums sums(p, base, rings.w.consumer(), rings.x.consumer());
     hw::griddepcontrol_wait();
-    for (pipe::ProductTile t; schedule.next(t);) {
+    for (pipe::HalvedTile t; schedule.next(t);) {
       // Where K is split a block has one tile: its factors are there before its sums.
       if (Stages::kCanSplit && p.split > 1) finish.store_factors(tile_of(p, t));
-      sums.add_up(range.end - range.begin);
+      const uint32_t steps = range.end - range.begin;
+      if constexpr (kNarrow) {
+        const Tile rows = tile_of(p, t);
+        if (hw::shuffle(rows.end - rows.m0, 0) <= kColumns / 2) {  // a warp agrees, ptxas knows it
+          sums.template add_up<kColumns / 2>(steps);
+        } else {
+          sums.add_up(steps);
+        }
+      } else {
+        sums.add_up(steps);
+      }
       const Tile tile = tile_of(p, t);
       if constexpr (Stages::kCanSplit) {
         if (p.split > 1) {

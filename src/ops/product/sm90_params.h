@@ -23,9 +23,10 @@ struct Sm90Params {
   // of x has x_rows rows.
   const uint8_t* w_first = nullptr;
   uint32_t w_shift = 0, w_rows = 0, x_rows = 0;
-  uint32_t parts = 0;  // at most, of x's rows by expert; 0: there are no experts
-  uint32_t split = 1;  // blocks of a cluster that share K
-  uint32_t pair = 1;   // or that share rows of x (sm90_fp8.cuh)
+  uint32_t parts = 0;   // at most, of x's rows by expert; 0: there are no experts
+  uint32_t split = 1;   // blocks of a cluster that share K
+  uint32_t halved = 0;  // the last tiles, whose rows of x come in two halves
+  uint32_t pair = 1;    // or that share rows of x (sm90_fp8.cuh)
   Sm90Factors factors = Sm90Factors::rows;
   bool chains_of_two = false;  // scales of sums change every 128 elements at most, not every 64
   bool copies_out = false;     // bf16 or f16 leave by tensor copies

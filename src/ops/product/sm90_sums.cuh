@@ -25,6 +25,8 @@ struct Sm90Sums {
   static constexpr uint32_t kXSteps = Stages::kXSteps, kPair = kXSteps < 2 ? 1 : 2;
   static constexpr bool kExpands = Stages::kExpands, kUnits = Stages::kUnits;
   static constexpr bool kSums = Stages::kSums && !kUnits;
+  // Tiles of 256 columns can be multiplied by their first 128 alone.
+  static constexpr bool kNarrow = kColumns == 256;
 
   const Sm90Params& params;
   const hw::SharedAddress base;
@@ -53,14 +55,22 @@ struct Sm90Sums {
       return chain;
     }
   }
-  // The next stages of W.
+  // The next stages of W, by the first kWidth columns.
+  template <uint32_t kWidth = kColumns>
   HT_DEVICE void add_up(uint32_t stages) {
     HT_UNROLL
     for (uint32_t i = 0; i < kColumns / 2; ++i) total[i] = 0;
+    if constexpr (kNarrow) {
+      // Nothing of the tile before: with columns that this one may not have alive from one to the
+      // next, ptxas waits for every MMA by itself.
+      HT_UNROLL
+      for (uint32_t i = 0; i < kColumns / 2; ++i) chain[i] = 0;
+      hw::hold_registers(chain);
+    }
     if constexpr (kUnits) {
-      add_units(stages);
+      add_units<kWidth>(stages);
     } else if constexpr (!kSums) {
-      add_chain(stages);
+      add_chain<kWidth>(stages);
     } else if (params.factors == Sm90Factors::rows) {
       add_groups<Sm90Factors::rows>(stages);
     } else if (params.factors == Sm90Factors::columns) {
@@ -71,6 +81,11 @@ struct Sm90Sums {
   }
 
  private:
+  // The registers of the first columns of the chain.
+  template <uint32_t kWidth>
+  HT_DEVICE float (&columns())[kWidth / 2] {
+    return reinterpret_cast<float(&)[kWidth / 2]>(chain);
+  }
   HT_DEVICE hw::SharedAddress codes(uint32_t stage) const { return base + stage * Stages::kBytes; }
   HT_DEVICE hw::SharedAddress table(uint32_t stage) const {
     return base + (Stages::kTables + stage * Stages::kTable);
@@ -78,11 +93,12 @@ struct Sm90Sums {
 
   // Starts adding the elements of K of the next step of x to the chain: rows of W in stage `stage`,
   // or in registers `f`.
+  template <uint32_t kWidth = kColumns>
   HT_DEVICE void start(uint32_t stage, uint32_t f, bool fresh,
                        hw::Site site = hw::Site::current()) {
     constexpr uint32_t kDepth = Stages::kXDepth, kBits = Stages::kLine * 8 / kDepth;
     constexpr hw::Type kType = Stages::kFp8 ? hw::Type::e4m3 : Stages::Policy::kType;
-    constexpr tile::SharedTile x_tile{tile::Major::k, tile::Swizzle::b128, kBits, kColumns, kDepth};
+    constexpr tile::SharedTile x_tile{tile::Major::k, tile::Swizzle::b128, kBits, kWidth, kDepth};
     constexpr tile::SharedTile w_tile{kMajorW, tile::Swizzle::b128, kBits, 64, kDepth};
     static_assert(x_tile.valid() && w_tile.valid());
     const hw::SharedAddress x = base + (Stages::kX + read_x.wait() * Stages::kXBytes);
@@ -96,10 +112,10 @@ struct Sm90Sums {
       const uint32_t k = j * kDepth / 4;
       const auto b = x_start.advanced(x_tile.advance(0, k));
       if constexpr (kExpands) {
-        hw::wgmma<kType>(chain, a[f].step[j], b, !fresh || j > 0, site);
+        hw::wgmma<kType>(columns<kWidth>(), a[f].step[j], b, !fresh || j > 0, site);
       } else {
-        hw::wgmma<kType, kType, kMajorW>(chain, w_start.advanced(w_tile.advance(0, k)), b,
-                                         !fresh || j > 0, site);
+        hw::wgmma<kType, kType, kMajorW>(columns<kWidth>(), w_start.advanced(w_tile.advance(0, k)),
+                                         b, !fresh || j > 0, site);
       }
     }
     hw::wgmma_commit(site);
@@ -115,6 +131,7 @@ struct Sm90Sums {
     read.release(first_lane, site);
   }
 
+  template <uint32_t kWidth>
   HT_DEVICE void add_chain(uint32_t steps) {
     bool fresh = true, running = false;
     // What one group of wgmma has read is given back when it has ended.
@@ -129,7 +146,7 @@ struct Sm90Sums {
         HT_UNROLL
         for (uint32_t f = 0; f < kPair; ++f) {
           if constexpr (kExpands) operand.expand(codes(stage), table(stage), pair + f, a[f]);
-          start(stage, f, fresh);
+          start<kWidth>(stage, f, fresh);
           if (running) {
             hw::wgmma_wait<1>();
             release();
@@ -141,7 +158,7 @@ struct Sm90Sums {
       if constexpr (kExpands) release_read();
     }
     hw::wgmma_wait<0>();
-    hw::hold_registers(chain);
+    hw::hold_registers(columns<kWidth>());
     if (running) release();
   }
 
@@ -176,6 +193,7 @@ struct Sm90Sums {
   }
   // One set of sums, in units of the last scale. Powers of two and signs multiply the codes, so
   // quotients are between a half and 2, whatever the scales are.
+  template <uint32_t kWidth>
   HT_DEVICE void add_units(uint32_t steps) {
     using Rows = Factors<Sm90Factors::rows>;
     uint32_t stage = read.wait();
@@ -186,15 +204,15 @@ struct Sm90Sums {
     };
     Rows unit = mantissas(table(stage), 0);
     HT_UNROLL
-    for (uint32_t i = 0; i < kColumns / 2; ++i) chain[i] = 0;
+    for (uint32_t i = 0; i < kWidth / 2; ++i) chain[i] = 0;
     operand.expand(codes(stage), table(stage), 0, a[0]);
     for (uint32_t step = 1; step <= steps; ++step) {
       const uint32_t current = stage;
       HT_ROLLED
       for (uint32_t i = 0; i < kXSteps; i += 2) {
-        start(current, 0, false);
+        start<kWidth>(current, 0, false);
         operand.expand(codes(current), table(current), i + 1, a[1]);
-        start(current, 1, false);
+        start<kWidth>(current, 1, false);
         hw::wgmma_wait<1>();
         hold(0);
         read_x.release(first_lane);
@@ -208,16 +226,16 @@ struct Sm90Sums {
         const float quotient[2] = {unit.row[0] / after.row[0], unit.row[1] / after.row[1]};
         unit = after;
         hw::wgmma_wait<0>();
-        hw::hold_registers(chain);
+        hw::hold_registers(columns<kWidth>());
         hold(1);
         read_x.release(first_lane);
         HT_UNROLL
-        for (uint32_t e = 0; e < kColumns / 2; ++e) chain[e] *= quotient[e / 2 % 2];
+        for (uint32_t e = 0; e < kWidth / 2; ++e) chain[e] *= quotient[e / 2 % 2];
       }
       release_read();
     }
     HT_UNROLL
-    for (uint32_t e = 0; e < kColumns / 2; ++e) chain[e] *= unit.row[e / 2 % 2];
+    for (uint32_t e = 0; e < kWidth / 2; ++e) chain[e] *= unit.row[e / 2 % 2];
   }
   // The chain whose last step of x is in registers `f`.
   template <Sm90Factors kFactors>

@@ -21,7 +21,8 @@ struct Sm90Tile {
   // again. Of experts only a part that is not full says that it is the last.
   HT_DEVICE hw::CachePolicy weight_policy(const Sm90Params& params, uint32_t columns) const {
     const uint32_t rows = end - m0;
-    const bool last = params.parts == 0 ? rows <= columns : rows < columns;
+    const bool last =
+        params.parts == 0 ? end == params.product.m && rows <= columns : rows < columns;
     return {last ? hw::kEvictFirst.bits : hw::kEvictNormal.bits};
   }
   // A copy, as a reference to one of two would be an address of local memory.
