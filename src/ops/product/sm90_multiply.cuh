@@ -238,7 +238,7 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
       const uint32_t steps = range.end - range.begin;
       if constexpr (kNarrow) {
         const Tile rows = tile_of(p, t);
-        if (hw::shuffle(rows.end - rows.m0, 0) <= kColumns / 2) {  // a warp agrees, ptxas knows it
+        if (rows.end - rows.m0 <= kColumns / 2) {
           sums.template add_up<kColumns / 2>(steps);
         } else {
           sums.add_up(steps);

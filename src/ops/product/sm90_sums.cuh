@@ -62,10 +62,11 @@ struct Sm90Sums {
     for (uint32_t i = 0; i < kColumns / 2; ++i) total[i] = 0;
     if constexpr (kNarrow) {
       // Nothing of the tile before: with columns that this one may not have alive from one to the
-      // next, ptxas waits for every MMA by itself.
+      // next, ptxas waits for every MMA by itself. Of codes it sees so much without being held to
+      // it.
       HT_UNROLL
       for (uint32_t i = 0; i < kColumns / 2; ++i) chain[i] = 0;
-      hw::hold_registers(chain);
+      if constexpr (!kExpands) hw::hold_registers(chain);
     }
     if constexpr (kUnits) {
       add_units<kWidth>(stages);
