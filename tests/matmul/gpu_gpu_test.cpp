@@ -38,6 +38,20 @@ TEST_F(MatmulOnGpu, RandomProblems) {
   }
 }
 
+// Tiles of 256 columns, the last of them in halves.
+TEST_F(MatmulOnGpu, TilesInHalves) {
+  Stream stream(device);
+  const int64_t n = (properties(device).sm_count + 4) / 2 * 128 - 88;
+  for (const WeightSpec& spec : {WeightSpec{Format::bf16},
+                                 {Format::fp8_e4m3, true, {Format::f32, 128, 128}},
+                                 {Format::mxfp8, true, {Format::ue8m0, 1, 32}},
+                                 {Format::int8, true, {Format::f16, 1, 128}},
+                                 {Format::nvfp4, true, {Format::fp8_e4m3, 1, 16}, true},
+                                 {Format::int4, true, {Format::bf16, 1, 128}}}) {
+    expect_product(stream, {spec, {Format::bf16}, 400, n, 256, Format::bf16}, 6);
+  }
+}
+
 // The bits of a weight as [N, K], whichever kernel takes it as [K, N].
 TEST_F(MatmulOnGpu, TransposedWeights) {
   Stream stream(device);
