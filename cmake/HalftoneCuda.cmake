@@ -79,7 +79,10 @@ endif()
 
 # nvcc's flags for every .cu of Halftone. --fmad=false: one rounding rule on the GPU, in the
 # simulator and on the CPU; a*b+c is fused only where a kernel says so.
-set(HALFTONE_CUDA_FLAGS --expt-relaxed-constexpr --fmad=false -lineinfo -Xcompiler=-Wall,-Wextra)
+set(HALFTONE_CUDA_FLAGS --expt-relaxed-constexpr --fmad=false -Xcompiler=-Wall,-Wextra)
+if(HALFTONE_LINE_INFO)
+  list(APPEND HALFTONE_CUDA_FLAGS -lineinfo)  # three times the size
+endif()
 if(HALFTONE_WERROR)
   list(APPEND HALFTONE_CUDA_FLAGS --Werror=all-warnings)
 endif()
