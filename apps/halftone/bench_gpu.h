@@ -82,6 +82,9 @@ std::vector<BenchRow> bench_gpu_generate(const GpuBench&);
 struct PrefillShape {
   int64_t batch, length, heads, kv_heads, head_dim;
   bool causal;
+  // Beside the causal mask: "window 1024", "softcap", "mask" (added, bf16), "pages of 16", "pages
+  // of 64", "lengths" (read on the GPU), "packed" (cu_seqlens); none when empty. bf16 alone.
+  std::string rule = {};
 };
 // `scale_tokens`: of operands in fp8 that share a scale: 1, a block of 128, or 0, all.
 std::string prefill_name(const PrefillShape&, const AttentionMode&, int64_t scale_tokens);

@@ -1,4 +1,8 @@
 // Attention on a GPU, prefill.
+#include <algorithm>
+#include <numeric>
+#include <random>
+
 #include "base/message.h"
 #include "bench_gpu.h"
 #include "bench_gpu_data.h"
@@ -8,6 +12,10 @@ namespace halftone {
 
 namespace {
 
+int64_t page_size(const PrefillShape& s) {
+  return s.rule == "pages of 16" ? 16 : s.rule == "pages of 64" ? 64 : 0;
+}
+
 AttentionProblem prefill_problem(const PrefillShape& s, const AttentionMode& mode) {
   AttentionProblem p;
   p.batch = s.batch, p.query_length = p.key_length = s.length;
@@ -15,7 +23,50 @@ AttentionProblem prefill_problem(const PrefillShape& s, const AttentionMode& mod
   p.mode = mode, p.q = p.k = mode.qk, p.v = mode.pv;
   p.out = mode.pv == Format::f16 ? Format::f16 : Format::bf16;
   p.causal = s.causal;
+  if (s.rule == "window 1024") p.window_left = 1023;
+  if (s.rule == "softcap") p.softcap = 30;
+  if (s.rule == "mask") p.mask = Format::bf16;
+  p.paged = page_size(s) > 0, p.page_size = page_size(s);
+  p.variable_length = s.rule == "lengths" || s.rule == "packed";
   return p;
+}
+
+// Pages in no order, lengths that are all the whole one.
+void set_rule(const PrefillShape& s, Stream& stream, AttentionTensors* t) {
+  const Device& device = stream.device();
+  const auto integers = [&](std::vector<int32_t> values, const Shape& shape) {
+    return Tensor::from<int32_t>(values, shape, Format::i32).to(device);
+  };
+  const int64_t tokens = s.batch * s.length, page = page_size(s);
+  if (s.rule == "mask") {
+    t->mask = in_format(normal_on_device({1, 1, s.length, s.length}, 7, stream), "bf16", stream);
+  } else if (page > 0) {
+    for (Tensor* x : {&t->k, &t->v}) {
+      *x = x->reshape({tokens / page, page, s.kv_heads, s.head_dim});
+    }
+    std::vector<int32_t> pages(static_cast<size_t>(tokens / page));
+    std::iota(pages.begin(), pages.end(), 0);
+    std::shuffle(pages.begin(), pages.end(), std::mt19937_64(1));
+    t->page_table = integers(pages, {s.batch, s.length / page});
+  } else if (s.rule == "lengths") {
+    t->seqused_k =
+        integers(std::vector<int32_t>(static_cast<size_t>(s.batch), static_cast<int32_t>(s.length)),
+                 {s.batch});
+  } else if (s.rule == "packed") {
+    for (Tensor* x : {&t->q, &t->k, &t->v, &t->out}) {
+      *x = x->reshape({tokens, x->size(2), s.head_dim});
+    }
+    std::vector<int32_t> ends;
+    for (int64_t i = 0; i <= s.batch; ++i) ends.push_back(static_cast<int32_t>(i * s.length));
+    t->cu_seqlens_q = t->cu_seqlens_k = integers(ends, {s.batch + 1});
+  }
+}
+
+// Of the queries of a sequence and the keys that they see.
+double visible_pairs(const PrefillShape& s) {
+  const auto length = static_cast<double>(s.length);
+  if (s.rule == "window 1024") return 1024 * (length - 512);  // but for half a diagonal
+  return length * length * (s.causal ? 0.5 : 1.0);
 }
 
 }  // namespace
@@ -24,7 +75,8 @@ std::string prefill_name(const PrefillShape& s, const AttentionMode& mode, int64
   const std::string heads =
       s.heads == s.kv_heads ? concat(s.heads) : concat(s.heads, "/", s.kv_heads);
   return concat("prefill ", s.batch, " x ", s.length, ", ", heads, " heads of ", s.head_dim,
-                s.causal ? ", causal " : ", full ", to_string(mode),
+                s.causal ? ", causal " : ", full ", to_string(mode), s.rule.empty() ? "" : ", ",
+                s.rule,
                 scale_tokens == 0  ? ", one scale"
                 : scale_tokens > 1 ? ", blocks"
                                    : "");
@@ -50,6 +102,7 @@ BenchRow bench_prefill(const PrefillShape& s, const AttentionMode& mode, Stream&
     sets[i].k = operand(s.kv_heads, p.k, 3 * i + 1);
     sets[i].v = operand(s.kv_heads, p.v, 3 * i + 2);
     sets[i].out = Tensor::empty({s.batch, s.length, s.heads, s.head_dim}, p.out, device);
+    set_rule(s, stream, &sets[i]);
   }
   const GpuTiming time = time_on_gpu(
       stream, [&](int i) { run(made, sets[i % 2], stream); }, options);
@@ -57,9 +110,7 @@ BenchRow bench_prefill(const PrefillShape& s, const AttentionMode& mode, Stream&
   BenchRow row;
   row.name = prefill_name(s, mode, scale_tokens);
   row.seconds = time.burst;
-  const double pairs = static_cast<double>(s.length) * static_cast<double>(s.length);
-  row.flops =
-      4.0 * static_cast<double>(s.batch * s.heads * s.head_dim) * pairs * (s.causal ? 0.5 : 1.0);
+  row.flops = 4.0 * static_cast<double>(s.batch * s.heads * s.head_dim) * visible_pairs(s);
   row.bytes = static_cast<double>(sets[0].q.bytes() + sets[0].k.bytes() + sets[0].v.bytes() +
                                   sets[0].out.bytes());
   row.value = row.flops / row.seconds * 1e-12;
@@ -82,12 +133,17 @@ std::vector<BenchRow> bench_gpu_prefill(const GpuBench& b) {
   }
   shapes.push_back({1, 8192, 32, 8, 128, true});
   shapes.push_back({4, 2048, 32, 8, 128, true});
+  for (const char* rule :
+       {"window 1024", "softcap", "mask", "pages of 16", "pages of 64", "lengths", "packed"}) {
+    shapes.push_back({8, 2048, 16, 16, 128, true, rule});
+  }
 
   std::vector<BenchRow> rows;
   for (const AttentionMode& mode : attention_modes()) {
     for (const PrefillShape& s : shapes) {
       // The modes of few bits are for long rows of usual heads; there the table stays readable.
       const bool plain = mode.qk == Format::bf16 || mode.qk == Format::f16;
+      if (!s.rule.empty() && to_string(mode) != "bf16+bf16") continue;
       if (!plain && (b.few_sizes() || s.batch > 2 || s.heads != s.kv_heads)) continue;
       if (mode.qk == Format::f16 && (s.head_dim != 128 || s.batch != 1)) continue;
       if (!can_run(prefill_problem(s, mode), b.stream.device()).ok) continue;
