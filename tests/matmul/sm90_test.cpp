@@ -170,6 +170,14 @@ void check_schedules(Stream& stream) {
                      .throws = false});
 }
 
+// No race, no conflict of banks.
+SimulatorReport expect_clean(const Stream& stream) {
+  SimulatorReport report = simulator_report(stream);
+  EXPECT_TRUE(report.clean()) << to_string(report);
+  EXPECT_EQ(report.counters.shared_wavefronts, report.counters.shared_ideal) << to_string(report);
+  return report;
+}
+
 TEST(MatmulSm90, ManyRowsWithScalesOfGroups) {
   for (const auto& [spec, k] :
        {std::pair<WeightSpec, int64_t>{{F::fp8_e4m3, true, {F::f32, 128, 128}}, 720},
@@ -181,9 +189,7 @@ TEST(MatmulSm90, ManyRowsWithScalesOfGroups) {
     const std::string kernel = kernel_of(c, stream.device());
     ASSERT_NE(kernel.find("tiles of 128 x 256"), std::string::npos) << kernel;
     expect_product(stream, c, 3);
-    const SimulatorReport report = simulator_report(stream);
-    EXPECT_TRUE(report.clean()) << to_string(report);
-    EXPECT_EQ(report.counters.shared_wavefronts, report.counters.shared_ideal) << to_string(report);
+    expect_clean(stream);
     if (kSanitized) break;
   }
 }
@@ -246,9 +252,7 @@ TEST(MatmulSm90, TilesInHalves) {
     const std::string kernel = kernel_of(c, stream.device());
     ASSERT_NE(kernel.find("tiles of 128 x 256, the last 4 halved"), std::string::npos) << kernel;
     expect_product(stream, c, 3);
-    const SimulatorReport report = simulator_report(stream);
-    EXPECT_TRUE(report.clean()) << to_string(report);
-    EXPECT_EQ(report.counters.shared_wavefronts, report.counters.shared_ideal) << to_string(report);
+    const SimulatorReport report = expect_clean(stream);
     // Of 136 tiles 132 have 256 columns, and eight halves 128; K is whole stages of 128 bytes.
     const int64_t depth = 128 * 8 / bits(spec.format), steps = (k + depth - 1) / depth * depth;
     int64_t products = 0;
