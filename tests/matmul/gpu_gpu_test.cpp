@@ -41,7 +41,7 @@ TEST_F(MatmulOnGpu, RandomProblems) {
 // Tiles of 256 columns, the last of them in halves.
 TEST_F(MatmulOnGpu, TilesInHalves) {
   Stream stream(device);
-  const int64_t n = (properties(device).sm_count + 4) / 2 * 128 - 88;
+  const int64_t n = (properties(device).sm_count + 30) / 2 * 128 - 88;
   for (const WeightSpec& spec : {WeightSpec{Format::bf16},
                                  {Format::fp8_e4m3, true, {Format::f32, 128, 128}},
                                  {Format::mxfp8, true, {Format::ue8m0, 1, 32}},

@@ -107,7 +107,9 @@ struct Sm90Finish : Sm90FinishRows {
     }
     HT_UNROLL
     for (uint32_t piece = 0; piece < kColumns / kPiece; ++piece) {
-      if (t.m0 + piece * kPiece >= t.end) break;
+      // By twos, so that the next tile begins with the other buffer than this one ended with. What
+      // is stored behind the end is behind all rows.
+      if (piece % 2 == 0 && t.m0 + piece * kPiece >= t.end) break;
       const hw::SharedAddress buffer = staging() + piece % 2 * Stages::kPieceBytes;
       if (thread == 0) hw::bulk_wait_read<1>();  // the copy before the last has read it
       sync();
