@@ -31,8 +31,11 @@ inline double mask_term(const Tensor& mask, int64_t b, int64_t head, int64_t i, 
 // operands (2^-8 when Q is rounded to bf16, when P is rounded to bf16; 2^-4 for P in E4M3):
 //  * a score is a chain of head_dim products: E = scale * sum |q k| * (u_q + (head_dim + 8) e); the
 //    8 covers the scale factors, a rounding each. The softcap's slope is at most 1; tanh within 4
-//    ulp and its two factors add 8 e softcap. A mask adds a rounding and that of its factor. The
-//    difference to the maximum is rounded once more: + |s - max| e.
+//    ulp and its two factors add 8 e softcap. As 1 - 2 r with r = 1 / (1 + exp(2 y)), where four
+//    scores share a reciprocal, 1 + 2 r (7 + (4 + 2 |y|) (1 - r)): a rounded sum, rcp within 1 ulp,
+//    four products; ex2 within 2 ulp and its argument. The largest of both, at most 15.1. A mask
+//    adds a rounding and that of its factor. The difference to the maximum is rounded once more: +
+//    |s - max| e.
 //  * exp turns that into a relative error of P: x = exp(E) - 1 + e_exp, e_exp = 2^-17 + 4e for the
 //    short polynomial of the bf16 products and 8e for the long one.
 //  * P is rounded for the product, not for the norm: relative u_p, and for E4M3, whose subnormal
@@ -118,8 +121,10 @@ inline Bounded bounded_attention(const AttentionProblem& p, const std::vector<fl
           double error = (magnitude * (u_q + static_cast<double>(p.head_dim + 8) * e) + fp8_error) *
                          std::abs(scale);
           if (p.softcap > 0) {
-            score = p.softcap * std::tanh(score / p.softcap);
-            error += 8 * e * p.softcap;
+            const double y = score / p.softcap, r = (1 - std::tanh(y)) / 2;
+            score = p.softcap * std::tanh(y);
+            error +=
+                std::max(8.0, 1 + 2 * r * (7 + (4 + 2 * std::abs(y)) * (1 - r))) * e * p.softcap;
           }
           if (mask.defined()) {
             const double term = mask_term(mask, b, h, i, j);

@@ -44,6 +44,36 @@ TEST(AttentionSm90Layouts, AHiddenKeyThatCountsBreaksTheBound) {
   EXPECT_FALSE(within(out, reference.out, reference.out_bound));
 }
 
+// Four scores share a reciprocal under a softcap: a NaN reaches the rows that see its key, and an
+// infinite score is the cap; the bits of all others stay.
+TEST(AttentionSm90Layouts, ACapKeepsNansApart) {
+  Stream stream = hopper();
+  LayoutCase l{Sm90Case{{1, 66, 66, 1, 1, 64}, Format::bf16, true}};
+  l.softcap = 3;
+  constexpr int64_t kKey = 37;
+  LaidOut laid(l, 4);
+  const auto run_with = [&](uint16_t code) {
+    const Tensor& k = laid.whole.tensors.k;
+    const Tensor before = k.contiguous_copy();
+    // Every query meets a NaN, or an infinity, there.
+    if (code != 0) std::fill_n(k.data<uint16_t>() + kKey * 64, 1, code);
+    AttentionTensors t = laid.on(stream.device());
+    run(plan(laid.whole.problem, stream.device()), t, stream);
+    std::copy_n(before.data<uint16_t>(), before.numel(), k.data<uint16_t>());
+    return to_floats(t.lse.to(Device::cpu()));
+  };
+  const std::vector<float> right = run_with(0), nan = run_with(0x7fc0), infinite = run_with(0x7f80);
+  for (size_t i = 0; i < right.size(); ++i) {
+    if (i < kKey) {
+      EXPECT_EQ(nan[i], right[i]) << i;
+      EXPECT_EQ(infinite[i], right[i]) << i;
+    } else {
+      EXPECT_TRUE(std::isnan(nan[i])) << i;
+      EXPECT_TRUE(std::isfinite(infinite[i])) << i;
+    }
+  }
+}
+
 // No race, no missing fence, no conflict of banks, whatever the order; and the same bits.
 TEST(AttentionSm90Layouts, StrictUnderAdversarialSchedules) {
   const LayoutCase cases[] = {

@@ -116,7 +116,7 @@ void set_scores(const AttentionProblem& p, const AttentionTensors& t, ScoreRules
   rules->scale_log2 = scale * kLog2e;
   if (p.softcap != 0) {
     rules->softcap_log2 = p.softcap * kLog2e;
-    rules->softcap_exponent = 2 * kLog2e * std::abs(scale) / p.softcap;
+    rules->softcap_exponent = 2 * kLog2e * scale / p.softcap;
   }
   if (!p.mask) return;
   rules->mask_kind = *p.mask == Format::u8     ? MaskKind::boolean

@@ -13,7 +13,7 @@ struct ScoreRules {
   bool given;  // else nothing here is read
   float scale_log2;
   float softcap_log2;      // softcap x log2(e), 0: none
-  float softcap_exponent;  // 2 log2(e) |scale| / softcap
+  float softcap_exponent;  // 2 log2(e) scale / softcap
   MaskKind mask_kind;
   const void* mask;
   int64_t batch, head, query,
@@ -22,9 +22,11 @@ struct ScoreRules {
   // Scores become exponents of 2.
   template <uint32_t kCount>
   HT_DEVICE void scale_all(float (&s)[kCount]) const {
-    HT_UNROLL
-    for (uint32_t i = 0; i < kCount; ++i) {
-      s[i] = softcap_log2 == 0 ? hw::mul(s[i], scale_log2) : capped(s[i]);
+    if (softcap_log2 != 0) {
+      cap(s);
+    } else {
+      HT_UNROLL
+      for (uint32_t i = 0; i < kCount; ++i) s[i] = hw::mul(s[i], scale_log2);
     }
   }
   HT_DEVICE int64_t mask_row(uint32_t sequence, uint32_t at_head, int32_t at_query) const {
@@ -78,15 +80,32 @@ struct ScoreRules {
   }
 
  private:
-  // softcap tanh(x / softcap) x log2(e). With E = exp(-2 |x| / softcap), tanh is (1 - E) / (1 + E):
-  // ex2 within 2 ulp, rcp within 1 and two sums are 7 units of 2^-24 of the cap at most; the
-  // tanh.approx of the chip would be 2^-11.
-  HT_DEVICE float capped(float x) const {
-    const float magnitude = x < 0 ? -x : x;
-    const float e = hw::ex2_approx_ftz(hw::mul(magnitude, -softcap_exponent));
-    const float size =
-        hw::mul(softcap_log2, hw::mul(hw::add(1, -e), hw::rcp_approx_ftz(hw::add(1, e))));
-    return (x < 0) != (scale_log2 < 0) ? -size : size;
+  // softcap tanh(x / softcap) x log2(e), where tanh(y) = 1 - 2 / (1 + exp(2 y)). The exponentials
+  // and reciprocals of a tile are what takes longest, so four scores share a reciprocal: of their
+  // product, which no score beyond 2^30, where tanh is 1 in f32, makes too large. ex2 and rcp
+  // within 2 ulp and seven roundings are 20 units of 2^-24 of the cap at most; the tanh.approx of
+  // the chip would be 2^-11. A NaN stays one and leaves its neighbours alone: a mask may hide it
+  // yet.
+  template <uint32_t kCount>
+  HT_DEVICE void cap(float (&s)[kCount]) const {
+    static_assert(kCount % 4 == 0, "whole fours");
+    constexpr float kOne = 0x1p30f;  // tanh is 1 from here on
+    HT_UNROLL
+    for (uint32_t i = 0; i < kCount; i += 4) {
+      float d[4];
+      HT_UNROLL
+      for (uint32_t e = 0; e < 4; ++e) {
+        d[e] = hw::add(1, hw::min(hw::ex2_approx_ftz(hw::mul(s[i + e], softcap_exponent)), kOne));
+      }
+      const float pair[2] = {hw::mul(d[0], d[1]), hw::mul(d[2], d[3])};
+      const float all = hw::rcp_approx_ftz(hw::mul(pair[0], pair[1]));
+      HT_UNROLL
+      for (uint32_t e = 0; e < 4; ++e) {
+        const float inverse = hw::mul(hw::mul(all, pair[1 - e / 2]), d[e ^ 1]);
+        const float capped = hw::fma(inverse, -2 * softcap_log2, softcap_log2);
+        s[i + e] = s[i + e] == s[i + e] ? capped : s[i + e];
+      }
+    }
   }
 
   template <class T, uint32_t kCount, class Value>
