@@ -1,5 +1,6 @@
 // Products on a GPU: of one row and a few, by the bytes of the weights; of many; of groups.
 #include <algorithm>
+#include <string_view>
 
 #include "base/message.h"
 #include "bench_gpu.h"
@@ -18,6 +19,8 @@ struct Product {
   int64_t m, n, k;
   const char *weights, *x = "bf16";
   bool rounded = false;
+  bool tf32 = false;
+  ProductLibrary library = ProductLibrary::automatic;
 };
 
 MatmulProblem problem_of(const Product& s, const Tensor& x, const Tensor& weight) {
@@ -30,6 +33,7 @@ MatmulProblem problem_of(const Product& s, const Tensor& x, const Tensor& weight
   p.scaled = weight.has_scales();
   if (p.scaled) p.scaling = weight.scaling();
   p.constant_weight = true;  // as a model's
+  p.tf32 = s.tf32, p.library = s.library;
   if (s.rounded) p.quantize_x = parse_quantization(s.x);
   return p;
 }
@@ -57,6 +61,20 @@ std::vector<Tensor> copies_of(const Tensor& normal, const char* format, const Gp
   while (all.size() < count) all.push_back(in_format(normal, format, b.stream));
   b.stream.synchronize();
   return all;
+}
+
+// The speed of cuBLASLt in the same run, where both operands are of one format and it takes them.
+void add_peer(Product s, const std::vector<Tensor>& weights, const GpuBench& b, BenchRow* row) {
+  if (std::string_view(s.weights) != s.x || s.tf32) return;
+  s.library = ProductLibrary::cublaslt;
+  BenchRow peer;
+  try {
+    row->peer = row->value * row->seconds / measure(s, weights, b, &peer).burst;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unsupported) throw;
+    return;
+  }
+  row->peer_name = "cuBLASLt";
 }
 
 // `rows` of x for each of `groups` matrices of E4M3 in blocks of 128x128; x is given in E4M3, or
@@ -134,6 +152,10 @@ std::vector<BenchRow> bench_gpu_gemv(const GpuBench& b) {
 
 std::vector<BenchRow> bench_gpu_matmul(const GpuBench& b) {
   std::vector<Product> all = {{4096, 4096, 4096, "bf16"}, {8192, 8192, 8192, "bf16"}};
+  for (const char* format : {"f16", "f32", "fp8_row", "fp8_tensor"}) {
+    all.push_back({4096, 4096, 4096, format, format});
+  }
+  all.push_back({4096, 4096, 4096, "f32", "f32", false, true});
   for (const bool rounded : {false, true}) {
     all.insert(all.end(), {{4096, 4096, 7168, "fp8", "fp8_1x128", rounded},
                            {4096, 7168, 16384, "fp8", "fp8_1x128", rounded},
@@ -153,11 +175,12 @@ std::vector<BenchRow> bench_gpu_matmul(const GpuBench& b) {
   for (const Product& s : all) {
     BenchRow row;
     row.name = concat("matmul ", s.m, " x ", s.n, " x ", s.k, ", ", s.weights, " weights x ",
-                      s.rounded ? "bf16 to " : "", s.x);
+                      s.rounded ? "bf16 to " : "", s.x, s.tf32 ? " as TF32" : "");
     if (!b.wants(row.name)) continue;
     const Tensor normal = normal_on_device({s.n, s.k}, 1, b.stream);
     const std::vector<Tensor> weights = copies_of(normal, s.weights, b);
     set_either(measure(s, weights, b, &row), b.roofs, &row);
+    add_peer(s, weights, b, &row);
     rows.push_back(row);
   }
   for (const bool rounded : {false, true}) {

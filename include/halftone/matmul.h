@@ -12,6 +12,12 @@
 
 namespace halftone {
 
+// Who multiplies. cuBLASLt is asked for dense products of more than 16 rows by kernels of no other
+// way (`describe` says so): on Hopper those of TF32 and of f16, bf16 or E4M3 that lie as
+// matmul_sm90 does not take them, elsewhere all it takes; where it is not installed, Halftone does.
+// As `cublaslt` it multiplies, whatever the rows, or can_run says why not.
+enum class ProductLibrary : uint8_t { automatic, halftone, cublaslt };
+
 struct MatmulProblem {
   int64_t m = 0, n = 0, k = 0;  // m may be 0
   Format x = Format::bf16;  // activations [M, K]: f32, f16, bf16, fp8, mxfp8, mxfp4, nvfp4, int8
@@ -40,6 +46,10 @@ struct MatmulProblem {
   // infinite), where the tensor cores are twice as fast for it: sm_89 and sm_120a, more than 16
   // rows. `describe` says so. Elsewhere, and as f32, sums are in f32.
   Format accumulate = Format::f32;
+  // Of f32 by f32: operands may lose all but 10 bits of their fractions (TF32), where cuBLASLt
+  // multiplies. Elsewhere products stay those of f32.
+  bool tf32 = false;
+  ProductLibrary library = ProductLibrary::automatic;
   ActivationFunction activation{Activation::identity};
   // Gated: weight and bias have 2 N rows, those of the gate first, or in the even rows.
   std::optional<GatedActivation> gated;
@@ -104,6 +114,10 @@ MatmulPlan plan(const MatmulProblem&, const Device&);
 // Hopper, one row of bf16: beside codes of 8 bits and f16, x is taken in two parts of f16, whose 66
 // binades end in multiples of 2^-72 of its largest element; what is smaller is rounded to these.
 //
+// cuBLASLt: the algorithm that its heuristic names first for the problem, asked when the plan is
+// made; bits are a function of the problem, the device and the version of the library. Rows of x,
+// weight, residual and out on 16 bytes, else Halftone multiplies.
+//
 // Hopper, more than 8 rows: sums lose at most (15 + 0.8 K) u sum |x_k w_k|, a chain of MMAs over K
 // being cut off 16 elements at a time; typically a few u. Scales of mxfp8 and mxfp4 multiply the
 // codes: numbers from 2^128 on are infinite. E4M3 by E4M3 with scales that multiply sums runs on
@@ -126,6 +140,8 @@ struct MatmulOptions {
   bool interleaved = false;
   bool weight_transposed = false;
   Format accumulate = Format::f32;
+  bool tf32 = false;
+  ProductLibrary library = ProductLibrary::automatic;
 };
 Tensor matmul(const Tensor& x, const Tensor& weight, const MatmulOptions&,
               Stream& = Stream::default_stream());

@@ -21,6 +21,7 @@ struct KernelRow {
   Function function;
   Arch arch = Arch::sm_80;  // of GPU kernels: the one they run on
   bool later = false;       // and on every later architecture
+  bool chip = false;        // of a library of the vendor's: not on the simulator
 };
 
 // What a row of a family with kernels for both runs: a CPU kernel or a GPU one.
@@ -53,11 +54,13 @@ const Row* choose(std::span<const Row> table, const Problem& problem, const Devi
   for (const Row& row : table) {
     // A simulated GPU runs what the GPU runs.
     if ((row.device == Device::Kind::cpu) != device.is_cpu()) continue;
-    const bool reached = device.is_cpu() ? row.level <= level
-                         : row.later     ? row.arch <= device.arch()
-                                         : row.arch == device.arch();
+    const bool reached = device.is_cpu()                                   ? row.level <= level
+                         : row.chip && device.kind() != Device::Kind::cuda ? false
+                         : row.later ? row.arch <= device.arch()
+                                     : row.arch == device.arch();
     std::string why = reached           ? row.accepts(problem)
                       : device.is_cpu() ? concat("needs CPU level ", name(row.level))
+                      : row.chip        ? concat("needs a GPU that is not simulated")
                       : row.later       ? concat("needs ", name(row.arch), " or later")
                                         : concat("runs on ", name(row.arch), " alone");
     if (kernel_trace != nullptr) kernel_trace->emplace_back(row.name, why);

@@ -60,14 +60,21 @@ struct GpuCase {
   WeightSpec x;
   int64_t m, n, k;
   Format out = Format::f32;
+  ProductLibrary library = ProductLibrary::automatic;
 };
 
-inline std::string kernel_of(const GpuCase& c, const Device& device) {
+inline bool in_tf32(const GpuCase& c) {
+  return c.library == ProductLibrary::cublaslt && c.x.format == Format::f32;
+}
+inline MatmulProblem problem_of(const GpuCase& c) {
   MatmulProblem p;
   p.m = c.m, p.n = c.n, p.k = c.k, p.x = c.x.format, p.x_scaled = c.x.scaled;
   p.x_scaling = c.x.scaling, p.weight = c.weight.format, p.scaled = c.weight.scaled;
-  p.scaling = c.weight.scaling, p.out = c.out;
-  return describe(plan(p, device));
+  p.scaling = c.weight.scaling, p.out = c.out, p.library = c.library, p.tf32 = in_tf32(c);
+  return p;
+}
+inline std::string kernel_of(const GpuCase& c, const Device& device) {
+  return describe(plan(problem_of(c), device));
 }
 
 // What wgmma in FP8 may lose of one output, whose products are given: it adds 32 products to a sum
@@ -93,7 +100,10 @@ inline void expect_product(Stream& stream, const GpuCase& c, uint64_t seed,
   const Weight w = random_weight(c.weight, c.n, c.k, seed, data);
   const Weight x = random_weight(c.x, c.m, c.k, seed + 1, data);
   Expected e;
-  const bool in_fp8 = kernel_of(c, stream.device()).find("in FP8") != std::string::npos;
+  const std::string kernel = kernel_of(c, stream.device());
+  const bool cublaslt = kernel.find("cuBLASLt") != std::string::npos;
+  const bool in_fp8 =
+      kernel.find("in FP8") != std::string::npos || (cublaslt && c.x.format == Format::fp8_e4m3);
   std::vector<double> products(static_cast<size_t>(c.k)), losses;
   double largest = 1;
   for (const double v : w.values) largest = std::max(largest, std::abs(v));
@@ -107,7 +117,8 @@ inline void expect_product(Stream& stream, const GpuCase& c, uint64_t seed,
         sum += product, magnitude += std::abs(product);
         products[static_cast<size_t>(l)] = product;
       }
-      losses.push_back(in_fp8 ? fp8_loss(products) : 0);
+      // TF32 has 10 bits of a fraction; bits beyond them are cut off, of both operands.
+      losses.push_back(in_fp8 ? fp8_loss(products) : in_tf32(c) ? 1.01 * 0x1p-9 * magnitude : 0);
       e.values.push_back(static_cast<float>(sum));
       e.magnitudes.push_back(magnitude);
     }
@@ -116,11 +127,11 @@ inline void expect_product(Stream& stream, const GpuCase& c, uint64_t seed,
     if (c.out == Format::f16 && std::abs(v) >= 65520.0f) v = std::copysign(INFINITY, v);
   }
   MatmulOptions options;
-  options.out = c.out;
+  options.out = c.out, options.library = c.library, options.tf32 = in_tf32(c);
   const Tensor y = matmul_on(stream, x.tensor, w.tensor, options);
-  const bool one_chain = c.m > 8 && stream.device().arch() == Arch::sm_90a;
+  const bool one_chain = cublaslt || (c.m > 8 && stream.device().arch() == Arch::sm_90a);
   std::vector<double> bounds = gpu_bounds(e, c.k, c.out, largest, one_chain);
-  if (kernel_of(c, stream.device()).find("one row") != std::string::npos) {
+  if (kernel.find("one row") != std::string::npos) {
     losses.assign(losses.size(),
                   row_loss(std::vector<float>(x.values.begin(), x.values.end()), w.values));
   }

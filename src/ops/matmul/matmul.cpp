@@ -58,6 +58,8 @@ constexpr MatmulKernel kTable[] = {
       &products::matmul_sm90_row, Arch::sm_90a}},
     {{"matmul_sm90", Device::Kind::cuda, CpuLevel::baseline, products::accepts_sm90,
       &products::matmul_sm90, Arch::sm_90a}},
+    {{"matmul_cublaslt", Device::Kind::cuda, CpuLevel::baseline, products::accepts_cublaslt,
+      &products::matmul_cublaslt, Arch::sm_80, true, true}},
     HALFTONE_GPU_ROW("matmul", products::accepts_gpu, &products::matmul_gpu),
 };
 
@@ -67,6 +69,10 @@ std::string refuse(const MatmulProblem& p) {
       (p.accumulate != Format::f16 || p.x != Format::f16 || p.weight != Format::f16)) {
     return concat("accumulate is ", name(p.accumulate), ", x ", name(p.x), " and weight ",
                   name(p.weight), "; it must be f32, or f16 for products of f16 by f16");
+  }
+  if (p.tf32 && (p.x != Format::f32 || p.weight != Format::f32)) {
+    return concat("tf32 is set, x is ", name(p.x), " and weight ", name(p.weight),
+                  "; it is a way to multiply f32 by f32");
   }
   if (p.weight_transposed && (!is_plain_float(p.weight) || p.scaled)) {
     return concat("weight is ", name(p.weight), p.scaled ? " with scales" : "",
@@ -86,6 +92,24 @@ std::string refuse(const MatmulProblem& p) {
     if (p.gated) reason = can_run(GatedProblem{1, 1, Format::f32, *p.gated}, Device::cpu()).reason;
   }
   return reason;
+}
+
+// The kernel of a plan, or why there is none.
+const MatmulKernel* find(const MatmulProblem& p, const Device& device, std::string* reason) {
+  *reason = refuse(p);
+  if (!reason->empty()) return nullptr;
+  if (p.library != ProductLibrary::cublaslt) {
+    return choose<MatmulKernel>(kTable, p, device, reason);
+  }
+  if (device.kind() != Device::Kind::cuda) {
+    *reason = concat("library is cublaslt, device ", device.name(), "; it needs a CUDA device");
+    return nullptr;
+  }
+  *reason = products::accepts_cublaslt(p);
+  const auto is_it = [](const MatmulKernel& k) {
+    return k.function.gpu == &products::matmul_cublaslt;
+  };
+  return reason->empty() ? std::find_if(std::begin(kTable), std::end(kTable), is_it) : nullptr;
 }
 
 MatmulProblem problem_of(const Tensor& x, const Tensor& weight, const MatmulOptions& o) {
@@ -116,7 +140,7 @@ MatmulProblem problem_of(const Tensor& x, const Tensor& weight, const MatmulOpti
   p.bias = o.bias.defined();
   p.residual = o.residual.defined();
   p.quantize_x = o.quantize_x, p.quantize_out = o.quantize_out;
-  p.accumulate = o.accumulate;
+  p.accumulate = o.accumulate, p.tf32 = o.tf32, p.library = o.library;
   p.activation = o.activation, p.gated = o.gated, p.interleaved = o.interleaved;
   return p;
 }
@@ -212,20 +236,32 @@ std::string describe(const MatmulPlan& plan) {
 }
 
 Support can_run(const MatmulProblem& problem, const Device& device) {
-  std::string reason = refuse(problem);
-  if (reason.empty()) {
-    if (choose<MatmulKernel>(kTable, problem, device, &reason) != nullptr) reason.clear();
-  }
-  return {reason.empty(), reason};
+  std::string reason;
+  const bool ok = find(problem, device, &reason) != nullptr;
+  return {ok, ok ? "" : reason};
 }
 
+namespace {
+
+MatmulPlan plan_without_cublaslt(const MatmulProblem& problem, const Device& device) {
+  if (problem.library == ProductLibrary::cublaslt) {
+    fail(ErrorCode::unsupported, "library is cublaslt, which has no algorithm for [", problem.m,
+         ", ", problem.k, "] ", name(problem.x), " x [", problem.n, ", ", problem.k, "] on ",
+         device.name());
+  }
+  MatmulProblem own = problem;
+  own.library = ProductLibrary::halftone;
+  return plan(own, device);
+}
+
+}  // namespace
+
 MatmulPlan plan(const MatmulProblem& problem, const Device& device) {
-  std::string reason = refuse(problem);
-  if (!reason.empty()) throw Error(ErrorCode::unsupported, reason);
+  std::string reason;
   MatmulPlan plan;
   plan.problem = problem;
   plan.device = device;
-  plan.kernel = choose<MatmulKernel>(kTable, problem, device, &reason);
+  plan.kernel = find(problem, device, &reason);
   if (plan.kernel == nullptr) throw Error(ErrorCode::unsupported, reason);
   if (problem.weight_transposed) {
     plan.turned =
@@ -233,6 +269,7 @@ MatmulPlan plan(const MatmulProblem& problem, const Device& device) {
   }
   if (const products::MatmulGpu* gpu = plan.kernel->function.gpu) {
     plan.workspace = gpu->workspace(problem, device, &plan.workspace_bytes);
+    if (plan.workspace == nullptr) return plan_without_cublaslt(problem, device);
     plan.workspace_bytes += plan.turned.defined() ? plan.turned.bytes() : 0;
     return plan;
   }

@@ -2,6 +2,7 @@
 
 #include "base/message.h"
 #include "formats/gpu_kernels.h"
+#include "ops/matmul/cublaslt.h"
 #include "ops/matmul/matmul_run.h"
 #include "ops/product/gpu.h"
 #include "ops/product/sm90.h"
@@ -35,12 +36,32 @@ GpuWorkspace make_workspace(const MatmulProblem& p, Arch arch) {
   return w;
 }
 
-std::shared_ptr<void> workspace(const MatmulProblem& p, const Device& device, int64_t* bytes) {
-  auto w = std::make_shared<GpuWorkspace>(make_workspace(p, device.arch()));
+int64_t allocate(const MatmulProblem& p, const Device& device, GpuWorkspace* w) {
   w->x.allocate(p.m, device);
   if (p.quantize_out) w->results = Tensor::empty({p.m, p.n}, Format::f32, device);
-  *bytes = w->x.bytes() + (p.quantize_out ? w->results.bytes() : 0);
+  return w->x.bytes() + (p.quantize_out ? w->results.bytes() : 0);
+}
+
+std::shared_ptr<void> workspace(const MatmulProblem& p, const Device& device, int64_t* bytes) {
+  auto w = std::make_shared<GpuWorkspace>(make_workspace(p, device.arch()));
+  *bytes = allocate(p, device, w.get());
   return w;
+}
+
+// Halftone's own as well, for what does not lie as cuBLASLt is told.
+struct CublasLtWorkspace : GpuWorkspace {
+  std::unique_ptr<CublasLtProduct> product;
+};
+
+std::shared_ptr<void> workspace_cublaslt(const MatmulProblem& p, const Device& device,
+                                         int64_t* bytes) {
+  auto product = p.m > 0 ? cublaslt_product(p, device) : nullptr;
+  if (product == nullptr) return nullptr;
+  auto w = std::make_shared<CublasLtWorkspace>();
+  static_cast<GpuWorkspace&>(*w) = make_workspace(p, device.arch());
+  *bytes = product->bytes() + allocate(p, device, w.get());
+  w->product = std::move(product);
+  return std::shared_ptr<GpuWorkspace>(std::move(w));
 }
 
 product::GpuFinish finish_of(const MatmulProblem& p, const MatmulTensors& t, const Tensor& out) {
@@ -142,6 +163,17 @@ void run_row(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream)
   if (plan.problem.quantize_out) quantise_results(plan.problem, w.results, t.out, stream);
 }
 
+void run_cublaslt(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {
+  const auto& w = static_cast<const CublasLtWorkspace&>(
+      *static_cast<const GpuWorkspace*>(plan.workspace.get()));
+  if (!w.product->fits(t)) return run_gpu(plan, t, stream);
+  w.product->run(t, stream);
+}
+
+std::string describe_cublaslt(const MatmulProblem& p, const Device&) {
+  return concat("cuBLASLt", p.x == Format::f32 ? ", operands rounded to TF32" : "");
+}
+
 std::string describe_row(const MatmulProblem&, const Device&) {
   return "one row, 16 rows of W a tile";
 }
@@ -181,8 +213,18 @@ std::string accepts_sm90_row(const MatmulProblem& p) {
   return product::refuse_sm90_row(w.weight, w.x, p.weight, p.scaling, p.m, p.n, p.k);
 }
 
+std::string accepts_cublaslt(const MatmulProblem& p) {
+  if (p.library == ProductLibrary::halftone) return "library is halftone";
+  if (p.library == ProductLibrary::automatic && product::is_few(p.m)) {
+    return concat("m is ", p.m, "; cuBLASLt is asked for more than 16 rows");
+  }
+  std::string reason = refuse_cublaslt(p);
+  return reason.empty() ? accepts_gpu(p) : reason;
+}
+
 const MatmulGpu matmul_gpu = {workspace, run_gpu, describe_gpu};
 const MatmulGpu matmul_sm90 = {workspace, run_sm90, describe_sm90};
+const MatmulGpu matmul_cublaslt = {workspace_cublaslt, run_cublaslt, describe_cublaslt};
 const MatmulGpu matmul_sm90_row = {workspace, run_row, describe_row};
 
 }  // namespace halftone::products

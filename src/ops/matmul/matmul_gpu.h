@@ -8,14 +8,17 @@ namespace halftone::products {
 std::string accepts_gpu(const MatmulProblem&);
 std::string accepts_sm90(const MatmulProblem&);
 std::string accepts_sm90_row(const MatmulProblem&);
+std::string accepts_cublaslt(const MatmulProblem&);
 
 struct MatmulGpu {
+  // Null: not on this device, after all.
   std::shared_ptr<void> (*workspace)(const MatmulProblem&, const Device&, int64_t* bytes);
   void (*run)(const MatmulPlan&, const MatmulTensors&, Stream&);
   std::string (*describe)(const MatmulProblem&, const Device&);
 };
 extern const MatmulGpu matmul_gpu;       // of every GPU
 extern const MatmulGpu matmul_sm90;      // many rows on wgmma
+extern const MatmulGpu matmul_cublaslt;  // dense, by the vendor's library
 extern const MatmulGpu matmul_sm90_row;  // one row, W by tensor copies
 
 }  // namespace halftone::products

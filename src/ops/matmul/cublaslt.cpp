@@ -1,0 +1,300 @@
+#include "ops/matmul/cublaslt.h"
+
+#include "base/message.h"
+#include "halftone/activation_function.h"
+
+#if HALFTONE_HAS_CUBLASLT
+#include <cublasLt.h>
+#include <dlfcn.h>
+
+#include <array>
+#include <mutex>
+
+#include "base/cuda_api.h"
+#endif
+
+namespace halftone::products {
+
+namespace {
+
+// How a matrix of E4M3 is scaled: by one number, or one a row.
+bool scaled_whole(bool scaled, const Scaling& s) {
+  return scaled && s.format == Format::f32 && s.block_rows == 0 && s.block_cols == 0;
+}
+bool scaled_by_rows(bool scaled, const Scaling& s) {
+  return scaled && s.format == Format::f32 && s.block_rows == 1 && s.block_cols == 0;
+}
+
+std::string refuse_operands(const MatmulProblem& p) {
+  if (p.quantize_x) return "x is to be quantised; cuBLASLt takes it as it is";
+  const bool half = p.x == Format::f16 || p.x == Format::bf16, fp8 = p.x == Format::fp8_e4m3;
+  if (p.x != p.weight || !(half || fp8 || (p.x == Format::f32 && p.tf32))) {
+    return concat("x is ", name(p.x), " and weight ", name(p.weight),
+                  "; cuBLASLt multiplies f16, bf16 or E4M3 by the same, and f32 as TF32");
+  }
+  if (!fp8 && (p.scaled || p.x_scaled)) return "scales; cuBLASLt takes those of E4M3";
+  if (fp8 && !(scaled_whole(p.x_scaled, p.x_scaling) && scaled_whole(p.scaled, p.scaling)) &&
+      !(scaled_by_rows(p.x_scaled, p.x_scaling) && scaled_by_rows(p.scaled, p.scaling))) {
+    return "scales of E4M3; cuBLASLt takes one of f32 for x and one for the weight, or one a row";
+  }
+  const int64_t elements = 128 / bits(p.x);
+  if (p.k % elements != 0 || (p.weight_transposed ? p.n : p.k) % elements != 0) {
+    return concat("N is ", p.n, " and K ", p.k, "; cuBLASLt is given rows of whole 16 bytes");
+  }
+  return "";
+}
+
+std::string refuse_results(const MatmulProblem& p) {
+  if (p.gated || p.quantize_out || p.bias || p.activation.kind != Activation::identity) {
+    return "bias, activation, gate or quantised results; cuBLASLt is asked for products and "
+           "residuals";
+  }
+  if (p.accumulate != Format::f32) return "sums in f16; cuBLASLt is asked for f32";
+  const bool fp8 = p.x == Format::fp8_e4m3;
+  if (p.out != Format::f32 && p.out != p.x && !(fp8 && is_plain_float(p.out))) {
+    return concat("x is ", name(p.x), " and out ", name(p.out),
+                  "; cuBLASLt makes f32 or the format of x");
+  }
+  if (p.n * bits(p.out) % 128 != 0) {
+    return concat("N is ", p.n, "; cuBLASLt is given rows of whole 16 bytes");
+  }
+  return "";
+}
+
+}  // namespace
+
+#if HALFTONE_HAS_CUBLASLT
+
+namespace {
+
+// The functions of the library, from where the loader finds it.
+class Library {
+ public:
+#define HT_CUBLASLT_FUNCTIONS(each)                                                   \
+  each(Create) each(Matmul) each(MatmulDescCreate) each(MatmulDescDestroy)            \
+      each(MatmulDescSetAttribute) each(MatrixLayoutCreate) each(MatrixLayoutDestroy) \
+          each(MatrixLayoutSetAttribute) each(MatmulPreferenceCreate)                 \
+              each(MatmulPreferenceDestroy) each(MatmulPreferenceSetAttribute)        \
+                  each(MatmulAlgoGetHeuristic) each(GetStatusString)
+#define HT_DECLARE(function) decltype(&::cublasLt##function) function = nullptr;
+  HT_CUBLASLT_FUNCTIONS(HT_DECLARE)
+#undef HT_DECLARE
+  std::string missing;  // why it is not there
+
+  static const Library& get() {
+    static const Library library;
+    return library;
+  }
+  void check(cublasStatus_t status, const char* what) const {
+    if (status == CUBLAS_STATUS_SUCCESS) return;
+    fail(status == CUBLAS_STATUS_ALLOC_FAILED ? ErrorCode::out_of_memory : ErrorCode::device,
+         "cuBLASLt: ", what, ": ", GetStatusString(status));
+  }
+  // One for each device, for as long as the process lives.
+  cublasLtHandle_t handle(const Device& device) const {
+    static std::mutex mutex;
+    static std::array<cublasLtHandle_t, 64> handles{};
+    const std::lock_guard lock(mutex);
+    cublasLtHandle_t& own = handles.at(static_cast<size_t>(device.index()));
+    const cuda::OnDevice on(device);
+    if (own == nullptr) check(Create(&own), "creating a handle");
+    return own;
+  }
+
+ private:
+  Library() {
+    const std::string file = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
+    void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      missing = concat("cuBLASLt is not there: ", dlerror());
+      return;
+    }
+#define HT_LOAD(function)                                                                \
+  function = reinterpret_cast<decltype(function)>(dlsym(library, "cublasLt" #function)); \
+  if (function == nullptr) missing = concat(file, " has no cublasLt" #function);
+    HT_CUBLASLT_FUNCTIONS(HT_LOAD)
+#undef HT_LOAD
+#undef HT_CUBLASLT_FUNCTIONS
+  }
+};
+
+cudaDataType_t type_of(Format f) {
+  switch (f) {
+    case Format::f16:
+      return CUDA_R_16F;
+    case Format::bf16:
+      return CUDA_R_16BF;
+    case Format::fp8_e4m3:
+      return CUDA_R_8F_E4M3;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
+// A cuBLASLt object and the function that ends it.
+template <class T>
+using Owned = std::unique_ptr<std::remove_pointer_t<T>, cublasStatus_t (*)(T)>;
+
+// cuBLASLt's matrices are column-major: W is its A and x its B, [K, N] and [K, M], and the result
+// [N, M].
+class Product : public CublasLtProduct {
+ public:
+  Product(const MatmulProblem& p, const Device& device)
+      : lt_(Library::get()),
+        handle_(lt_.handle(device)),
+        problem_(p),
+        device_(device),
+        operation_(made<cublasLtMatmulDesc_t>(
+            [&](auto* d) {
+              return lt_.MatmulDescCreate(
+                  d,
+                  p.tf32 && p.x == Format::f32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                  CUDA_R_32F);
+            },
+            lt_.MatmulDescDestroy)),
+        w_(p.weight_transposed ? matrix(p.weight, p.n, p.k) : matrix(p.weight, p.k, p.n)),
+        x_(matrix(p.x, p.k, p.m)),
+        out_(matrix(p.out, p.n, p.m)) {
+    const cublasOperation_t turn = p.weight_transposed ? CUBLAS_OP_N : CUBLAS_OP_T;
+    set(CUBLASLT_MATMUL_DESC_TRANSA, turn);
+    if (!scaled_by_rows(p.scaled, p.scaling)) return;
+    const int32_t rows = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, rows);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, rows);
+  }
+
+  // False: there is no algorithm.
+  bool choose() {
+    const auto preference =
+        made<cublasLtMatmulPreference_t>(lt_.MatmulPreferenceCreate, lt_.MatmulPreferenceDestroy);
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
+      lt_.check(lt_.MatmulPreferenceSetAttribute(preference.get(), what, &value, sizeof value),
+                "setting a preference");
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{32} << 20);
+    // Neither parts of K that are added in the format of the result, nor in any order.
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+           uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+    const uint32_t sixteen = 16;
+    for (const auto what :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+      prefer(what, sixteen);
+    }
+    cublasLtMatmulHeuristicResult_t found{};
+    int count = 0;
+    const cuda::OnDevice on(device_);
+    const cublasStatus_t status =
+        lt_.MatmulAlgoGetHeuristic(handle_, operation_.get(), w_.get(), x_.get(), out_.get(),
+                                   out_.get(), preference.get(), 1, &found, &count);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && count == 0)) {
+      return false;
+    }
+    lt_.check(status, "asking for an algorithm");
+    algorithm_ = found.algo;
+    const auto bytes = static_cast<int64_t>(found.workspaceSize);
+    if (bytes > 0) workspace_ = Tensor::empty({bytes}, Format::u8, device_);
+    return true;
+  }
+
+  int64_t bytes() const override { return workspace_.defined() ? workspace_.bytes() : 0; }
+
+  bool fits(const MatmulTensors& t) const override {
+    const auto on_16_bytes = [](const Tensor& a) {
+      return reinterpret_cast<uintptr_t>(a.data()) % 16 == 0 &&
+             (a.size(0) <= 1 || a.stride(0) * bits(a.format()) % 128 == 0);
+    };
+    const auto tight = [](const Tensor& a) { return a.stride(0) >= a.size(1); };
+    const bool scales = !problem_.scaled || (plain(t.x.scales()) && plain(t.weight.scales()));
+    return on_16_bytes(t.x) && on_16_bytes(t.weight) && on_16_bytes(t.out) && tight(t.x) &&
+           tight(t.weight) && tight(t.out) && scales &&
+           (!problem_.residual ||
+            (on_16_bytes(t.residual) && t.residual.format() == t.out.format() &&
+             t.residual.stride(0) == t.out.stride(0)));
+  }
+
+  void run(const MatmulTensors& t, Stream& stream) const override {
+    lead(w_.get(), t.weight), lead(x_.get(), t.x), lead(out_.get(), t.out);
+    if (problem_.scaled) {
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, t.weight.scales().data());
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, t.x.scales().data());
+    }
+    const float one = 1, beta = problem_.residual ? 1 : 0;
+    const Tensor& c = problem_.residual ? t.residual : t.out;
+    const cuda::OnDevice on(device_);
+    lt_.check(lt_.Matmul(handle_, operation_.get(), &one, t.weight.data(), w_.get(), t.x.data(),
+                         x_.get(), &beta, c.data(), out_.get(), t.out.data(), out_.get(),
+                         &algorithm_, workspace_.defined() ? workspace_.data() : nullptr,
+                         static_cast<size_t>(bytes()), cuda::native(stream)),
+              "multiplying");
+  }
+
+ private:
+  template <class T, class Make>
+  Owned<T> made(Make make, cublasStatus_t (*destroy)(T)) const {
+    T object = nullptr;
+    lt_.check(make(&object), "describing a product");
+    return Owned<T>(object, destroy);
+  }
+  Owned<cublasLtMatrixLayout_t> matrix(Format f, int64_t rows, int64_t columns) const {
+    return made<cublasLtMatrixLayout_t>(
+        [&](auto* layout) {
+          return lt_.MatrixLayoutCreate(layout, type_of(f), static_cast<uint64_t>(rows),
+                                        static_cast<uint64_t>(columns), rows);
+        },
+        lt_.MatrixLayoutDestroy);
+  }
+  template <class T>
+  void set(cublasLtMatmulDescAttributes_t what, const T& value) const {
+    lt_.check(lt_.MatmulDescSetAttribute(operation_.get(), what, &value, sizeof value),
+              "describing a product");
+  }
+  // Elements from row to row.
+  void lead(cublasLtMatrixLayout_t layout, const Tensor& t) const {
+    const int64_t rows = t.size(0) <= 1 ? t.size(1) : t.stride(0);
+    lt_.check(lt_.MatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_LD, &rows, sizeof rows),
+              "describing a matrix");
+  }
+  static bool plain(const Tensor& scales) {
+    return scales.contiguous() && reinterpret_cast<uintptr_t>(scales.data()) % 16 == 0;
+  }
+
+  const Library& lt_;
+  cublasLtHandle_t handle_;
+  MatmulProblem problem_;
+  Device device_;
+  Owned<cublasLtMatmulDesc_t> operation_;
+  Owned<cublasLtMatrixLayout_t> w_, x_, out_;
+  cublasLtMatmulAlgo_t algorithm_{};
+  Tensor workspace_;
+};
+
+}  // namespace
+
+std::string refuse_cublaslt(const MatmulProblem& p) {
+  std::string reason = refuse_operands(p);
+  if (reason.empty()) reason = refuse_results(p);
+  return reason.empty() ? Library::get().missing : reason;
+}
+
+std::unique_ptr<CublasLtProduct> cublaslt_product(const MatmulProblem& p, const Device& device) {
+  auto product = std::make_unique<Product>(p, device);
+  if (!product->choose()) return nullptr;
+  return product;
+}
+
+#else
+
+std::string refuse_cublaslt(const MatmulProblem& p) {
+  std::string reason = refuse_operands(p);
+  if (reason.empty()) reason = refuse_results(p);
+  return reason.empty() ? "this build has no cuBLASLt" : reason;
+}
+
+std::unique_ptr<CublasLtProduct> cublaslt_product(const MatmulProblem&, const Device&) {
+  return nullptr;
+}
+
+#endif
+
+}  // namespace halftone::products

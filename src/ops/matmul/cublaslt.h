@@ -1,0 +1,27 @@
+// Dense products by cuBLASLt, which is looked for when the first one is planned: Halftone runs
+// without it.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "halftone/matmul.h"
+
+namespace halftone::products {
+
+// One product with the algorithm that cuBLASLt's heuristic names first, asked once, so that results
+// do not depend on what ran before. Sums are in f32; parts of K are added in f32, in one order.
+class CublasLtProduct {
+ public:
+  virtual ~CublasLtProduct() = default;
+  // Whether rows and addresses lie as the algorithm wants them: on 16 bytes.
+  virtual bool fits(const MatmulTensors&) const = 0;
+  virtual void run(const MatmulTensors&, Stream&) const = 0;
+  virtual int64_t bytes() const = 0;  // of memory on the device
+};
+
+// "" or why not: what cuBLASLt is not asked for, or that it is not there.
+std::string refuse_cublaslt(const MatmulProblem&);
+// Null where it has no algorithm for the problem on this device.
+std::unique_ptr<CublasLtProduct> cublaslt_product(const MatmulProblem&, const Device&);
+
+}  // namespace halftone::products
