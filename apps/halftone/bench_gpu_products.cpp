@@ -23,10 +23,14 @@ struct Product {
   ProductLibrary library = ProductLibrary::automatic;
 };
 
+Format out_format(const Tensor& x) {
+  return is_plain_float(x.format()) ? x.format() : Format::bf16;
+}
+
 MatmulProblem problem_of(const Product& s, const Tensor& x, const Tensor& weight) {
   MatmulProblem p;
   p.m = s.m, p.n = s.n, p.k = s.k;
-  p.x = x.format();
+  p.x = x.format(), p.out = out_format(x);
   p.x_scaled = x.has_scales();
   if (p.x_scaled) p.x_scaling = x.scaling();
   p.weight = weight.format();
@@ -43,7 +47,7 @@ GpuTiming measure(const Product& s, const std::vector<Tensor>& weights, const Gp
                   BenchRow* row) {
   const Tensor normal = normal_on_device({s.m, s.k}, 2, b.stream);
   const Tensor x = s.rounded ? normal : in_format(normal, s.x, b.stream);
-  const Tensor out = Tensor::empty({s.m, s.n}, Format::bf16, b.stream.device());
+  const Tensor out = Tensor::empty({s.m, s.n}, out_format(x), b.stream.device());
   const MatmulPlan made = plan(problem_of(s, x, weights[0]), b.stream.device());
   row->bytes = static_cast<double>(weights[0].bytes() + x.bytes() + out.bytes());
   row->flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n * s.k);

@@ -12,10 +12,10 @@
 
 namespace halftone {
 
-// Who multiplies. cuBLASLt is asked for dense products of more than 16 rows by kernels of no other
-// way (`describe` says so): on Hopper those of TF32 and of f16, bf16 or E4M3 that lie as
-// matmul_sm90 does not take them, elsewhere all it takes; where it is not installed, Halftone does.
-// As `cublaslt` it multiplies, whatever the rows, or can_run says why not.
+// Who multiplies. cuBLASLt is asked for dense products of more than 16 rows: E4M3 by E4M3 with one
+// f32 scale each, or one a row; f32 as TF32; and, but for Hopper, f16 and bf16. Where it is not
+// installed, or has no algorithm, Halftone multiplies. As `cublaslt` it does, whatever the rows and
+// the chip, or can_run says why not.
 enum class ProductLibrary : uint8_t { automatic, halftone, cublaslt };
 
 struct MatmulProblem {

@@ -86,25 +86,45 @@ TEST_F(MatmulByCublasLt, ResidualsAndTransposedWeights) {
   EXPECT_FALSE(within(to_floats(product(x, turned, o, Library::cublaslt)), e.values, bounds));
 }
 
+// Rounded on the way, or before: the same bits.
+TEST_F(MatmulByCublasLt, RoundsRowsOfX) {
+  const QuantizeOptions rows = parse_quantization("fp8_row");
+  const Tensor x = random_tensor({45, 256}, Format::bf16, 1);
+  const Tensor w = random_weight(kRows, 96, 256, 2).tensor;
+  MatmulOptions o;
+  o.out = Format::f32;
+  const Tensor given = product(quantize(x, rows), w, o, Library::cublaslt);
+  o.quantize_x = rows;
+  expect_same_bits(product(x, w, o, Library::cublaslt), given);
+  expect_same_bits(product(x, w, o, Library::automatic), given);
+}
+
 // What does not lie on 16 bytes is multiplied by Halftone; rows any multiple of them apart are not.
 TEST_F(MatmulByCublasLt, RowsApart) {
   Stream stream(device);
-  const auto rows = [&](int64_t n, int64_t gap, int64_t from, uint64_t seed) {
-    return random_tensor({n, 256 + gap}, Format::bf16, seed).to(device).slice(1, from, from + 256);
+  // `gap` elements between the rows on the device, from element `from` on.
+  const auto apart = [&](const Tensor& t, int64_t gap, int64_t from) {
+    const Tensor all = Tensor::zeros({t.size(0), 256 + gap}, Format::bf16);
+    for (int64_t i = 0; i < t.size(0); ++i) {
+      std::copy_n(t.data<uint16_t>() + i * 256, 256, all.data<uint16_t>() + i * (256 + gap) + from);
+    }
+    return all.to(device).slice(1, from, from + 256);
   };
   const auto run_with = [&](const Tensor& x, const Tensor& w, Library library) {
     MatmulProblem p;
     p.m = 33, p.n = 64, p.k = 256, p.library = library;
-    const Tensor out = Tensor::zeros({33, 128}, Format::bf16, device).slice(1, 0, 64);
-    run(plan(p, device), {x, w, out, {}, {}}, stream);
+    const Tensor whole = Tensor::zeros({33, 128}, Format::bf16, device);
+    run(plan(p, device), {x, w, whole.slice(1, 0, 64), {}, {}}, stream);
     stream.synchronize();
-    return to_floats(out.to(Device::cpu()).contiguous_copy());
+    return to_floats(whole.to(Device::cpu()));
   };
-  const Tensor x = rows(33, 24, 8, 1), w = rows(64, 40, 0, 2);
-  const Tensor tight_x = x.contiguous_copy(), tight_w = w.contiguous_copy();
-  EXPECT_EQ(run_with(x, w, Library::cublaslt), run_with(tight_x, tight_w, Library::cublaslt));
-  const Tensor odd = rows(33, 3, 1, 3);
-  EXPECT_EQ(run_with(odd, w, Library::cublaslt), run_with(odd, w, Library::halftone));
+  const Tensor x = random_tensor({33, 256}, Format::bf16, 1);
+  const Tensor w = random_tensor({64, 256}, Format::bf16, 2);
+  const Tensor tight_x = apart(x, 0, 0), tight_w = apart(w, 0, 0);
+  EXPECT_EQ(run_with(apart(x, 24, 8), apart(w, 40, 0), Library::cublaslt),
+            run_with(tight_x, tight_w, Library::cublaslt));
+  const Tensor odd = apart(x, 3, 1);
+  EXPECT_EQ(run_with(odd, tight_w, Library::cublaslt), run_with(odd, tight_w, Library::halftone));
 }
 
 // In a graph, and again: the same bits.

@@ -25,19 +25,26 @@ bool scaled_by_rows(bool scaled, const Scaling& s) {
   return scaled && s.format == Format::f32 && s.block_rows == 1 && s.block_cols == 0;
 }
 
+// What x enters as, and its scales.
+Format entering(const MatmulProblem& p) { return p.quantize_x ? p.quantize_x->format : p.x; }
+
 std::string refuse_operands(const MatmulProblem& p) {
-  if (p.quantize_x) return "x is to be quantised; cuBLASLt takes it as it is";
-  const bool half = p.x == Format::f16 || p.x == Format::bf16, fp8 = p.x == Format::fp8_e4m3;
-  if (p.x != p.weight || !(half || fp8 || (p.x == Format::f32 && p.tf32))) {
-    return concat("x is ", name(p.x), " and weight ", name(p.weight),
+  const Format x = entering(p);
+  const bool half = x == Format::f16 || x == Format::bf16, fp8 = x == Format::fp8_e4m3;
+  if (x != p.weight || !(half || fp8 || (x == Format::f32 && p.tf32))) {
+    return concat("x is ", name(x), " and weight ", name(p.weight),
                   "; cuBLASLt multiplies f16, bf16 or E4M3 by the same, and f32 as TF32");
   }
   if (!fp8 && (p.scaled || p.x_scaled)) return "scales; cuBLASLt takes those of E4M3";
-  if (fp8 && !(scaled_whole(p.x_scaled, p.x_scaling) && scaled_whole(p.scaled, p.scaling)) &&
-      !(scaled_by_rows(p.x_scaled, p.x_scaling) && scaled_by_rows(p.scaled, p.scaling))) {
+  const bool x_scaled = p.x_scaled || p.quantize_x;
+  const Scaling& x_scaling = p.quantize_x ? p.quantize_x->scaling : p.x_scaling;
+  // One scale for all of an x that is rounded on the way is a number, not one in memory.
+  const bool whole = !p.quantize_x && scaled_whole(x_scaled, x_scaling);
+  if (fp8 && !(whole && scaled_whole(p.scaled, p.scaling)) &&
+      !(scaled_by_rows(x_scaled, x_scaling) && scaled_by_rows(p.scaled, p.scaling))) {
     return "scales of E4M3; cuBLASLt takes one of f32 for x and one for the weight, or one a row";
   }
-  const int64_t elements = 128 / bits(p.x);
+  const int64_t elements = 128 / bits(x);
   if (p.k % elements != 0 || (p.weight_transposed ? p.n : p.k) % elements != 0) {
     return concat("N is ", p.n, " and K ", p.k, "; cuBLASLt is given rows of whole 16 bytes");
   }
@@ -50,7 +57,7 @@ std::string refuse_results(const MatmulProblem& p) {
            "residuals";
   }
   if (p.accumulate != Format::f32) return "sums in f16; cuBLASLt is asked for f32";
-  const bool fp8 = p.x == Format::fp8_e4m3;
+  const bool fp8 = p.weight == Format::fp8_e4m3;
   if (p.out != Format::f32 && p.out != p.x && !(fp8 && is_plain_float(p.out))) {
     return concat("x is ", name(p.x), " and out ", name(p.out),
                   "; cuBLASLt makes f32 or the format of x");
@@ -153,10 +160,12 @@ class Product : public CublasLtProduct {
             },
             lt_.MatmulDescDestroy)),
         w_(p.weight_transposed ? matrix(p.weight, p.n, p.k) : matrix(p.weight, p.k, p.n)),
-        x_(matrix(p.x, p.k, p.m)),
+        x_(matrix(p.weight, p.k, p.m)),  // as x enters
         out_(matrix(p.out, p.n, p.m)) {
     const cublasOperation_t turn = p.weight_transposed ? CUBLAS_OP_N : CUBLAS_OP_T;
     set(CUBLASLT_MATMUL_DESC_TRANSA, turn);
+    if (!p.scaled) return;
+    set_scales(this, this);  // some, so that the algorithm is one that takes them
     if (!scaled_by_rows(p.scaled, p.scaling)) return;
     const int32_t rows = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
     set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, rows);
@@ -187,9 +196,11 @@ class Product : public CublasLtProduct {
     const cublasStatus_t status =
         lt_.MatmulAlgoGetHeuristic(handle_, operation_.get(), w_.get(), x_.get(), out_.get(),
                                    out_.get(), preference.get(), 1, &found, &count);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && count == 0)) {
-      return false;
-    }
+    // An older library may not know the scales: that is as good as none.
+    const bool none = status == CUBLAS_STATUS_NOT_SUPPORTED ||
+                      status == CUBLAS_STATUS_INVALID_VALUE ||
+                      (status == CUBLAS_STATUS_SUCCESS && count == 0);
+    if (none) return false;
     lt_.check(status, "asking for an algorithm");
     algorithm_ = found.algo;
     const auto bytes = static_cast<int64_t>(found.workspaceSize);
@@ -205,26 +216,30 @@ class Product : public CublasLtProduct {
              (a.size(0) <= 1 || a.stride(0) * bits(a.format()) % 128 == 0);
     };
     const auto tight = [](const Tensor& a) { return a.stride(0) >= a.size(1); };
-    const bool scales = !problem_.scaled || (plain(t.x.scales()) && plain(t.weight.scales()));
-    return on_16_bytes(t.x) && on_16_bytes(t.weight) && on_16_bytes(t.out) && tight(t.x) &&
-           tight(t.weight) && tight(t.out) && scales &&
+    const bool given = !problem_.quantize_x;
+    const bool scales =
+        !problem_.scaled || ((!given || plain(t.x.scales())) && plain(t.weight.scales()));
+    return (!given || on_16_bytes(t.x)) && on_16_bytes(t.weight) && on_16_bytes(t.out) &&
+           tight(t.x) && tight(t.weight) && tight(t.out) && scales &&
            (!problem_.residual ||
             (on_16_bytes(t.residual) && t.residual.format() == t.out.format() &&
              t.residual.stride(0) == t.out.stride(0)));
   }
 
-  void run(const MatmulTensors& t, Stream& stream) const override {
-    lead(w_.get(), t.weight), lead(x_.get(), t.x), lead(out_.get(), t.out);
+  void run(const MatmulTensors& t, const Codes& codes, Stream& stream) const override {
+    lead(w_.get(), t.weight), lead(out_.get(), t.out);
+    if (codes.data == nullptr) lead(x_.get(), t.x);
     if (problem_.scaled) {
-      set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, t.weight.scales().data());
-      set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, t.x.scales().data());
+      set_scales(t.weight.scales().data(),
+                 codes.data == nullptr ? t.x.scales().data() : codes.scales);
     }
     const float one = 1, beta = problem_.residual ? 1 : 0;
     const Tensor& c = problem_.residual ? t.residual : t.out;
     const cuda::OnDevice on(device_);
-    lt_.check(lt_.Matmul(handle_, operation_.get(), &one, t.weight.data(), w_.get(), t.x.data(),
-                         x_.get(), &beta, c.data(), out_.get(), t.out.data(), out_.get(),
-                         &algorithm_, workspace_.defined() ? workspace_.data() : nullptr,
+    lt_.check(lt_.Matmul(handle_, operation_.get(), &one, t.weight.data(), w_.get(),
+                         codes.data == nullptr ? t.x.data() : codes.data, x_.get(), &beta, c.data(),
+                         out_.get(), t.out.data(), out_.get(), &algorithm_,
+                         workspace_.defined() ? workspace_.data() : nullptr,
                          static_cast<size_t>(bytes()), cuda::native(stream)),
               "multiplying");
   }
@@ -248,6 +263,10 @@ class Product : public CublasLtProduct {
   void set(cublasLtMatmulDescAttributes_t what, const T& value) const {
     lt_.check(lt_.MatmulDescSetAttribute(operation_.get(), what, &value, sizeof value),
               "describing a product");
+  }
+  void set_scales(const void* w, const void* x) const {
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, w);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, x);
   }
   // Elements from row to row.
   void lead(cublasLtMatrixLayout_t layout, const Tensor& t) const {

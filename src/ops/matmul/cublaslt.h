@@ -15,7 +15,12 @@ class CublasLtProduct {
   virtual ~CublasLtProduct() = default;
   // Whether rows and addresses lie as the algorithm wants them: on 16 bytes.
   virtual bool fits(const MatmulTensors&) const = 0;
-  virtual void run(const MatmulTensors&, Stream&) const = 0;
+  // Where x is rounded on the way, its codes, row after row, and their scales.
+  struct Codes {
+    const void* data = nullptr;
+    const float* scales = nullptr;
+  };
+  virtual void run(const MatmulTensors&, const Codes&, Stream&) const = 0;
   virtual int64_t bytes() const = 0;  // of memory on the device
 };
 

@@ -167,7 +167,13 @@ void run_cublaslt(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream
   const auto& w = static_cast<const CublasLtWorkspace&>(
       *static_cast<const GpuWorkspace*>(plan.workspace.get()));
   if (!w.product->fits(t)) return run_gpu(plan, t, stream);
-  w.product->run(t, stream);
+  CublasLtProduct::Codes codes;
+  if (plan.problem.quantize_x) {
+    product::GpuProduct g;
+    w.x.enter(t.x, plan.problem.m, &g, stream, true);
+    codes = {g.x, g.finish.row_scales};
+  }
+  w.product->run(t, codes, stream);
 }
 
 std::string describe_cublaslt(const MatmulProblem& p, const Device&) {
@@ -211,6 +217,11 @@ std::string accepts_sm90_row(const MatmulProblem& p) {
   if (!reason.empty()) return reason;
   const GpuWorkspace w = make_workspace(p, Arch::sm_90a);
   return product::refuse_sm90_row(w.weight, w.x, p.weight, p.scaling, p.m, p.n, p.k);
+}
+
+std::string accepts_cublaslt_fp8(const MatmulProblem& p) {
+  if (p.weight != Format::fp8_e4m3) return concat("weight is ", name(p.weight), "; it takes E4M3");
+  return accepts_cublaslt(p);
 }
 
 std::string accepts_cublaslt(const MatmulProblem& p) {

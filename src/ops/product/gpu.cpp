@@ -188,11 +188,15 @@ void GpuX::enter(const Tensor& x, int64_t m, GpuProduct* product, Stream& stream
     product->period = product->period > 0 ? std::gcd(product->period, chunks) : chunks;
   }
   // Codes and scales as they lie, if the copy engine takes them.
-  if (as_codes && plain_scales_ && group_ > 0 && x.scales().stride(1) == 1 &&
-      !x.tensor_scale().defined() && reinterpret_cast<uintptr_t>(x.data()) % 16 == 0 &&
-      x.stride(0) % 16 == 0) {
+  if (as_codes && plain_scales_ && order == nullptr && !x.tensor_scale().defined() &&
+      x.scales().stride(group_ > 0 ? 1 : 0) == 1 &&
+      reinterpret_cast<uintptr_t>(x.data()) % 16 == 0 && x.stride(0) % 16 == 0) {
     product->x = x.data<uint8_t>();
     product->x_row = x.stride(0);
+    if (group_ == 0) {
+      product->finish.row_scales = x.scales().data<float>();
+      return;
+    }
     product->x_scales = x.scales().data<float>();
     product->x_scale_row = x.scales().stride(0);
     return;
