@@ -55,21 +55,17 @@ class General::Loader {
   HT_DEVICE void keys(Producer& fill, hw::SharedAddress to, const SharedTile& tile,
                       const hw::TensorMap* map, const Rows& rows, const Work& work, uint32_t n,
                       More more, hw::Site site) {
-    const int32_t first = static_cast<int32_t>(n * Layout::kKeys);
-    const bool engine =
-        p_.key_box != 0 && first + static_cast<int32_t>(Layout::kKeys) <= work.range.count;
-    // A box or page for each lane. Which page the first one is, is on its way while the stage is
-    // waited for.
-    uint32_t i = lane_ * p_.key_box;
-    int32_t row = 0, batch = 0;
-    if (engine && thread_ < 32 && i < Layout::kKeys) {
-      batch = work.batch_of(first + static_cast<int32_t>(i), row);
-    }
     const pipe::Slot slot = fill.wait(site);
     more();
     to = to + slot.stage * tile.bytes();
+    const int32_t first = static_cast<int32_t>(n * Layout::kKeys);
+    const bool engine =
+        p_.key_box != 0 && first + static_cast<int32_t>(Layout::kKeys) <= work.range.count;
     if (engine && expect(slot, tile.bytes(), site)) {
-      while (i < Layout::kKeys) {
+      // A box or page for each lane.
+      for (uint32_t i = lane_ * p_.key_box; i < Layout::kKeys; i += 32 * p_.key_box) {
+        int32_t row;
+        const int32_t batch = work.batch_of(first + static_cast<int32_t>(i), row);
         HT_UNROLL
         for (uint32_t panel = 0; panel < tile.panels(); ++panel) {
           hw::tensor_load(to + (panel * tile.panel_bytes() + i * tile.span()), map,
@@ -77,8 +73,6 @@ class General::Loader {
                            static_cast<int32_t>(work.head / p_.group), row, batch},
                           slot.full, site);
         }
-        i += 32 * p_.key_box;
-        if (i < Layout::kKeys) batch = work.batch_of(first + static_cast<int32_t>(i), row);
       }
     }
     if (!engine) {
