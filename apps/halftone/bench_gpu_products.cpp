@@ -19,8 +19,8 @@ struct Product {
   int64_t m, n, k;
   const char *weights, *x = "bf16";
   bool rounded = false;
-  bool tf32 = false;
-  ProductLibrary library = ProductLibrary::automatic;
+  bool tf32 = false;  // by cuBLASLt
+  ProductLibrary library = ProductLibrary::halftone;
 };
 
 Format out_format(const Tensor& x) {
@@ -37,7 +37,7 @@ MatmulProblem problem_of(const Product& s, const Tensor& x, const Tensor& weight
   p.scaled = weight.has_scales();
   if (p.scaled) p.scaling = weight.scaling();
   p.constant_weight = true;  // as a model's
-  p.tf32 = s.tf32, p.library = s.library;
+  p.tf32 = s.tf32, p.library = s.tf32 ? ProductLibrary::cublaslt : s.library;
   if (s.rounded) p.quantize_x = parse_quantization(s.x);
   return p;
 }

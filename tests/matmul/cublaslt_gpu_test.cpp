@@ -95,8 +95,7 @@ TEST_F(MatmulByCublasLt, RoundsRowsOfX) {
   o.out = Format::f32;
   const Tensor given = product(quantize(x, rows), w, o, Library::cublaslt);
   o.quantize_x = rows;
-  expect_same_bits(product(x, w, o, Library::cublaslt), given);
-  expect_same_bits(product(x, w, o, Library::automatic), given);
+  EXPECT_EQ(to_floats(product(x, w, o, Library::cublaslt)), to_floats(given));
 }
 
 // What does not lie on 16 bytes is multiplied by Halftone; rows any multiple of them apart are not.

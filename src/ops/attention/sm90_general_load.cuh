@@ -61,9 +61,13 @@ class General::Loader {
     const int32_t first = static_cast<int32_t>(n * Layout::kKeys);
     const bool engine =
         p_.key_box != 0 && first + static_cast<int32_t>(Layout::kKeys) <= work.range.count;
-    if (engine && expect(slot, tile.bytes(), site)) {
-      // A box or page for each lane.
-      for (uint32_t i = lane_ * p_.key_box; i < Layout::kKeys; i += 32 * p_.key_box) {
+    if (engine) {
+      expect(slot, tile.bytes(), site);
+      // A box or page for each thread, and to every warp its share: one that starts several copies
+      // does so one after the other.
+      const uint32_t own = lane_ * Layout::kLoadWarps + thread_ / 32;
+      for (uint32_t i = own * p_.key_box; i < Layout::kKeys;
+           i += Layout::kLoadWarps * 32 * p_.key_box) {
         int32_t row;
         const int32_t batch = work.batch_of(first + static_cast<int32_t>(i), row);
         HT_UNROLL

@@ -56,8 +56,6 @@ constexpr MatmulKernel kTable[] = {
       &cpu_baseline::f32_kernels}},
     {{"matmul_sm90_row", Device::Kind::cuda, CpuLevel::baseline, products::accepts_sm90_row,
       &products::matmul_sm90_row, Arch::sm_90a}},
-    {{"matmul_cublaslt_fp8", Device::Kind::cuda, CpuLevel::baseline, products::accepts_cublaslt_fp8,
-      &products::matmul_cublaslt, Arch::sm_80, true, true}},
     {{"matmul_sm90", Device::Kind::cuda, CpuLevel::baseline, products::accepts_sm90,
       &products::matmul_sm90, Arch::sm_90a}},
     {{"matmul_cublaslt", Device::Kind::cuda, CpuLevel::baseline, products::accepts_cublaslt,

@@ -219,11 +219,6 @@ std::string accepts_sm90_row(const MatmulProblem& p) {
   return product::refuse_sm90_row(w.weight, w.x, p.weight, p.scaling, p.m, p.n, p.k);
 }
 
-std::string accepts_cublaslt_fp8(const MatmulProblem& p) {
-  if (p.weight != Format::fp8_e4m3) return concat("weight is ", name(p.weight), "; it takes E4M3");
-  return accepts_cublaslt(p);
-}
-
 std::string accepts_cublaslt(const MatmulProblem& p) {
   if (p.library == ProductLibrary::halftone) return "library is halftone";
   if (p.library == ProductLibrary::automatic && product::is_few(p.m)) {

@@ -117,7 +117,9 @@ GpuX::GpuX(const XSpec& spec, const GpuWeight& weight, int64_t k) : k_(k) {
     if (s.block_rows == 0) params_.given = *q.tensor_scale;
   }
   codes_ = codes;
-  plain_scales_ = scaled && !spec.quantize && s.format == Format::f32 && s.block_rows == 1;
+  one_scale_ = s.block_rows == 0;
+  plain_scales_ = scaled && !spec.quantize && s.format == Format::f32 &&
+                  (one_scale_ ? s.block_cols == 0 : s.block_rows == 1);
   const bool f16 = codes == Format::f16 && weight.code == GpuCode::f16;
   direct_ = codes == Format::bf16 || f16;
   if (direct_) return;
@@ -189,12 +191,13 @@ void GpuX::enter(const Tensor& x, int64_t m, GpuProduct* product, Stream& stream
   }
   // Codes and scales as they lie, if the copy engine takes them.
   if (as_codes && plain_scales_ && order == nullptr && !x.tensor_scale().defined() &&
-      x.scales().stride(group_ > 0 ? 1 : 0) == 1 &&
+      (group_ == 0 || x.scales().stride(1) == 1) &&
       reinterpret_cast<uintptr_t>(x.data()) % 16 == 0 && x.stride(0) % 16 == 0) {
     product->x = x.data<uint8_t>();
     product->x_row = x.stride(0);
     if (group_ == 0) {
       product->finish.row_scales = x.scales().data<float>();
+      product->finish.row_scale_step = one_scale_ ? 0 : static_cast<uint32_t>(x.scales().stride(0));
       return;
     }
     product->x_scales = x.scales().data<float>();

@@ -50,7 +50,7 @@ class GpuX {
 
   GpuRowsParams params_;
   Format codes_ = Format::f32;
-  bool direct_ = true, plain_scales_ = false;  // f32, linear
+  bool direct_ = true, plain_scales_ = false, one_scale_ = false;  // f32, linear
   int64_t k_ = 0, group_ = 0;
   Tensor rows_, scales_, row_scales_;
 };

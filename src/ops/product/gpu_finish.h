@@ -16,6 +16,7 @@ struct GpuFinish {
   const char* bias[2] = {};  // of the outputs, and of the gate's other half
   int64_t bias_step = 0, bias_expert = 0;
   const float* row_scales = nullptr;   // [m]: of x; null: 1
+  uint32_t row_scale_step = 1;         // 0: one for all
   const float* row_weights = nullptr;  // [m]: of the token at its expert; null: 1
   ActivationFunction activation{Activation::identity};
   GatedActivation gated;
@@ -28,7 +29,9 @@ HT_DEVICE void finish_output(const GpuFinish& f, const GpuLayout& weight, const 
                              const GpuSource& up, uint32_t expert, uint32_t row, uint32_t x_row,
                              uint32_t n, float sum, float up_sum,
                              hw::Site site = hw::Site::current()) {
-  float x_scale = f.row_scales != nullptr ? hw::load_global(f.row_scales + x_row, site) : 1.0f;
+  float x_scale = f.row_scales != nullptr
+                      ? hw::load_global(f.row_scales + x_row * f.row_scale_step, site)
+                      : 1.0f;
   if (f.row_weights != nullptr) x_scale *= hw::load_global(f.row_weights + row, site);
   const auto affine = [&](const GpuSource& s, float y, const char* bias) {
     y = y * row_scale(weight, s, n, site) * x_scale;

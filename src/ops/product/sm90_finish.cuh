@@ -124,7 +124,7 @@ struct Sm90Finish : Sm90FinishRows {
             const uint32_t m = t.m0 + piece * kPiece + (j + i / 2) * 8 + lane % 4 * 2;
             HT_UNROLL
             for (uint32_t e = 0; e < 2; ++e) {
-              if (m + e < p.m) x[e] = hw::load_global(f.row_scales + m + e);
+              if (m + e < p.m) x[e] = hw::load_global(f.row_scales + (m + e) * f.row_scale_step);
             }
           }
           packed[i] =

@@ -93,7 +93,8 @@ struct Sm90FinishRows {
   HT_DEVICE void finish_eight(const Sm90Tile& t, hw::SharedAddress factors, const pipe::Quads& q,
                               uint32_t m, uint32_t n0, float (&x)[8], float (&up)[8]) const {
     const GpuFinish& f = p.finish;
-    float x_scale = f.row_scales != nullptr ? hw::load_global(f.row_scales + m) : 1.0f;
+    float x_scale =
+        f.row_scales != nullptr ? hw::load_global(f.row_scales + m * f.row_scale_step) : 1.0f;
     if (f.row_weights != nullptr) x_scale *= hw::load_global(f.row_weights + m);
     const auto affine = [&](float(&values)[8], uint32_t first) {
       float scale[8], bias[8];

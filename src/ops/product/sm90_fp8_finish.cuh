@@ -98,7 +98,8 @@ struct Sm90Fp8Finish : Sm90FinishRows {
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
       const uint32_t m = m0 + lane / 4 + half * 8, own = m < end ? m : end - 1;
-      of_row[half] = f.row_scales != nullptr ? hw::load_global(f.row_scales + own) : 1.0f;
+      of_row[half] =
+          f.row_scales != nullptr ? hw::load_global(f.row_scales + own * f.row_scale_step) : 1.0f;
       if (f.row_weights != nullptr) of_row[half] *= hw::load_global(f.row_weights + own);
     }
     HT_UNROLL
