@@ -81,6 +81,15 @@ TEST(AttentionSm90Layouts, StrictUnderAdversarialSchedules) {
       {Sm90Case{{1, 66, 140, 1, 1, 64}, Format::bf16, true}, {}, {}, Keys::paged, 16},
       {Sm90Case{{1, 2, 150, 2, 1, 64}}, {}, {}, Keys::paged, 7, 1, Format::u8},
       {Sm90Case{{1, 1, 1030, 2, 1, 64}}},
+      {Sm90Case{{2, 130, 272, 2, 1, 64}}, {}, {}, Keys::padded, 16, 0, Format::bf16},
+      {Sm90Case{{1, 70, 264, 2, 2, 128}, Format::f16, true},
+       {},
+       {},
+       Keys::padded,
+       16,
+       0,
+       Format::f32},
+      {Sm90Case{{1, 66, 144, 1, 1, 256}}, {}, {}, Keys::paged, 7, 0, Format::u8},
   };
   for (const LayoutCase& l : cases) {
     LaidOut laid(l, 7);

@@ -25,14 +25,15 @@ hw::Type type_of(const AttentionProblem& p) {
 }
 // How a problem is run: a function of the problem and the chip alone.
 struct Choice {
-  enum class Form { dense, general, masked } form = Form::dense;
+  enum class Form { dense, general, masked, staged_mask } form = Form::dense;
   int tile = 0;
   int64_t pack = 1, splits = 1, split_tiles = 0;
 
   const Tile& shape() const {
     return form == Form::dense     ? kTiles[tile]
            : form == Form::general ? kGeneralTiles[tile]
-                                   : kMaskedTiles[tile];
+           : form == Form::masked  ? kMaskedTiles[tile]
+                                   : kStagedMaskTiles[tile];
   }
 };
 
@@ -61,6 +62,16 @@ Choice general_choice(const AttentionProblem& p, const Device& device) {
   c.splits =
       std::max<int64_t>(c.split_tiles == 0 ? 1 : (tiles + c.split_tiles - 1) / c.split_tiles, 1);
   return c;
+}
+
+// A mask in memory may come by tensor copies: rows of one head, and as these want it.
+bool may_stage_mask(const AttentionProblem& p, const Choice& c) {
+  return p.mask && c.pack == 1 && c.splits == 1;
+}
+Instance<GeneralParams> general_kernel(hw::Type type, const Choice& c) {
+  return c.form == Choice::Form::general  ? general_instance(type, c.tile)
+         : c.form == Choice::Form::masked ? masked_instance(type, c.tile)
+                                          : staged_mask_instance(type, c.tile);
 }
 
 Choice choice(const AttentionProblem& p, const Device& device) {
@@ -103,16 +114,16 @@ void prepare_sm90(AttentionPlan& plan) {
   plan.workspace = std::move(workspace);
 
   const hw::Type type = type_of(p);
-  load(c.form == Choice::Form::dense     ? instance(type, c.tile).image
-       : c.form == Choice::Form::general ? general_instance(type, c.tile).image
-                                         : masked_instance(type, c.tile).image,
+  load(c.form == Choice::Form::dense ? instance(type, c.tile).image : general_kernel(type, c).image,
        plan.device);
+  if (may_stage_mask(p, c)) load(staged_mask_instance(type, c.tile).image, plan.device);
   if (c.splits > 1) load(combine_instance(type).image, plan.device);
 }
 
-void run_general(const AttentionPlan& plan, const AttentionTensors& t, const Choice& c,
-                 Stream& stream) {
+void run_general(const AttentionPlan& plan, const AttentionTensors& t, Choice c, Stream& stream) {
   const AttentionProblem& p = plan.problem;
+  const bool staged = may_stage_mask(p, c) && copied_by_engine_as_mask(t.mask, p.key_length);
+  if (staged) c.form = Choice::Form::staged_mask;
   const Device& device = plan.device;
   const Tile& tile = c.shape();
   const hw::Type type = type_of(p);
@@ -142,8 +153,12 @@ void run_general(const AttentionPlan& plan, const AttentionTensors& t, const Cho
     params.q = workspace.maps.get(
         box_of(t.q, rows / params.pack, params.pack, t.q.size(t.q.rank() - 3)), device);
   }
+  if (staged) {
+    params.mask = workspace.maps.get(mask_box(t.mask), device);
+    params.mask_bytes = static_cast<uint32_t>(bits(t.mask.format()) / 8);
+  }
   const uint32_t count = static_cast<uint32_t>(chip.sm_count);
-  const auto forward = p.mask ? masked_instance(type, c.tile) : general_instance(type, c.tile);
+  const auto forward = general_kernel(type, c);
   launch(forward.image, forward.shape(params, count), params, stream);
   if (c.splits == 1) return;
   const auto combine = combine_instance(type);

@@ -14,10 +14,11 @@
 //
 // `Source` says where rows and keys are: Dense (sm90_dense.cuh), or General (sm90_general.cuh) for
 // lengths and pages in memory, softcap, split keys, rows of several heads, and tensors that the
-// copy engine does not take; Masked is General with mask tensors, whose terms want registers of
-// their own; Expanded and ExpandedGeneral (sm90_expanded.cuh) are both over quantised operands that
-// another kernel has expanded. A tile's Work is made anew where
-// it is needed: what is not alive in the loop over keys costs it no register.
+// copy engine does not take; StagedMask is General with mask tensors that come by tensor copies, as
+// K does, Masked with others, whose terms want registers of their own; Expanded and ExpandedGeneral
+// (sm90_expanded.cuh) are both over quantised operands that another kernel has expanded. A tile's
+// Work is made anew where it is needed: what is not alive in the loop over keys costs it no
+// register.
 #pragma once
 #include "base/launch.h"
 #include "hw/fence.h"
@@ -32,7 +33,7 @@ template <hw::Type kType, Tile kTile, class Source = Dense>
 struct Forward {
   using Params = typename Source::Params;
   using Work = typename Source::Work;
-  using L = Layout<kTile, Source::kGeneral, Source::kScaled>;
+  using L = Layout<kTile, Source::kGeneral, Source::kScaled, Source::kStagedMasks>;
   using Barrier = typename L::Barrier;
   using Worker = typename L::Worker;
   using Schedule = typename Source::Schedule;
@@ -60,7 +61,7 @@ struct Forward {
     if (hw::thread_index().x == 0) {
       if constexpr (Source::kGeneral)
         Schedule::init(base + L::kSchedule, L::kLoadWarps + L::kWarps);
-      L::init(rings);
+      L::init(base, rings);
     }
     if constexpr (L::kCluster > 1) {
       hw::cluster_arrive();
@@ -116,6 +117,7 @@ struct Forward {
 
     Products<kType, L> math(base, warpgroup);
     [[maybe_unused]] uint32_t scale_place = 0;
+    [[maybe_unused]] auto read_mask = L::mask_ring(base, warpgroup).consumer();
     for (pipe::AttentionTile t; schedule.next(tiles(p), t);) {
       const Work work(p, t);
       const int32_t row =
@@ -133,7 +135,14 @@ struct Forward {
           release(read_k, site);
           if (n == keys.first) read_q.release(lane == 0, site);
           if constexpr (Source::kScaled) scales.scores(math.s, scale_place, site);
-          if constexpr (Source::kGeneral) {
+          if constexpr (Source::kStagedMasks) {
+            p.scores.scale_all(math.s);
+            read_mask.wait(site);
+            p.scores.add_staged(math.s, L::mask_stage(base, warpgroup), L::kMaskPanel, site);
+            hw::fence_proxy_async_shared(site);  // read before the next copy writes
+            hw::warp_sync(hw::kFullWarp, site);
+            read_mask.release(lane == 0, site);
+          } else if constexpr (Source::kGeneral) {
             if (p.scores.given) {
               Work(p, t).template shape<Source::kMasks>(math.s, row, n, site);
             }

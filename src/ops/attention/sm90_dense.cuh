@@ -36,7 +36,7 @@ struct NoScales {};
 
 struct Dense {
   using Params = attention_sm90::Params;
-  static constexpr bool kGeneral = false, kScaled = false;
+  static constexpr bool kGeneral = false, kScaled = false, kStagedMasks = false;
   using Schedule = pipe::PairedSchedule;  // all lengths are known: nothing to ask for
 
   template <class Layout>

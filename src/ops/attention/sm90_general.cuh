@@ -39,6 +39,8 @@ struct GeneralParams : Params {
   uint32_t pack;                   // heads in a tile
   uint32_t splits, split_tiles;    // of the keys
   ScoreRules scores;
+  hw::TensorMap mask;      // of bytes, [batch, head, query, key], where it is staged
+  uint32_t mask_bytes;     // of a term
   uint32_t* counter;       // of tiles begun, 0 between launches
   bool out_by_elements;    // rows that no 16-byte access may write
   SplitSum* partial_sums;  // [splits, batch, heads, queries]
@@ -52,7 +54,7 @@ HT_HOST_DEVICE int32_t clamp(int32_t x, int32_t low, int32_t high) {
 
 struct General {
   using Params = GeneralParams;
-  static constexpr bool kGeneral = true, kMasks = false;
+  static constexpr bool kGeneral = true, kMasks = false, kStagedMasks = false;
   static constexpr bool kScaled = false;  // rows have scales of their own
   using Schedule = pipe::DynamicSchedule;
 
@@ -203,11 +205,16 @@ struct General {
       const Work work(p, t);
       const KeyTiles keys = Kernel::key_tiles(work, t);
       if (keys.none()) continue;
+      const auto first = static_cast<int32_t>(t.query * Layout::kRows);
       loader.load_k(fill_k, base, work, keys.end - 1);
-      loader.load_q(fill_q, base, work, static_cast<int32_t>(t.query * Layout::kRows));
+      loader.load_q(fill_q, base, work, first);
+      if constexpr (Layout::kMasked) loader.load_mask(base, work, first, keys.end - 1);
       for (uint32_t n = keys.end; n-- > keys.first;) {
         if (n > keys.first) loader.load_k(fill_k, base, work, n - 1);
         loader.load_v(fill_v, base, work, n);
+        if constexpr (Layout::kMasked) {
+          if (n > keys.first) loader.load_mask(base, work, first, n - 1);
+        }
       }
       // The next tile may come late, or see no key: nothing waits for it in the loader's hands.
       loader.finish();
@@ -215,9 +222,16 @@ struct General {
     fill_q.drain();
     fill_k.drain();
     fill_v.drain();
+    if constexpr (Layout::kMasked) loader.wait_for_masks(base);
   }
 };
 
+// Masks that come by tensor copies, for rows of one head.
+struct StagedMask : General {
+  static constexpr bool kMasks = true, kStagedMasks = true;
+};
+
+// Any others.
 struct Masked : General {
   static constexpr bool kMasks = true;
 };

@@ -38,6 +38,39 @@ class General::Loader {
     queries(fill, base, Layout::q_tile(), work, first, site);
   }
 
+  // The terms of tile n of the keys for the block's rows from `first_row` on, to every warpgroup
+  // those of its 64.
+  HT_DEVICE void load_mask(hw::SharedAddress base, const Work& work, int32_t first_row, uint32_t n,
+                           hw::Site site = hw::Site::current()) {
+    finish(site);  // what is waited for may need what is on its way
+    const uint32_t panels = (Layout::kKeys * p_.mask_bytes + 127) / 128;
+    for (uint32_t w = 0; w < Layout::kWarpgroups; ++w) {
+      const auto ring = Layout::mask_ring(base, w);
+      const pipe::Slot slot{0, ring.full(0)};
+      hw::mbarrier_wait(ring.empty(0), masks_ % 2 ^ 1, site);
+      expect(slot, panels * Layout::kMaskPanel, site);
+      const hw::SharedAddress to = Layout::mask_stage(base, w);
+      const uint32_t panel = lane_ * Layout::kLoadWarps + thread_ / 32;
+      if (panel >= panels) continue;
+      // What all heads, sequences or queries share has one index there.
+      const ScoreRules& rules = p_.scores;
+      const int32_t row = work.query(first_row) + static_cast<int32_t>(64 * w);
+      hw::tensor_load(
+          to + panel * Layout::kMaskPanel, &p_.mask,
+          {static_cast<int32_t>(n * Layout::kKeys * p_.mask_bytes + panel * 128),
+           rules.query == 0 ? 0 : row, rules.head == 0 ? 0 : static_cast<int32_t>(work.head),
+           rules.batch == 0 ? 0 : static_cast<int32_t>(work.sequence)},
+          slot.full, site);
+    }
+    ++masks_;
+  }
+  // Until all have been read.
+  HT_DEVICE void wait_for_masks(hw::SharedAddress base, hw::Site site = hw::Site::current()) {
+    for (uint32_t w = 0; w < Layout::kWarpgroups; ++w) {
+      hw::mbarrier_wait(Layout::mask_ring(base, w).empty(0), masks_ % 2 ^ 1, site);
+    }
+  }
+
   // Hands over what is still on its way.
   HT_DEVICE void finish(hw::Site site = hw::Site::current()) {
     if (!copied_) return;
@@ -174,6 +207,7 @@ class General::Loader {
   const GeneralParams& p_;
   uint32_t thread_, lane_;
   hw::Mbarrier full_{};
+  uint32_t masks_ = 0;   // tiles of masks asked for
   bool copied_ = false;  // the stage filled last, by threads: not handed over yet
 };
 

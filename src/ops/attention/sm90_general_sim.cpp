@@ -12,10 +12,14 @@ namespace {
 #if HALFTONE_ATTENTION_GPU
 const void* entry_of(hw::Type type, int tile) { return gpu_general_entry(type, tile); }
 const void* masked_entry_of(hw::Type type, int tile) { return gpu_masked_entry(type, tile); }
+const void* staged_mask_entry_of(hw::Type type, int tile) {
+  return gpu_staged_mask_entry(type, tile);
+}
 const void* combine_entry_of(hw::Type type) { return gpu_combine_entry(type); }
 #else
 const void* entry_of(hw::Type, int) { return nullptr; }
 const void* masked_entry_of(hw::Type, int) { return nullptr; }
+const void* staged_mask_entry_of(hw::Type, int) { return nullptr; }
 const void* combine_entry_of(hw::Type) { return nullptr; }
 #endif
 
@@ -35,6 +39,11 @@ template <hw::Type kType, int... kIndex>
 Instance<GeneralParams> masked(int tile, std::integer_sequence<int, kIndex...>) {
   return pick<Forward<kType, kMaskedTiles[kIndex], Masked>...>(tile, masked_entry_of(kType, tile));
 }
+template <hw::Type kType, int... kIndex>
+Instance<GeneralParams> staged_mask(int tile, std::integer_sequence<int, kIndex...>) {
+  return pick<Forward<kType, kStagedMaskTiles[kIndex], StagedMask>...>(
+      tile, staged_mask_entry_of(kType, tile));
+}
 template <hw::Type kType>
 Instance<GeneralParams> combine_of_type() {
   return joined<Combine<kType>>("attention_sm90_combine", combine_entry_of(kType),
@@ -52,6 +61,11 @@ Instance<GeneralParams> masked_instance(hw::Type type, int tile) {
   constexpr auto kAll = std::make_integer_sequence<int, kMaskedTileCount>();
   return type == hw::Type::bf16 ? masked<hw::Type::bf16>(tile, kAll)
                                 : masked<hw::Type::f16>(tile, kAll);
+}
+Instance<GeneralParams> staged_mask_instance(hw::Type type, int tile) {
+  constexpr auto kAll = std::make_integer_sequence<int, kMaskedTileCount>();
+  return type == hw::Type::bf16 ? staged_mask<hw::Type::bf16>(tile, kAll)
+                                : staged_mask<hw::Type::f16>(tile, kAll);
 }
 Instance<GeneralParams> combine_instance(hw::Type type) {
   return type == hw::Type::bf16 ? combine_of_type<hw::Type::bf16>()

@@ -49,6 +49,30 @@ pipe::TensorBox box_of(const Tensor& t, uint32_t rows, uint32_t heads, int64_t l
   return box;
 }
 
+bool copied_by_engine_as_mask(const Tensor& t, int64_t keys) {
+  bool rows = copied_by_engine(t) && t.size(3) == keys && (keys == 1 || t.stride(3) == 1);
+  for (int dim = 0; dim < 3; ++dim) rows &= t.size(dim) == 1 || t.stride(dim) >= keys;
+  return rows;
+}
+
+pipe::TensorBox mask_box(const Tensor& t) {
+  const int64_t bytes = bits(t.format()) / 8;
+  pipe::TensorBox box;
+  box.type = hw::Type::u8, box.address = const_cast<void*>(t.data()), box.rank = 4;
+  box.extent[0] = static_cast<uint64_t>(t.size(3) * bytes);
+  for (int dim = 0; dim < 3; ++dim) {
+    const auto at = static_cast<size_t>(2 - dim);
+    // Where there is one index only, its stride is not used, but checked by the driver.
+    const int64_t line =
+        t.size(dim) != 1 ? t.stride(dim) * bytes : (t.size(3) * bytes + 15) / 16 * 16;
+    box.extent[at + 1] = static_cast<uint64_t>(t.size(dim));
+    box.stride[at] = static_cast<uint64_t>(line);
+  }
+  box.box = {128, 64, 1, 1, 1};
+  box.swizzle = tile::Swizzle::b128;
+  return box;
+}
+
 namespace {
 
 KeyRange range_of(const AttentionProblem& p) {

@@ -22,6 +22,11 @@ bool copied_by_engine(const Tensor&);
 pipe::TensorBox box_of(const Tensor&, uint32_t rows, uint32_t heads, int64_t length,
                        tile::Swizzle = tile::Swizzle::b128);
 
+// Whether a mask [batch, heads, queries, keys] comes by tensor copies; as bytes, in boxes of 128 of
+// 64 queries.
+bool copied_by_engine_as_mask(const Tensor&, int64_t keys);
+pipe::TensorBox mask_box(const Tensor&);
+
 // Sets what all forms are told.
 void set_common(const AttentionProblem&, const AttentionTensors&, const DeviceProperties&, Params*);
 

@@ -37,9 +37,10 @@ constexpr Budget budget(uint32_t warpgroups, bool threads_copy, bool scaled = fa
 inline constexpr uint32_t kOutRows = 16;  // of a warp
 
 // kThreadsCopy: whether four warps fill the stages, or one thread by the copy engine. kScaled: keys
-// may have scales.
-template <Tile kTile, bool kThreadsCopy, bool kScaled = false>
+// may have scales. kMasked: terms of a mask tensor have stages.
+template <Tile kTile, bool kThreadsCopy, bool kScaled = false, bool kWithMask = false>
 struct Layout {
+  static constexpr bool kMasked = kWithMask;
   static constexpr uint32_t kHeadDim = kTile.head_dim, kValueDim = kTile.value_dim;
   static constexpr uint32_t kKeys = kTile.keys, kWarpgroups = kTile.warpgroups;
   static constexpr uint32_t kRows = 64 * kWarpgroups, kCluster = kTile.cluster;
@@ -93,13 +94,21 @@ struct Layout {
   static constexpr uint32_t kOutBytes = kOutRows * kValueDim * 2;
   static constexpr bool kStaged =
       !kThreadsCopy && !kScaled && kOut + kWarps * kOutBytes + 1024 <= 227 * 1024;
-  static constexpr uint32_t kQBarriers = kOut + (kStaged ? kWarps * kOutBytes : 0);
+  // Of a mask, the terms of a warpgroup's rows and the keys of a tile: panels of 64 lines of 128
+  // bytes, of up to 4 bytes a key. One stage: it is left before the exponentials of its tile.
+  static constexpr uint32_t kMask = kOut + (kStaged ? kWarps * kOutBytes : 0);
+  static constexpr uint32_t kMaskPanel = 64 * 128;
+  static constexpr uint32_t kMaskBytes = kMasked ? kKeys * 4 / 128 * kMaskPanel : 0;
+  using MaskRing = pipe::Ring<1, kMaskPanel>;  // a panel or more
+  static constexpr uint32_t kQBarriers = kMask + kWarpgroups * kMaskBytes;
   static constexpr uint32_t kKBarriers = kQBarriers + QRing::kSharedBytes;
   static constexpr uint32_t kVBarriers = kKBarriers + KRing::kSharedBytes;
   static constexpr uint32_t kSchedule = kVBarriers + VRing::kSharedBytes;
   // f32 scales of the keys of a stage of K, where each has its own: of K, then of V. They are read
   // after the stage has been given back: there are twice as many places.
-  static constexpr uint32_t kScales = kSchedule + (kThreadsCopy ? 64 : 0);
+  static constexpr uint32_t kMaskBarriers = kSchedule + (kThreadsCopy ? 64 : 0);
+  static constexpr uint32_t kScales =
+      kMaskBarriers + (kMasked ? kWarpgroups * MaskRing::kSharedBytes : 0);
   static constexpr uint32_t kScalesOfV = (kKeys | 16) * 4;  // banks beside those of 16 keys of K
   static constexpr uint32_t kScaleBytes = kScalesOfV + kKeys * 4, kScalePlaces = 2 * kStages;
   static_assert(pipe::DynamicSchedule::kSharedBytes <= 64, "the scales begin behind the schedule");
@@ -109,7 +118,13 @@ struct Layout {
   HT_DEVICE static Rings rings(hw::SharedAddress base) {
     return {{base + kQBarriers}, {base + kKBarriers}, {base + kVBarriers}};
   }
-  HT_DEVICE static void init(const Rings& rings) {
+  HT_DEVICE static MaskRing mask_ring(hw::SharedAddress base, uint32_t warpgroup) {
+    return {base + (kMaskBarriers + warpgroup * MaskRing::kSharedBytes)};
+  }
+  HT_DEVICE static hw::SharedAddress mask_stage(hw::SharedAddress base, uint32_t warpgroup) {
+    return base + (kMask + warpgroup * kMaskBytes);
+  }
+  HT_DEVICE static void init(hw::SharedAddress base, const Rings& rings) {
     // A stage is full when the copy engine's one thread has said what to expect, or every loading
     // warp that its rows are there; one of K when its scales are, too.
     constexpr uint32_t kFillers = kThreadsCopy ? kLoadWarps : 1;
@@ -119,6 +134,10 @@ struct Layout {
     rings.q.name("q full", "q empty");
     rings.k.name("k full", "k empty");
     rings.v.name("v full", "v empty");
+    for (uint32_t i = 0; kMasked && i < kWarpgroups; ++i) {
+      mask_ring(base, i).init(kLoadWarps, 4);
+      mask_ring(base, i).name("mask full", "mask empty");
+    }
     hw::fence_mbarrier_init();
   }
   HT_DEVICE static uint32_t block_rank() {

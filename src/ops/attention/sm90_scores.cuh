@@ -71,15 +71,95 @@ struct ScoreRules {
       }
       HT_UNROLL
       for (uint32_t e = 0; e < kBatch; ++e) {
-        // -inf hides the key, whatever its score.
-        s[i + e] = term[e] == -kInfinity ? term[e] : hw::fma(term[e], kLog2e, s[i + e]);
+        add(term[e], s[i + e]);
       }
       column += 8;
       rows[0] += 8 * key, rows[1] += 8 * key;
     }
   }
 
+  // The same of terms in shared memory: panels of lines of 128 bytes, swizzled, a line for each of
+  // the warpgroup's rows, or one for all.
+  template <uint32_t kCount>
+  HT_DEVICE void add_staged(float (&s)[kCount], hw::SharedAddress stage, uint32_t panel_bytes,
+                            hw::Site site) const {
+    const uint32_t lane = hw::lane_index();
+    const uint32_t row = query == 0 ? 0 : hw::warp_index() % 4 * 16 + lane / 4;
+    const Lines lines{stage + row * 128, query == 0 ? 0 : 8 * 128U, row % 8, panel_bytes};
+    switch (mask_kind) {
+      case MaskKind::none:
+        break;
+      case MaskKind::boolean:
+        lines.each<uint8_t>(s, site, [](uint8_t x, float& score) {
+          if (x == 0) score = -kInfinity;
+        });
+        break;
+      case MaskKind::f32:
+        lines.each<float>(s, site, [](float x, float& score) { add(x, score); });
+        break;
+      case MaskKind::f16:
+        lines.each<uint16_t>(s, site,
+                             [](uint16_t x, float& score) { add(hw::cvt_f32_f16(x), score); });
+        break;
+      case MaskKind::bf16:
+        lines.each<uint16_t>(s, site,
+                             [](uint16_t x, float& score) { add(hw::cvt_f32_bf16(x), score); });
+        break;
+    }
+  }
+
  private:
+  // -inf hides the key, whatever its score.
+  HT_DEVICE static void add(float term, float& score) {
+    score = term == -kInfinity ? term : hw::fma(term, kLog2e, score);
+  }
+  // Where a thread's two rows of terms lie.
+  struct Lines {
+    hw::SharedAddress first;
+    uint32_t second;   // bytes to the other row
+    uint32_t swizzle;  // of the 16-byte chunks of both
+    uint32_t panel_bytes;
+
+    // f(term, score) of the thread's scores: columns 8 j + lane % 4 * 2, and the next.
+    template <class T, uint32_t kCount, class F>
+    HT_DEVICE void each(float (&s)[kCount], hw::Site site, F f) const {
+      constexpr uint32_t kSize = sizeof(T);
+      const uint32_t own = hw::lane_index() % 4 * 2 * kSize;
+      // Lines begin at multiples of 128: a chunk further is an exclusive or away.
+      const hw::SharedAddress base = first + ((own / 16 ^ swizzle) * 16 + own % 16);
+      HT_UNROLL
+      for (uint32_t i = 0; i < kCount; i += 4) {
+        const uint32_t at = i * 2 * kSize;
+        const hw::SharedAddress place =
+            hw::SharedAddress{base.value ^ at % 128 / 16 * 16} + (at / 128 * panel_bytes + at % 16);
+        HT_UNROLL
+        for (uint32_t half = 0; half < 2; ++half) {
+          const auto terms = load<T>(place + half * second, site);
+          f(terms.x, s[i + 2 * half]);
+          f(terms.y, s[i + 2 * half + 1]);
+        }
+      }
+    }
+    template <class T>
+    struct Pair {
+      T x, y;
+    };
+    template <class T>
+    HT_DEVICE Pair<T> load(hw::SharedAddress at, hw::Site site) const {
+      if constexpr (sizeof(T) < 4) {
+        const auto both = hw::load_shared<hw::Vector<T, 2>>(at, site);
+        return {both[0], both[1]};
+      } else {
+        // Odd rows have the chunks of even ones the other way round, and both would meet in a bank:
+        // they read the second term first.
+        const uint32_t odd = swizzle % 2;
+        const T one = hw::load_shared<T>(at + odd * 4, site);
+        const T other = hw::load_shared<T>(at + (odd ^ 1) * 4, site);
+        return odd == 0 ? Pair<T>{one, other} : Pair<T>{other, one};
+      }
+    }
+  };
+
   // softcap tanh(x / softcap) x log2(e), where tanh(y) = 1 - 2 / (1 + exp(2 y)). The exponentials
   // and reciprocals of a tile are what takes longest, so four scores share a reciprocal: of their
   // product, which no score beyond 2^30, where tanh is 1 in f32, makes too large. ex2 and rcp

@@ -35,9 +35,12 @@ inline constexpr Tile kGeneralTiles[] = {
 };
 inline constexpr int kGeneralTileCount = sizeof(kGeneralTiles) / sizeof(kGeneralTiles[0]);
 
-// Those with mask tensors, whose addresses and terms take the registers of half of S and P.
+// Those with mask tensors that are staged.
+inline constexpr Tile kStagedMaskTiles[] = {{128, 128, 128, 2, 1}, {256, 256, 64, 2, 1}};
+// Those with other mask tensors, whose addresses and terms take the registers of half of S and P.
 inline constexpr Tile kMaskedTiles[] = {{128, 128, 64, 2, 1}, {256, 256, 32, 2, 1}};
 inline constexpr int kMaskedTileCount = sizeof(kMaskedTiles) / sizeof(kMaskedTiles[0]);
+static_assert(sizeof(kStagedMaskTiles) == sizeof(kMaskedTiles), "chosen alike");
 
 // The first that holds the heads and suits the mask and the lengths.
 template <int kCount>
@@ -71,6 +74,7 @@ constexpr int choose_masked_tile(uint32_t head_dim, uint32_t value_dim) {
 const void* gpu_entry(hw::Type, int tile);
 const void* gpu_general_entry(hw::Type, int tile);
 const void* gpu_masked_entry(hw::Type, int tile);
+const void* gpu_staged_mask_entry(hw::Type, int tile);
 const void* gpu_combine_entry(hw::Type);
 
 // Both halves of an instance: sm90_sim.cpp and sm90_general_sim.cpp.
@@ -82,6 +86,7 @@ struct Instance {
 Instance<Params> instance(hw::Type, int tile);
 Instance<GeneralParams> general_instance(hw::Type, int tile);
 Instance<GeneralParams> masked_instance(hw::Type, int tile);
+Instance<GeneralParams> staged_mask_instance(hw::Type, int tile);
 Instance<GeneralParams> combine_instance(hw::Type);
 
 template <class Kernel>
