@@ -15,7 +15,7 @@ namespace halftone {
 // Who multiplies. By itself Halftone, but for dense products of more than 16 rows that cuBLASLt is
 // installed and has an algorithm for: f32 as TF32, and on chips other than Hopper f16 and bf16, and
 // E4M3 by E4M3 with one f32 scale each or one a row. As `cublaslt` it multiplies all these,
-// whatever the rows and the chip, or can_run says why not; as `halftone` none.
+// and f32 in f32, whatever the rows and the chip, or can_run says why not; as `halftone` none.
 enum class ProductLibrary : uint8_t { automatic, halftone, cublaslt };
 
 struct MatmulProblem {

@@ -62,6 +62,8 @@ TEST_F(MatmulByCublasLt, Tf32IsNotF32) {
   EXPECT_LT(tf32, 2 * 0x1p-11);
   o.library = Library::halftone;
   EXPECT_LT(error(), 1e-6);
+  o.tf32 = false, o.library = Library::cublaslt;
+  EXPECT_LT(error(), 1e-6);
 }
 
 TEST_F(MatmulByCublasLt, ResidualsAndTransposedWeights) {

@@ -31,9 +31,9 @@ Format entering(const MatmulProblem& p) { return p.quantize_x ? p.quantize_x->fo
 std::string refuse_operands(const MatmulProblem& p) {
   const Format x = entering(p);
   const bool half = x == Format::f16 || x == Format::bf16, fp8 = x == Format::fp8_e4m3;
-  if (x != p.weight || !(half || fp8 || (x == Format::f32 && p.tf32))) {
+  if (x != p.weight || !(half || fp8 || x == Format::f32)) {
     return concat("x is ", name(x), " and weight ", name(p.weight),
-                  "; cuBLASLt multiplies f16, bf16 or E4M3 by the same, and f32 as TF32");
+                  "; cuBLASLt multiplies f32, f16, bf16 or E4M3 by the same");
   }
   if (!fp8 && (p.scaled || p.x_scaled)) return "scales; cuBLASLt takes those of E4M3";
   const bool x_scaled = p.x_scaled || p.quantize_x;

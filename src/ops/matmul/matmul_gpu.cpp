@@ -224,6 +224,9 @@ std::string accepts_cublaslt(const MatmulProblem& p) {
   if (p.library == ProductLibrary::automatic && product::is_few(p.m)) {
     return concat("m is ", p.m, "; cuBLASLt is asked for more than 16 rows");
   }
+  if (p.library == ProductLibrary::automatic && p.x == Format::f32 && !p.tf32) {
+    return "x is f32; cuBLASLt is asked for TF32 where tf32 is set";
+  }
   std::string reason = refuse_cublaslt(p);
   return reason.empty() ? accepts_gpu(p) : reason;
 }
