@@ -2,6 +2,7 @@
 #pragma once
 #include "matmul/gpu_cases.h"
 #include "moe/experts.h"
+#include "support/sanitized.h"
 
 namespace halftone::test {
 
@@ -53,6 +54,31 @@ inline void expect_experts(Stream& stream, const WeightSpec& spec, Format format
   const Expected e = expected_moe(x, r, w, inter, {}, gpu_roundings);
   const MoeProblem p = problem_of(spec, experts, hidden, inter);
   EXPECT_TRUE(within(to_floats(moe_on(stream, x, r, p, separate(w))), e.values, e.magnitudes));
+}
+
+// No race, no missing fence and no conflict of banks on sm_90a, whatever the order; the same bits.
+inline void expect_strict(const WeightSpec& spec, int64_t experts, int64_t hidden, int64_t inter,
+                          const Routing& r, uint64_t seeds) {
+  using Options = SimulatorOptions;
+  SCOPED_TRACE(label(spec));
+  const Experts w = random_experts(spec, experts, hidden, inter);
+  const MoeProblem p = problem_of(spec, experts, hidden, inter);
+  const Tensor x = small_input(r.experts.size(0), hidden, Format::bf16);
+  std::vector<float> first;
+  for (uint64_t seed = 1; seed <= (kSanitized ? 1 : seeds); ++seed) {
+    Stream stream(Device::simulator(Arch::sm_90a));
+    configure(stream, {.severity = Options::Severity::strict,
+                       .numerics = Options::Numerics::fast,
+                       .schedule = Options::Schedule::adversarial,
+                       .seed = seed,
+                       .throws = false});
+    const std::vector<float> y = to_floats(moe_on(stream, x, r, p, separate(w)));
+    const SimulatorReport report = simulator_report(stream);
+    ASSERT_TRUE(report.clean()) << to_string(report);
+    EXPECT_EQ(report.counters.shared_wavefronts, report.counters.shared_ideal) << to_string(report);
+    if (first.empty()) first = y;
+    ASSERT_EQ(y, first) << "seed " << seed;
+  }
 }
 
 }  // namespace halftone::test

@@ -176,34 +176,9 @@ TEST(MoeSm90, Fp8ManyRows) {
 }
 
 TEST(MoeSm90, StrictUnderAdversarialSchedules) {
-#if defined(HALFTONE_SANITIZED)
-  constexpr uint64_t kSeeds = 1;
-#else
-  constexpr uint64_t kSeeds = 3;
-#endif
   for (const WeightSpec& spec : kSpecs) {
     for (const int64_t tokens : {9, 30}) {
-      const Experts w = random_experts(spec, 3, 256, 128);
-      const MoeProblem p = problem_of(spec, 3, 256, 128);
-      const Tensor x = small_input(tokens, 256, F::bf16);
-      const Routing r = random_routing(tokens, 3, 2, 3);
-      std::vector<float> first;
-      for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
-        Stream stream(Device::simulator(Arch::sm_90a));
-        configure(stream, {.severity = Options::Severity::strict,
-                           .numerics = Options::Numerics::fast,
-                           .schedule = Options::Schedule::adversarial,
-                           .seed = seed,
-                           .throws = false});
-        const std::vector<float> y = to_floats(moe_on(stream, x, r, p, separate(w)));
-        const SimulatorReport report = simulator_report(stream);
-        ASSERT_TRUE(report.clean()) << label(spec) << "\n" << to_string(report);
-        EXPECT_EQ(report.counters.shared_wavefronts, report.counters.shared_ideal)
-            << label(spec) << "\n"
-            << to_string(report);
-        if (first.empty()) first = y;
-        ASSERT_EQ(y, first) << label(spec) << " seed " << seed;
-      }
+      expect_strict(spec, 3, 256, 128, random_routing(tokens, 3, 2, 3), 3);
     }
   }
 }

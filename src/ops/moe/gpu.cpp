@@ -179,8 +179,8 @@ void run_gpu(const MoePlan& plan, const MoeTensors& t, Stream& stream) {
   if (p.tokens == 0) return;
   const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
   const GpuExperts& e = *t.weights->experts->gpu;
-  const GroupedProduct::Choice in = w.in.choose(e.up, e.up_matrices);
-  const GroupedProduct::Choice out = w.out.choose(e.down, e.down_matrices);
+  const GroupedProduct::Choice in = w.in.choose(e.up, e.up_matrices, t.x, true);
+  const GroupedProduct::Choice out = w.out.choose(e.down, e.down_matrices, w.h_rows);
   sort(p, t, w, in, out, stream);
   const auto* token_of = w.token_of.data<int32_t>();
   GpuProduct g;
@@ -198,6 +198,8 @@ void run_gpu(const MoePlan& plan, const MoeTensors& t, Stream& stream) {
   GpuProduct d;
   set_weight(w.out.weight, e.down, &d);
   set_out(w.down, 0, &d);
+  // Ahead of it is the other product alone, which has waited for the sort.
+  d.constant_weight = in.few && out.few;
   w.out.x.enter(w.h_rows, p.tokens * p.top_k, &d, stream, w.out.as_codes(out));
   multiply_experts(p, w, e, true, out, d, stream);
   if (p.shared_intermediate > 0) multiply_shared(p, t, w, e, stream);

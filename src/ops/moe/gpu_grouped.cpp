@@ -12,7 +12,9 @@ GroupedProduct::GroupedProduct(const product::XSpec& spec, const product::Sm90Pr
   // A row or two for each of a few experts: blocks of 16 rows of W spread over the chip, tiles of
   // 128 do not fill it.
   constexpr int64_t kFew = 16;
-  hopper = device.arch() == Arch::sm_90a && sm90.m >= kFew && refuse_sm90(sm90, weight, x).empty();
+  const bool sm90a = device.arch() == Arch::sm_90a;
+  few = sm90a && takes_sm90_expert_rows(sm90, weight, x);
+  hopper = sm90a && sm90.m >= kFew && refuse_sm90(sm90, weight, x).empty();
   const int64_t average = sm90.experts > 0 ? product::ceil_div(sm90.m, sm90.experts) : sm90.m;
   many = !product::is_few(average * x.terms());
   part_rows = product::rows_of_part(x.terms(), many, average);
@@ -20,27 +22,37 @@ GroupedProduct::GroupedProduct(const product::XSpec& spec, const product::Sm90Pr
 
 GroupedProduct::Choice GroupedProduct::choose(const product::GpuLayout& layout,
                                               const product::Sm90Matrices& matrices,
-                                              const Tensor& given) const {
+                                              const Tensor& given, bool copied) const {
   Choice c;
-  c.hopper = hopper && fits_sm90(sm90, weight, x, layout, matrices, given);
+  c.few = few && fits_sm90_expert_rows(weight, layout, matrices, given);
+  c.hopper =
+      !c.few && hopper && fits_sm90(sm90, weight, x, layout, matrices, copied ? Tensor() : given);
   if (sm90.experts == 0) return c;
-  c.part_rows = c.hopper ? part_rows_sm90(sm90, weight, x) : part_rows;
+  c.part_rows = c.few      ? part_rows_sm90_expert_rows(sm90, weight)
+                : c.hopper ? part_rows_sm90(sm90, weight, x)
+                           : part_rows;
   c.parts = static_cast<uint32_t>(parts_at_most(c.part_rows));
   return c;
 }
 
 int64_t GroupedProduct::parts_at_most() const {
-  const int64_t most = parts_at_most(part_rows);
+  int64_t most = parts_at_most(part_rows);
+  if (few) most = std::max(most, parts_at_most(part_rows_sm90_expert_rows(sm90, weight)));
   return hopper ? std::max(most, parts_at_most(part_rows_sm90(sm90, weight, x))) : most;
 }
 
 void GroupedProduct::launch(const product::GpuProduct& g, const product::Sm90Matrices& matrices,
                             const Choice& c, Stream& stream) const {
+  if (c.few) return launch_sm90_expert_rows(sm90, weight, g, matrices, c.parts, stream);
   if (!c.hopper) return launch_product(weight, g, many, c.parts, stream);
   launch_sm90(sm90, weight, x, g, matrices, c.parts, stream);
 }
 
 std::string GroupedProduct::describe(const Device& device) const {
+  if (few) {
+    return concat("parts of up to ", part_rows_sm90_expert_rows(sm90, weight),
+                  " rows, lines of W to each warp");
+  }
   return hopper ? describe_sm90(sm90, weight, x, properties(device).sm_count)
                 : concat("parts of ", part_rows, " rows");
 }

@@ -2,7 +2,7 @@
 #pragma once
 #include <algorithm>
 
-#include "ops/product/sm90.h"
+#include "ops/product/sm90_expert_rows_launch.h"
 
 namespace halftone::experts {
 
@@ -10,21 +10,23 @@ struct GroupedProduct {
   product::GpuWeight weight;
   product::GpuX x;
   product::Sm90Problem sm90;  // without experts: one weight for all rows
-  bool hopper = false;        // the kernel of Hopper, if the copy engine takes the weights
-  bool many = false;          // of the others, the one for many rows
-  uint32_t part_rows = 0;     // of an expert there
+  // The kernels of Hopper for few rows and for many, if the copy engine takes the weights.
+  bool few = false, hopper = false;
+  bool many = false;       // of the others, the one for many rows
+  uint32_t part_rows = 0;  // of an expert there
 
   GroupedProduct() = default;
   GroupedProduct(const product::XSpec&, const product::Sm90Problem&, const Device&);
 
   // What runs once the weights are known.
   struct Choice {
-    bool hopper = false;
+    bool few = false, hopper = false;
     uint32_t part_rows = 0, parts = 0;  // at most
   };
-  // `x`: as it is given, where it is to enter as it lies.
-  Choice choose(const product::GpuLayout&, const product::Sm90Matrices&,
-                const Tensor& x = {}) const;
+  // `x`: as it is given; `copied`: into another order before the kernel for many rows, not before
+  // the one for few.
+  Choice choose(const product::GpuLayout&, const product::Sm90Matrices&, const Tensor& x,
+                bool copied = false) const;
   bool as_codes(const Choice& c) const { return c.hopper && takes_codes_sm90(sm90, weight, x); }
   // Every expert with rows has one part that may not be full.
   int64_t parts_at_most(uint32_t rows) const {

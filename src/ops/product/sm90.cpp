@@ -147,9 +147,10 @@ bool copyable(const void* data, int64_t row_bytes) {
   return reinterpret_cast<uintptr_t>(data) % 16 == 0 && row_bytes % 16 == 0;
 }
 
-// Matrices in boxes of `rows` rows of 128 bytes; of [K, N], panels of 64 rows.
-pipe::TensorBox weight_box(const GpuLayout& l, const Sm90Problem& p, const Sm90Matrices& matrices,
-                           uint32_t rows) {
+}  // namespace
+
+pipe::TensorBox weight_box_sm90(const GpuLayout& l, const Sm90Problem& p,
+                                const Sm90Matrices& matrices, uint32_t rows) {
   auto* first = const_cast<uint8_t*>(matrices.first);
   const auto row = static_cast<uint64_t>(l.row_bytes * l.row_step);
   if (p.transposed) {
@@ -165,8 +166,6 @@ pipe::TensorBox weight_box(const GpuLayout& l, const Sm90Problem& p, const Sm90M
   b.box = {128, rows, 1};
   return b;
 }
-
-}  // namespace
 
 std::string refuse_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
   // Of 9 to 16 rows the kernel of few reads x twice and takes longer (docs/findings/gpu-gemv.md).
@@ -278,7 +277,7 @@ void launch_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
   const hw::Type type = fp8                      ? hw::Type::e4m3
                         : w.code == GpuCode::f16 ? hw::Type::f16
                                                  : hw::Type::bf16;
-  p.w = pipe::make_tensor_map(weight_box(g.weight, problem, matrices, p.w_rows), device);
+  p.w = pipe::make_tensor_map(weight_box_sm90(g.weight, problem, matrices, p.w_rows), device);
   p.x = pipe::make_tensor_map(
       pipe::matrix_box(type, const_cast<uint8_t*>(g.x), g.m, g.k, static_cast<uint64_t>(g.x_row),
                        p.x_rows, fp8 ? 128 : 64, tile::Swizzle::b128),

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "ops/product/gpu.h"
+#include "pipe/tensor_map.h"
 
 namespace halftone::product {
 
@@ -38,6 +39,9 @@ bool fits_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&, const GpuLayou
                const Sm90Matrices&, const Tensor& x);
 // Rows of a part of an expert.
 uint32_t part_rows_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&);
+// Matrices in boxes of `rows` rows of 128 bytes; of [K, N], panels of 64 rows.
+pipe::TensorBox weight_box_sm90(const GpuLayout&, const Sm90Problem&, const Sm90Matrices&,
+                                uint32_t rows);
 // Whether x is to enter as E4M3 codes.
 bool takes_codes_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&);
 // `parts`: how many there are at most; the product has their list.

@@ -18,6 +18,18 @@ struct Sm90RowParams {
   uint32_t log2_group = 0;  // elements that share a scale
 };
 
+// How rows of x lie in shared memory, of each span the elements of all rows: as they are, or beside
+// codes of 8 bits and f16 in two parts, the second beyond the first's place in the banks.
+template <GpuCode kCode>
+struct Sm90RowForm {
+  static constexpr bool kTwoParts = CodePolicy<kCode>::kBits == 8 || kCode == GpuCode::f16_terms;
+  static constexpr uint32_t kSpanBytes = 1024 / CodePolicy<kCode>::kBits * 2;
+  HT_HOST_DEVICE static uint32_t second_part(uint32_t k) { return k * 2 + 16; }
+  HT_HOST_DEVICE static uint32_t bytes(uint32_t k) {
+    return (kTwoParts ? second_part(k) : 0) + k * 2;
+  }
+};
+
 // A tile is 16 rows of W, or 8 and the other halves of their gates. A stage has as many spans of
 // 128 bytes of each row as there are warps to multiply: one each.
 template <GpuCode kCode, Sm90RowScales kScales>
@@ -49,12 +61,8 @@ struct Sm90RowStages {
   static constexpr uint32_t kExponent = kXRead + 8, kMaxima = kExponent + 4, kX = kBarriers + 256;
   static_assert(kMaxima + kWarps * 4 <= kX && kX % 128 == 0);
 
-  // x enters as it is, or beside codes of 8 bits and f16 in two parts, the second beyond the
-  // first's place in the banks.
-  static constexpr bool kTwoParts = kBits == 8 || kCode == GpuCode::f16_terms;
-  HT_HOST_DEVICE static uint32_t second_part(uint32_t k) { return k * 2 + 16; }
   HT_HOST_DEVICE static uint32_t shared_bytes(uint32_t k) {
-    return kX + (kTwoParts ? second_part(k) : 0) + k * 2;
+    return kX + Sm90RowForm<kCode>::bytes(k);
   }
 };
 

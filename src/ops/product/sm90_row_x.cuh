@@ -28,19 +28,32 @@ HT_DEVICE float scaled_by(float x, int32_t exponent) {
   return x * power_of_two(half) * power_of_two(exponent - half);
 }
 
-template <class Stages, GpuCode kCode>
+// The threads that bring a row: whole warps.
+struct Sm90RowThreads {
+  uint32_t index, count;  // of them
+  uint32_t first_warp;
+};
+
+// Where it goes: one of so many rows; there is room for `k` elements in all.
+struct Sm90RowPlace {
+  hw::SharedAddress x;
+  uint32_t row, rows, k;
+};
+
+template <GpuCode kCode>
 class Sm90RowX {
  public:
   using Policy = CodePolicy<kCode>;
-  static constexpr bool kMoved = kCode == GpuCode::e2m1, kTwoParts = Stages::kTwoParts;
-  static constexpr uint32_t kThreads = Stages::kWarps * 32;
+  using Form = Sm90RowForm<kCode>;
+  static constexpr bool kMoved = kCode == GpuCode::e2m1, kTwoParts = Form::kTwoParts;
 
   // Loads the row, but for what is beyond 32 elements of every thread.
-  HT_DEVICE explicit Sm90RowX(const GpuProduct& p, hw::Site site = hw::Site::current())
-      : x_(reinterpret_cast<const hw::Words4*>(p.x)), octets_(p.k / 8) {
+  HT_DEVICE Sm90RowX(const uint8_t* x, uint32_t octets, Sm90RowThreads threads,
+                     hw::Site site = hw::Site::current())
+      : x_(reinterpret_cast<const hw::Words4*>(x)), octets_(octets), threads_(threads) {
     HT_UNROLL
     for (uint32_t i = 0; i < kKept; ++i) {
-      const uint32_t octet = hw::thread_index().x + i * kThreads;
+      const uint32_t octet = threads_.index + i * threads_.count;
       if (octet < octets_) kept_[i] = hw::load_global(x_ + octet, site);
     }
   }
@@ -48,13 +61,24 @@ class Sm90RowX {
   // What sums are to be multiplied by is 2^exponent(); `words`: shared memory, one a warp. By all
   // threads that multiply, which `sync` waits for.
   template <class Sync>
-  HT_DEVICE void place(hw::SharedAddress to, hw::SharedAddress words, uint32_t k, Sync sync,
+  HT_DEVICE void place(const Sm90RowPlace& to, hw::SharedAddress words, Sync sync,
                        hw::Site site = hw::Site::current()) {
     if constexpr (kMoved || kTwoParts) {
       const auto binade = static_cast<int32_t>(largest_of_all(words, sync, site) >> 7);
       up_ = (kMoved ? 254 : 142) - binade;
     }
-    each([&](uint32_t octet, const hw::Words4& x) { store(to, octet, x, k, site); }, site);
+    each([&](uint32_t octet, const hw::Words4& x) { store(to, octet, x, site); }, site);
+  }
+  // Zeros behind the row up to `k` elements.
+  HT_DEVICE void pad(const Sm90RowPlace& to, uint32_t k,
+                     hw::Site site = hw::Site::current()) const {
+    HT_ROLLED
+    for (uint32_t octet = octets_ + threads_.index; octet < k / 8; octet += threads_.count) {
+      if constexpr (kTwoParts) {
+        hw::store_shared(at(to, octet) + Form::second_part(to.k), hw::Words4{}, site);
+      }
+      hw::store_shared(at(to, octet), hw::Words4{}, site);
+    }
   }
   HT_DEVICE int32_t exponent() const { return (kMoved ? 126 : 0) - up_; }
 
@@ -65,12 +89,12 @@ class Sm90RowX {
   HT_DEVICE void each(Do f, hw::Site site) {
     HT_UNROLL
     for (uint32_t i = 0; i < kKept; ++i) {
-      const uint32_t octet = hw::thread_index().x + i * kThreads;
+      const uint32_t octet = threads_.index + i * threads_.count;
       if (octet < octets_) f(octet, kept_[i]);
     }
     HT_ROLLED
-    for (uint32_t octet = hw::thread_index().x + kKept * kThreads; octet < octets_;
-         octet += kThreads) {
+    for (uint32_t octet = threads_.index + kKept * threads_.count; octet < octets_;
+         octet += threads_.count) {
       f(octet, hw::load_global(x_ + octet, site));
     }
   }
@@ -91,10 +115,17 @@ class Sm90RowX {
     largest = hw::redux<hw::Reduction::max>(largest, hw::kFullWarp, site);
     if (hw::lane_index() == 0) hw::store_shared(words + hw::warp_index() * 4, largest, site);
     sync();
-    largest = hw::load_shared<uint32_t>(words + hw::lane_index() % Stages::kWarps * 4, site);
+    const uint32_t lane = hw::lane_index(), warps = threads_.count / 32;
+    const uint32_t warp = threads_.first_warp + (lane < warps ? lane : warps - 1);
+    largest = hw::load_shared<uint32_t>(words + warp * 4, site);
     return hw::redux<hw::Reduction::max>(largest, hw::kFullWarp, site);
   }
-  HT_DEVICE void store(hw::SharedAddress to, uint32_t octet, const hw::Words4& words, uint32_t k,
+  HT_DEVICE static hw::SharedAddress at(const Sm90RowPlace& to, uint32_t octet) {
+    constexpr uint32_t kOctets = Form::kSpanBytes / 16;
+    if (to.rows == 1) return to.x + octet * 16;
+    return to.x + ((octet / kOctets * to.rows + to.row) * kOctets + octet % kOctets) * 16;
+  }
+  HT_DEVICE void store(const Sm90RowPlace& to, uint32_t octet, const hw::Words4& words,
                        hw::Site site) const {
     uint32_t x[4] = {words[0], words[1], words[2], words[3]}, rest[4] = {};
     if constexpr (kMoved || kTwoParts) {
@@ -113,15 +144,16 @@ class Sm90RowX {
       }
     }
     if constexpr (kTwoParts) {
-      hw::store_shared(to + (Stages::second_part(k) + octet * 16),
+      hw::store_shared(at(to, octet) + Form::second_part(to.k),
                        hw::Words4{{rest[0], rest[1], rest[2], rest[3]}}, site);
     }
     Policy::arrange(x);
-    hw::store_shared(to + octet * 16, hw::Words4{{x[0], x[1], x[2], x[3]}}, site);
+    hw::store_shared(at(to, octet), hw::Words4{{x[0], x[1], x[2], x[3]}}, site);
   }
 
   const hw::Words4* x_;
   uint32_t octets_;
+  Sm90RowThreads threads_;
   int32_t up_ = 0;
   hw::Words4 kept_[kKept] = {};
 };

@@ -1,0 +1,147 @@
+#include "ops/product/sm90_expert_rows.cuh"
+
+#include <algorithm>
+#include <bit>
+
+#include "hw/image.h"
+#include "ops/product/sm90_expert_rows_launch.h"
+#include "ops/product/sm90_row_launch.h"
+#include "ops/product/weights.h"
+#include "pipe/tensor_map.h"
+
+namespace halftone::product {
+
+namespace {
+
+struct Instance {
+  KernelImage image;
+  uint32_t threads, warps, line;  // of a block; that multiply; elements of a span
+  uint32_t shared, padded;        // without rows of x; elements of one
+  uint32_t (*x_bytes)(uint32_t elements);
+};
+
+template <GpuCode kCode, Sm90RowScales kScales>
+Instance instance(uint32_t k) {
+  using Kernel = Sm90ExpertRows<kCode, kScales>;
+  using Stages = typename Kernel::Stages;
+  return {hw::image_of<Kernel>("matmul_sm90_expert_rows", Arch::sm_90a),
+          Stages::kThreads,
+          Stages::kWarps,
+          Stages::kDepth,
+          Stages::kX,
+          Stages::padded(k),
+          Sm90RowForm<kCode>::bytes};
+}
+
+// With scales of groups in a format, or without.
+template <GpuCode kCode>
+Instance floats_instance(const Scaling& s, uint32_t k) {
+  return s.format == Format::f32 ? instance<kCode, Sm90RowScales::words>(k)
+                                 : instance<kCode, Sm90RowScales::halves>(k);
+}
+template <GpuCode kCode>
+Instance bytes_instance(const GpuWeight& w, const Scaling& s, uint32_t k) {
+  return w.scaled ? floats_instance<kCode>(s, k) : instance<kCode, Sm90RowScales::none>(k);
+}
+
+Instance instance_of(const GpuWeight& w, const Scaling& s, uint32_t k) {
+  switch (w.code) {
+    case GpuCode::e5m2:
+      return bytes_instance<GpuCode::e5m2>(w, s, k);
+    case GpuCode::int8:
+      return bytes_instance<GpuCode::int8>(w, s, k);
+    case GpuCode::e2m1:
+      return w.pairs ? instance<GpuCode::e2m1, Sm90RowScales::pairs>(k)
+                     : instance<GpuCode::e2m1, Sm90RowScales::powers>(k);
+    case GpuCode::int4:
+      return floats_instance<GpuCode::int4>(s, k);
+    default:
+      return w.scaled && s.format == Format::ue8m0
+                 ? instance<GpuCode::e4m3, Sm90RowScales::powers>(k)
+                 : bytes_instance<GpuCode::e4m3>(w, s, k);
+  }
+}
+Instance instance_of(const Sm90Problem& p, const GpuWeight& w) {
+  return instance_of(w, p.scaling, static_cast<uint32_t>(p.k));
+}
+
+constexpr uint32_t kMultiprocessor = 228 * 1024;  // of shared memory, 1 KB more than a block's
+
+// Average rows of an expert up to which the kernel is the fastest
+// (docs/findings/experts-hopper.md).
+constexpr int64_t kMostAverage = 2;
+
+// Warps that share the K of a tile: as many as leave few of them without a span in the last stage,
+// so that tiles are small, and blocks have as many rows of W as others.
+uint32_t warps_along_k(uint32_t spans) {
+  if (spans < 2) return 1;
+  uint32_t best = 6;
+  const auto taken = [&](uint32_t warps) { return (spans + warps - 1) / warps * warps; };
+  for (const uint32_t warps : {4u, 3u, 2u}) {
+    if (16 * taken(warps) < 15 * taken(best)) best = warps;
+  }
+  return best;
+}
+
+}  // namespace
+
+bool takes_sm90_expert_rows(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
+  if (p.experts == 0 || p.m > kMostAverage * p.experts || bits(p.weight) > 8) return false;
+  const int64_t line = 1024 / bits(p.weight);
+  // Scales and x by the rules of one row; rows need not be whole lines.
+  if (!refuse_sm90_row(w, x, p.weight, p.scaling, 1, p.n, ceil_div(p.k, line) * line).empty()) {
+    return false;
+  }
+  if (p.k % 8 != 0 || p.k * bits(p.weight) % 128 != 0 || (w.pairs && p.k % 64 != 0)) return false;
+  return part_rows_sm90_expert_rows(p, w) > 0;
+}
+
+bool fits_sm90_expert_rows(const GpuWeight& w, const GpuLayout& l, const Sm90Matrices& matrices,
+                           const Tensor& x) {
+  if (!matrices.aligned) return false;
+  if (reinterpret_cast<uintptr_t>(x.data()) % 16 != 0 || x.stride(0) * 2 % 16 != 0) return false;
+  if (w.pairs) return matrices.scales_by_fours && l.scale_step == 1 && l.scale_row % 4 == 0;
+  return !w.scaled || l.scale_step % scale_bytes(l.scale_format) == 0;
+}
+
+uint32_t part_rows_sm90_expert_rows(const Sm90Problem& p, const GpuWeight& w) {
+  const Instance i = instance_of(p, w);
+  const auto fitting = [&](uint32_t rows) {
+    return kMultiprocessor / (i.shared + i.x_bytes(rows * i.padded) + 1024);
+  };
+  // Two blocks a multiprocessor, unless experts' weights would be read twice for it.
+  uint32_t rows = Sm90ExpertRowsStages<GpuCode::e4m3>::kMostRows;
+  const uint32_t wanted = ceil_div(p.m, p.experts) > 1 ? rows : rows / 2;
+  while (rows > wanted && fitting(rows) < 2) rows /= 2;
+  while (rows > 0 && fitting(rows) < 1) rows /= 2;
+  return rows;
+}
+
+void launch_sm90_expert_rows(const Sm90Problem& problem, const GpuWeight& w,
+                             const GpuProduct& product, const Sm90Matrices& matrices,
+                             uint32_t parts, Stream& stream) {
+  const Device& device = stream.device();
+  const DeviceProperties& d = properties(device);
+  const Instance i = instance_of(problem, w);
+  Sm90ExpertRowsParams p{};
+  p.product = product;
+  GpuProduct& g = p.product;
+  g.n = static_cast<uint32_t>(problem.n);
+  p.spans = (g.k + i.line - 1) / i.line;
+  if (w.scaled) p.log2_group = static_cast<uint32_t>(std::countr_zero(g.weight.group));
+  p.warps_k = warps_along_k(p.spans), p.warps_n = i.warps / p.warps_k;
+  const uint32_t outputs = p.warps_n * (g.finish.gate ? 8 : 16);
+  p.tiles = (g.n + outputs - 1) / outputs;
+  p.x_elements = g.part_rows * i.padded;
+  p.w_first = matrices.first, p.w_shift = matrices.shift;
+  p.w = pipe::make_tensor_map(weight_box_sm90(g.weight, problem, matrices, p.warps_n * 8), device);
+  LaunchShape shape;
+  shape.block.x = i.threads;
+  shape.shared_bytes = i.shared + i.x_bytes(p.x_elements);
+  const uint32_t room = static_cast<uint32_t>(d.shared_per_sm) / (shape.shared_bytes + 1024);
+  const uint32_t blocks = std::clamp(room, 1u, 2u) * static_cast<uint32_t>(d.sm_count);
+  shape.grid.x = static_cast<uint32_t>(std::min<uint64_t>(blocks, uint64_t{parts} * p.tiles));
+  launch(i.image, taking_turns(shape, stream), p, stream);
+}
+
+}  // namespace halftone::product

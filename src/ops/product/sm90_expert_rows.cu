@@ -1,0 +1,20 @@
+#include "hw/image.h"
+#include "ops/product/sm90_expert_rows.cuh"
+
+#define HT_SM90_EXPERT_ROWS(code, scales)                                          \
+  HT_GPU_ENTRY(halftone::product::Sm90ExpertRows<halftone::product::GpuCode::code, \
+                                                 halftone::product::Sm90RowScales::scales>)
+HT_SM90_EXPERT_ROWS(e4m3, none)
+HT_SM90_EXPERT_ROWS(e4m3, words)
+HT_SM90_EXPERT_ROWS(e4m3, halves)
+HT_SM90_EXPERT_ROWS(e4m3, powers)
+HT_SM90_EXPERT_ROWS(e5m2, none)
+HT_SM90_EXPERT_ROWS(e5m2, words)
+HT_SM90_EXPERT_ROWS(e5m2, halves)
+HT_SM90_EXPERT_ROWS(int8, none)
+HT_SM90_EXPERT_ROWS(int8, words)
+HT_SM90_EXPERT_ROWS(int8, halves)
+HT_SM90_EXPERT_ROWS(e2m1, pairs)
+HT_SM90_EXPERT_ROWS(e2m1, powers)
+HT_SM90_EXPERT_ROWS(int4, words)
+HT_SM90_EXPERT_ROWS(int4, halves)

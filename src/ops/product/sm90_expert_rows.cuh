@@ -1,0 +1,334 @@
+// A few rows of x for each expert times its W on Hopper, the experts and their rows known on the
+// device alone: a list of parts, each with up to four rows of one expert.
+//
+// As the product of one row (sm90_row.cuh) it is one stream of copies for blocks that stay, which
+// have warps that multiply, one that copies and one for results. A block takes a run of the tiles
+// of all parts, one part after the other, so that it seldom changes the part: then its warps
+// bring other rows of x, while copies go on. A tile is a matrix's rows for warps_n warps, its K is
+// shared by warps_k: how many is a function of K, hence the bits of an output are one of its rows
+// of W and x, whatever else is in the part or on the list.
+#pragma once
+#include "hw/griddep.h"
+#include "hw/tma.h"
+#include "ops/product/sm90_expert_rows.h"
+#include "ops/product/sm90_row_span.cuh"
+#include "pipe/named_barrier.h"
+
+namespace halftone::product {
+
+// The tiles of a block, one after the other: tile `tile` of part `part`.
+struct Sm90TileRun {
+  uint32_t left, part, tile, tiles;
+  bool entered = true;  // a part whose tiles come now for the first time
+
+  HT_DEVICE Sm90TileRun(const GpuProduct& p, uint32_t tiles_of_part) : tiles(tiles_of_part) {
+    const uint64_t all = uint64_t{hw::load_global(p.part_count)} * tiles;
+    const uint32_t block = hw::block_index().x, blocks = hw::grid_size().x;
+    const auto first = static_cast<uint32_t>(all * block / blocks);
+    left = static_cast<uint32_t>(all * (block + 1) / blocks) - first;
+    part = first / tiles, tile = first % tiles;
+  }
+  HT_DEVICE void next() {
+    --left;
+    entered = ++tile == tiles;
+    if (entered) tile = 0, ++part;
+  }
+};
+
+template <GpuCode kCode, Sm90RowScales kScales>
+struct Sm90ExpertRows {
+  using Params = Sm90ExpertRowsParams;
+  using Stages = Sm90ExpertRowsStages<kCode>;
+  using Span = Sm90RowSpan<kCode, kScales>;
+  using Scales = typename Span::Scales;
+  using Ring = typename Stages::Ring;
+  using SumRing = typename Stages::SumRing;
+  static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
+  static constexpr uint32_t kWarps = Stages::kWarps, kMostRows = Stages::kMostRows;
+  static constexpr bool kLanes = kScales != Sm90RowScales::none;
+  enum class Barrier { multipliers, count };
+
+  HT_DEVICE static void sync(hw::Site site = hw::Site::current()) {
+    pipe::sync<Barrier::multipliers>(kWarps * 32, site);
+  }
+  // Of a tile: its outputs, and the first row of W of its second half.
+  HT_DEVICE static uint32_t outputs(const Params& p) {
+    return p.warps_n * (p.product.finish.gate ? 8 : 16);
+  }
+  HT_DEVICE static uint32_t second_half(const Params& p, uint32_t first) {
+    return p.product.finish.gate ? first : first + p.warps_n * 8;
+  }
+
+  struct Part {
+    GpuPart rows;
+    GpuSource source[2];
+
+    HT_DEVICE void load(const GpuProduct& p, uint32_t index, hw::Site site = hw::Site::current()) {
+      rows = hw::load_global(p.parts + index, site);
+      const GpuSource* at = p.experts + rows.expert * p.expert_step;
+      source[0] = load_source(at, site);
+      source[1] = load_source(at + (p.finish.gate ? 1 : 0), site);
+    }
+  };
+
+  HT_DEVICE static void load(const Params& params, const Ring& ring, hw::SharedAddress base) {
+    const GpuProduct& p = params.product;
+    const uint32_t span_bytes = params.warps_n * 8 * Stages::kSpan;  // of a half
+    auto fill = ring.producer();
+    Part part;
+    int32_t matrix[2] = {};
+    hw::CachePolicy policy = hw::kEvictFirst;
+    for (Sm90TileRun run(p, params.tiles); run.left > 0; run.next()) {
+      if (run.entered) {
+        part.load(p, run.part);
+        HT_UNROLL
+        for (uint32_t half = 0; half < 2; ++half) {
+          const uint8_t* first = row_address(p.weight, part.source[half], 0);
+          matrix[half] = static_cast<int32_t>((first - params.w_first) >> params.w_shift);
+        }
+        // Only a part that is not full says that nobody will read W again.
+        const bool last = static_cast<uint32_t>(part.rows.count) < p.part_rows || p.part_rows == 1;
+        policy = {last ? hw::kEvictFirst.bits : hw::kEvictNormal.bits};
+      }
+      const uint32_t n0 = run.tile * outputs(params);
+      const auto first = static_cast<int32_t>(n0);
+      const auto second = static_cast<int32_t>(second_half(params, n0));
+      for (uint32_t span = 0; span < params.spans; span += params.warps_k) {
+        const uint32_t left = params.spans - span;
+        const uint32_t count = left < params.warps_k ? left : params.warps_k;
+        const pipe::Slot slot = fill.wait();
+        hw::mbarrier_arrive_expect_tx(slot.full, count * 2 * span_bytes);
+        const hw::SharedAddress to = base + slot.stage * Stages::kBytes;
+        for (uint32_t s = 0; s < count; ++s) {
+          const auto byte = static_cast<int32_t>((span + s) * Stages::kSpan);
+          hw::tensor_load(to + s * span_bytes, &params.w, {byte, first, matrix[0]}, slot.full,
+                          policy);
+          hw::tensor_load(to + (Stages::kHalf + s * span_bytes), &params.w,
+                          {byte, second, matrix[1]}, slot.full, policy);
+        }
+      }
+    }
+  }
+
+  // Results of the sums of all warps, by a warp of its own: loads of scales and bias hold nobody
+  // up.
+  HT_DEVICE static void finish_all(const Params& params, const SumRing& ring,
+                                   hw::SharedAddress base) {
+    const GpuProduct& p = params.product;
+    const uint32_t lane = hw::lane_index(), all = outputs(params), of_half = params.warps_n * 8;
+    auto read = ring.consumer();
+    for (Sm90TileRun run(p, params.tiles); run.left > 0; run.next()) {
+      Part part;
+      part.load(p, run.part);
+      const hw::SharedAddress sums = base + (Stages::kSums + read.wait() * Stages::kSumBytes);
+      HT_ROLLED
+      for (uint32_t m = 0; m < static_cast<uint32_t>(part.rows.count); ++m) {
+        const auto exponent = hw::load_shared<int32_t>(sums + (Stages::kSumExponents + m * 4));
+        const uint32_t y_row = static_cast<uint32_t>(part.rows.first) + m;
+        HT_ROLLED
+        for (uint32_t first = 0; first < all; first += 32) {
+          const uint32_t o = first + lane, n = run.tile * all + o;
+          const uint32_t place = o < all ? o : all - 1;  // lanes beyond read as the last
+          float whole[2] = {};
+          HT_ROLLED
+          for (uint32_t k = 0; k < params.warps_k; ++k) {
+            const hw::SharedAddress at =
+                sums + (m * Stages::kSumRow + (2 * k * of_half + place) * 4);
+            whole[0] += hw::load_shared<float>(at);
+            if (p.finish.gate) whole[1] += hw::load_shared<float>(at + of_half * 4);
+          }
+          if (o >= all || n >= p.n) continue;
+          finish_output(p.finish, p.weight, part.source[0], part.source[1],
+                        static_cast<uint32_t>(part.rows.expert), y_row, y_row, n,
+                        scaled_by(whole[0], exponent), scaled_by(whole[1], exponent));
+        }
+      }
+      hw::warp_sync();
+      read.release(lane == 0);
+    }
+  }
+
+  // What a warp that multiplies has of the tiles.
+  struct Lane {
+    struct Kept {
+      const uint8_t* scales;
+      int64_t first_row;
+    };
+    const Params& params;
+    hw::SharedAddress base;
+    uint32_t warp, along_k, along_n;
+    typename Span::Columns columns;
+    Scales scales;
+
+    HT_DEVICE Lane(const Params& all, hw::SharedAddress shared)
+        : params(all),
+          base(shared),
+          warp(hw::warp_index()),
+          along_k(warp / all.warps_n),
+          along_n(warp % all.warps_n),
+          columns(shared + Stages::kX, shared + Stages::kZeros, all.x_elements) {}
+
+    HT_DEVICE void ask(uint32_t span) {
+      if constexpr (kLanes) {
+        if (span >= params.spans) return;
+        scales.template ask<true>(params.product, params.log2_group, span);
+      }
+    }
+    // The scales of the first span of a tile.
+    HT_DEVICE void begin(const GpuSource& source, const GpuSource& other, uint32_t tile) {
+      const uint32_t first = tile * outputs(params) + along_n * 8 + hw::lane_index() / 4;
+      scales.find(params.product, source, other, first, second_half(params, first));
+      ask(along_k);
+    }
+    // Of another tile than the first of a part: registers are short.
+    HT_DEVICE void begin(uint32_t tile, hw::Site site = hw::Site::current()) {
+      if constexpr (kLanes) {
+        GpuSource source[2];
+        HT_UNROLL
+        for (uint32_t half = 0; half < 2; ++half) {
+          const auto kept = std::bit_cast<Kept>(
+              hw::load_shared<hw::Words4>(base + (Stages::kScales + half * 16), site));
+          source[half].scales = kept.scales, source[half].first_row = kept.first_row;
+        }
+        begin(source[0], source[1], tile);
+      }
+    }
+    HT_DEVICE void keep(const Part& part, hw::Site site = hw::Site::current()) const {
+      HT_UNROLL
+      for (uint32_t half = 0; half < 2; ++half) {
+        const Kept kept{part.source[half].scales, part.source[half].first_row};
+        hw::store_shared(base + (Stages::kScales + half * 16), std::bit_cast<hw::Words4>(kept),
+                         site);
+      }
+    }
+    // Rows of x of a part, each by as many warps as there are for each.
+    HT_DEVICE void bring_x(const Part& part) {
+      const GpuProduct& p = params.product;
+      const auto rows = static_cast<uint32_t>(part.rows.count);
+      const uint32_t places = rows == 3 ? 4 : rows, warps = kWarps / places;
+      const uint32_t m = warp / warps, first_warp = m * warps;
+      const Sm90RowThreads threads{(warp - first_warp) * 32 + hw::lane_index(), warps * 32,
+                                   first_warp};
+      int64_t row = part.rows.first + static_cast<int32_t>(m);
+      if (m < rows && p.x_rows != nullptr) row = hw::load_global(p.x_rows + row);
+      Sm90RowX<kCode> x(p.x + row * p.x_row, m < rows ? p.k / 8 : 0, threads);
+      sync();  // nobody reads what is of the part before
+      if (kLanes && hw::thread_index().x == 0) keep(part);
+      const Sm90RowPlace to{base + Stages::kX, m, places, params.x_elements};
+      x.place(to, base + Stages::kMaxima, [] { sync(); });
+      x.pad(to, Stages::padded(p.k));
+      if (threads.index == 0) {
+        hw::store_shared(base + (Stages::kExponents + m * 4), x.exponent());
+      }
+      sync();
+    }
+  };
+
+  // A tile by up to kX rows of x; `more`: the next tile is of the same part.
+  template <uint32_t kX>
+  HT_DEVICE static void multiply_tile(Lane& lane, uint32_t tile, bool more, const Ring& ring,
+                                      typename Ring::Consumer& read,
+                                      typename SumRing::Producer& fill) {
+    const Params& params = lane.params;
+    float sums[kX][2] = {};
+    HT_ROLLED
+    for (uint32_t first = 0; first < params.spans; first += params.warps_k) {
+      const uint32_t span = first + lane.along_k;
+      const Scales now = lane.scales;
+      if (first + params.warps_k < params.spans) {
+        lane.ask(span + params.warps_k);
+      } else if (more) {
+        lane.begin(tile + 1);
+      }
+      const uint32_t filled = read.wait();
+      const hw::SharedAddress stage = lane.base + filled * Stages::kBytes;
+      if (lane.along_k < params.warps_k && span < params.spans) {
+        Span::multiply(stage, lane.warp * 8 * Stages::kSpan, Stages::kHalf, lane.columns, span, now,
+                       params.product.weight.scale_format, sums);
+      }
+      // Read by loads, filled by copies.
+      hw::fence_proxy_async_shared();
+      hw::warp_sync();
+      if (hw::lane_index() == 0) hw::mbarrier_arrive(ring.empty(filled));
+    }
+    const pipe::Slot slot = fill.wait();
+    const hw::SharedAddress out = lane.base + (Stages::kSums + slot.stage * Stages::kSumBytes);
+    const uint32_t of_half = params.warps_n * 8, row = hw::lane_index() / 4;
+    const hw::SharedAddress at = out + (2 * lane.along_k * of_half + lane.along_n * 8 + row) * 4;
+    HT_UNROLL
+    for (uint32_t m = 0; m < kX; ++m) {
+      HT_UNROLL
+      for (uint32_t r = 0; r < 2; ++r) {
+        float sum = sums[m][r];
+        sum += hw::shuffle_xor(sum, 1);
+        sum += hw::shuffle_xor(sum, 2);
+        if (hw::lane_index() % 4 == 0 && lane.along_k < params.warps_k) {
+          hw::store_shared(at + (m * Stages::kSumRow + r * of_half * 4), sum);
+        }
+      }
+    }
+    if (lane.warp == 0 && hw::lane_index() < kX) {
+      const auto exponent =
+          hw::load_shared<int32_t>(lane.base + (Stages::kExponents + hw::lane_index() * 4));
+      hw::store_shared(out + (Stages::kSumExponents + hw::lane_index() * 4), exponent);
+    }
+    hw::warp_sync();
+    if (hw::lane_index() == 0) fill.commit(slot);
+  }
+
+  HT_DEVICE static void multiply_all(const Params& params, const Ring& ring,
+                                     const SumRing& sum_ring, hw::SharedAddress base) {
+    Lane lane(params, base);
+    if (hw::thread_index().x < Stages::kZeroBytes / 16) {
+      hw::store_shared(base + (Stages::kZeros + hw::thread_index().x * 16), hw::Words4{});
+    }
+    auto read = ring.consumer();
+    auto fill = sum_ring.producer();
+    uint32_t rows = 0;
+    for (Sm90TileRun run(params.product, params.tiles); run.left > 0; run.next()) {
+      if (run.entered) {
+        Part part;
+        part.load(params.product, run.part);
+        if constexpr (kLanes) lane.begin(part.source[0], part.source[1], run.tile);
+        lane.bring_x(part);
+        rows = static_cast<uint32_t>(part.rows.count);
+      }
+      const bool more = run.left > 1 && run.tile + 1 < run.tiles;
+      if (rows == 1) {
+        multiply_tile<1>(lane, run.tile, more, ring, read, fill);
+      } else if (rows == 2) {
+        multiply_tile<2>(lane, run.tile, more, ring, read, fill);
+      } else {
+        multiply_tile<kMostRows>(lane, run.tile, more, ring, read, fill);
+      }
+    }
+  }
+
+  HT_DEVICE static void run(const Params& params) {
+    const hw::SharedAddress base = hw::shared_memory_base();
+    const Ring ring{base + Stages::kBarriers};
+    const SumRing sum_ring{base + Stages::kSumBarriers};
+    if (hw::thread_index().x == 0) {
+      ring.init(1, kWarps);
+      sum_ring.init(kWarps, 1);
+      sum_ring.name("sums_full", "sums_empty");
+      hw::fence_mbarrier_init();
+    }
+    hw::barrier_sync();
+    // The next kernel may take the parts as written before its turn: so this one's comes first.
+    if (!params.product.constant_weight) hw::griddepcontrol_wait();
+    hw::griddepcontrol_launch_dependents();
+    if (hw::warp_index() == kWarps) {
+      if (hw::lane_index() == 0) load(params, ring, base);
+      return;
+    }
+    if (params.product.constant_weight) hw::griddepcontrol_wait();
+    if (hw::warp_index() < kWarps) {
+      multiply_all(params, ring, sum_ring, base);
+    } else {
+      finish_all(params, sum_ring, base);
+    }
+  }
+};
+
+}  // namespace halftone::product

@@ -1,0 +1,60 @@
+// A few rows of x for each expert times its W on Hopper: what the kernel is told, and its shared
+// memory.
+#pragma once
+#include "ops/product/sm90_row.h"
+
+namespace halftone::product {
+
+struct Sm90ExpertRowsParams {
+  // Its constant_weight also says that the list of parts had been written before the kernel ahead
+  // began its turn.
+  GpuProduct product;
+  // All matrices in one map, as in Sm90Params.
+  hw::TensorMap w;
+  const uint8_t* w_first = nullptr;
+  uint32_t w_shift = 0;
+  uint32_t spans = 0, log2_group = 0;  // lines of a row of W; elements that share a scale
+  uint32_t tiles = 0;                  // of a matrix
+  uint32_t warps_k = 0, warps_n = 0;   // of a tile: along K, and along rows of W
+  uint32_t x_elements = 0;             // of all rows of x that have room in shared memory
+};
+
+// A tile is 16 rows of W for each of warps_n, half of them the other halves of gates. A stage has a
+// span of 128 bytes of them for each of warps_k.
+template <GpuCode kCode>
+struct Sm90ExpertRowsStages {
+  using Form = Sm90RowForm<kCode>;
+  static constexpr uint32_t kBits = CodePolicy<kCode>::kBits, kSpan = 128;
+  static constexpr uint32_t kDepth = kSpan * 8 / kBits;
+  static constexpr uint32_t kMostRows = 4;  // of x
+  // 12 has the divisors that rows of 3, 6, 8, 12 and 16 spans want. Two blocks fill the chip's
+  // registers, and one multiplies while the other brings rows of x.
+  static constexpr uint32_t kWarps = 12, kMinBlocks = 2, kStages = 3;
+  // Beside them one that copies and one that makes results of sums.
+  static constexpr uint32_t kThreads = kWarps * 32 + 64;
+
+  // Both halves of the tile: [half][span][rows][128 bytes].
+  static constexpr uint32_t kHalf = kWarps * 8 * kSpan, kBytes = 2 * kHalf;
+  using Ring = pipe::Ring<kStages, kBytes>;
+
+  // Shared memory: stages; zeros; sums of two tiles, [row of x][warp along K][row of W], with the
+  // exponents of two of the rows of x; barriers; of the part, where scales lie and those exponents;
+  // maxima of warps; x.
+  static constexpr uint32_t kZeros = kStages * kBytes,
+                            kZeroBytes = 256 + (kMostRows - 1) * Form::kSpanBytes;
+  static constexpr uint32_t kSumRow = kWarps * 16 * 4, kSumExponents = kMostRows * kSumRow;
+  static constexpr uint32_t kSums = kZeros + kZeroBytes, kSumBytes = kSumExponents + 16;
+  using SumRing = pipe::Ring<2, 0>;
+  static constexpr uint32_t kBarriers = kSums + 2 * kSumBytes;
+  static constexpr uint32_t kSumBarriers = kBarriers + Ring::kSharedBytes;
+  static constexpr uint32_t kScales = kSumBarriers + SumRing::kSharedBytes;
+  static constexpr uint32_t kExponents = kScales + 32;
+  static constexpr uint32_t kMaxima = kExponents + kMostRows * 4;
+  static_assert(kScales % 16 == 0);
+  static constexpr uint32_t kX = (kMaxima + kWarps * 4 + 127) / 128 * 128;
+
+  // Elements of a row of `k`: those that it has not are zeros.
+  HT_HOST_DEVICE static uint32_t padded(uint32_t k) { return (k + kDepth - 1) / kDepth * kDepth; }
+};
+
+}  // namespace halftone::product

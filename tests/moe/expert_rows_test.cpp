@@ -1,0 +1,162 @@
+// Experts with a few rows of x each in Hopper's kernel for them, simulated.
+#include "moe/gpu_cases.h"
+
+namespace halftone::test {
+namespace {
+
+using F = Format;
+
+const WeightSpec kBlocks{F::fp8_e4m3, true, {F::f32, 128, 128}};
+const WeightSpec kMxfp4{F::mxfp4, true, {F::ue8m0, 1, 32}};
+const WeightSpec kNvfp4{F::nvfp4, true, {F::fp8_e4m3, 1, 16}, true};
+// Every code, and every way in which scales enter.
+const std::vector<WeightSpec> kSpecs = {{F::fp8_e4m3, true, {F::f32, 0, 0}},
+                                        {F::fp8_e4m3, true, {F::f32, 1, 0}},
+                                        kBlocks,
+                                        {F::fp8_e4m3, true, {F::bf16, 1, 64}},
+                                        {F::fp8_e5m2, true, {F::f32, 128, 128}},
+                                        {F::fp8_e5m2, true, {F::f32, 1, 0}},
+                                        {F::fp8_e5m2, true, {F::f16, 1, 64}},
+                                        {F::mxfp8, true, {F::ue8m0, 1, 32}},
+                                        {F::int8, true, {F::f32, 1, 0}},
+                                        {F::int8, true, {F::f16, 1, 64}},
+                                        {F::int8, true, {F::f32, 1, 128}},
+                                        kMxfp4,
+                                        kNvfp4,
+                                        {F::int4, true, {F::f32, 1, 128}},
+                                        {F::int4, true, {F::f16, 1, 64}}};
+
+constexpr char kFew[] = "lines of W to each warp";
+
+bool is_few(MoeProblem p, int64_t tokens, int top_k) {
+  p.tokens = tokens, p.top_k = top_k;
+  const std::string kernel = describe(plan(p, Device::simulator(Arch::sm_90a)));
+  const size_t in = kernel.find(kFew);
+  return in != std::string::npos && kernel.find(kFew, in + 1) != std::string::npos;
+}
+
+struct Layer {
+  WeightSpec spec;
+  int64_t experts, hidden, inter;
+};
+// Of a layer whose experts have the rows that `r` gives them.
+void expect_layer(const Layer& l, const Routing& r, int64_t tokens, int top_k, Stream& stream) {
+  SCOPED_TRACE(concat(label(l.spec), ", ", tokens, " tokens, ", l.hidden, " x ", l.inter));
+  const Experts w = random_experts(l.spec, l.experts, l.hidden, l.inter);
+  const MoeProblem p = problem_of(l.spec, l.experts, l.hidden, l.inter);
+  ASSERT_TRUE(is_few(p, tokens, top_k));
+  const Tensor x = small_input(tokens, l.hidden, F::bf16);
+  const Expected e = expected_moe(x, r, w, l.inter, {}, one_chain_roundings);
+  EXPECT_TRUE(within(to_floats(moe_on(stream, x, r, p, separate(w))), e.values, e.magnitudes));
+}
+// Token t of `tokens` to expert of[t].
+Routing to_experts(const std::vector<int32_t>& of, int64_t experts) {
+  const Routing r = random_routing(static_cast<int64_t>(of.size()), experts, 1, 3);
+  std::copy(of.begin(), of.end(), r.experts.data<int32_t>());
+  return r;
+}
+
+// One token; several, whose experts have none to a few of them.
+TEST(MoeExpertRows, EveryFormat) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  for (const WeightSpec& spec : kSpecs) {
+    for (const int64_t tokens : {1, 5}) {
+      expect_layer({spec, 6, 384, 256}, random_routing(tokens, 6, 2, 3), tokens, 2, stream);
+    }
+  }
+}
+
+// Parts of every size: an expert with one, two, three, four and nine rows, and one without.
+TEST(MoeExpertRows, PartsOfEverySize) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  std::vector<int32_t> of;
+  for (const int32_t expert : {0, 1, 1, 2, 2, 2, 3, 3, 3, 3}) of.push_back(expert);
+  of.insert(of.end(), 9, 5);
+  std::swap(of[0], of[12]), std::swap(of[3], of[17]);
+  const auto tokens = static_cast<int64_t>(of.size());
+  for (const WeightSpec& spec : {kBlocks, kNvfp4, kMxfp4}) {
+    expect_layer({spec, 10, 256, 128}, to_experts(of, 10), tokens, 1, stream);
+  }
+}
+
+// Rows of W that are no whole lines, matrices that are no whole tiles, blocks with tiles of several
+// parts and of several places in a part.
+TEST(MoeExpertRows, EdgesOfTilesAndLines) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  for (const auto& [spec, hidden, inter] :
+       {std::tuple<WeightSpec, int64_t, int64_t>{{F::fp8_e4m3, true, {F::f32, 1, 0}}, 272, 80},
+        {{F::mxfp8, true, {F::ue8m0, 1, 32}}, 160, 224},
+        {kMxfp4, 352, 96},
+        {kNvfp4, 320, 64},
+        {{F::int4, true, {F::f16, 1, 64}}, 192, 704},
+        {kBlocks, 2048, 768}}) {
+    const bool large = hidden == 2048;
+    if (large && kSanitized) continue;
+    const int64_t tokens = large ? 2 : 7;
+    expect_layer({spec, 8, hidden, inter}, random_routing(tokens, 8, 2, 5), tokens, 2, stream);
+  }
+}
+
+// The bits of a token are its own: alone, and among others of its experts.
+TEST(MoeExpertRows, TokensDoNotKnowTheOthers) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t hidden = 256, tokens = 9;
+  for (const WeightSpec& spec : {kBlocks, kNvfp4}) {
+    const Experts w = random_experts(spec, 8, hidden, 128);
+    const MoeProblem p = problem_of(spec, 8, hidden, 128);
+    const Tensor x = small_input(tokens, hidden, F::bf16);
+    const Routing r = to_experts({1, 4, 1, 1, 4, 6, 1, 1, 1}, 8);
+    const std::vector<float> all = to_floats(moe_on(stream, x, r, p, separate(w)));
+    for (int64_t t = 0; t < tokens; ++t) {
+      const Routing own{r.experts.slice(0, t, t + 1), r.weights.slice(0, t, t + 1)};
+      const std::vector<float> one =
+          to_floats(moe_on(stream, x.slice(0, t, t + 1), own, p, separate(w)));
+      EXPECT_EQ(one, std::vector<float>(all.begin() + t * hidden, all.begin() + (t + 1) * hidden));
+    }
+  }
+}
+
+// As gpt-oss has it: biases, interleaved rows, a clamped gate.
+TEST(MoeExpertRows, GptOss) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t experts = 8, hidden = 128, inter = 384, tokens = 6;
+  for (const bool interleaved : {false, true}) {
+    const Experts w = random_experts(kMxfp4, experts, hidden, inter);
+    ExpertTensors t = fused(w, interleaved);
+    MoeProblem p = problem_of(kMxfp4, experts, hidden, inter);
+    p.gated = GatedActivation::gpt_oss();
+    Extras extras;
+    extras.gated = p.gated;
+    add_biases(&t, &extras, experts, hidden, inter);
+    ASSERT_TRUE(is_few(p, tokens, 2));
+    const Tensor x = random_tensor({tokens, hidden}, F::bf16, 4);
+    const Routing r = random_routing(tokens, experts, 2, 3);
+    const Expected e = expected_moe(x, r, w, inter, extras, one_chain_roundings);
+    EXPECT_TRUE(within(to_floats(moe_on(stream, x, r, p, t)), e.values, e.magnitudes));
+  }
+}
+
+TEST(MoeExpertRows, StrictUnderAdversarialSchedules) {
+  for (const WeightSpec& spec : kSpecs) {
+    expect_strict(spec, 5, 384, 256, to_experts({0, 2, 2, 3, 3, 3, 3, 3}, 5), 4);
+  }
+  expect_strict(kNvfp4, 16, 384, 2048, random_routing(10, 16, 2, 3), 2);
+}
+
+// A token at another expert breaks the bound.
+TEST(MoeExpertRows, ToleranceBreaksOnSmallErrors) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const Experts w = random_experts(kNvfp4, 4, 256, 128);
+  const MoeProblem p = problem_of(kNvfp4, 4, 256, 128);
+  const Tensor x = small_input(4, 256, F::bf16);
+  const Routing r = to_experts({0, 1, 1, 3}, 4);
+  const std::vector<float> got = to_floats(moe_on(stream, x, r, p, separate(w)));
+  Expected e = expected_moe(x, r, w, 128, {}, one_chain_roundings);
+  EXPECT_TRUE(within(got, e.values, e.magnitudes));
+  std::swap(r.experts.data<int32_t>()[0], r.experts.data<int32_t>()[3]);
+  e = expected_moe(x, r, w, 128, {}, one_chain_roundings);
+  EXPECT_FALSE(within(got, e.values, e.magnitudes));
+}
+
+}  // namespace
+}  // namespace halftone::test
