@@ -97,6 +97,16 @@ TEST(MoeExpertRows, EdgesOfTilesAndLines) {
   }
 }
 
+// Blocks that have several tiles of a part: the scales of the next are asked for while one runs.
+TEST(MoeExpertRows, BlocksWithRunsOfTiles) {
+  if (kSanitized) GTEST_SKIP() << "as EdgesOfTilesAndLines, but for time";
+  Stream stream(Device::simulator(Arch::sm_90a));
+  for (const WeightSpec& spec :
+       {kBlocks, kNvfp4, kMxfp4, WeightSpec{F::int4, true, {F::f16, 1, 64}}}) {
+    expect_layer({spec, 8, 256, 6784}, to_experts({1, 1, 4, 6}, 8), 4, 1, stream);
+  }
+}
+
 // The bits of a token are its own: alone, and among others of its experts.
 TEST(MoeExpertRows, TokensDoNotKnowTheOthers) {
   Stream stream(Device::simulator(Arch::sm_90a));
