@@ -14,8 +14,10 @@ namespace halftone {
 
 // Who multiplies. By itself Halftone, but for dense products of more than 16 rows that cuBLASLt is
 // installed and has an algorithm for: f32 as TF32, and on chips other than Hopper f16 and bf16, and
-// E4M3 by E4M3 with one f32 scale each or one a row. As `cublaslt` it multiplies all these,
-// and f32 in f32, whatever the rows and the chip, or can_run says why not; as `halftone` none.
+// E4M3 by E4M3 with one f32 scale each or one a row; on Hopper E4M3 by E4M3 with f32 scales of
+// 1x128 of x and of 128x128 of the weight, where M is above 256 and a multiple of 4. As `cublaslt`
+// it multiplies all these, and f32 in f32, whatever the chip and the rows (scales of blocks: on
+// Hopper, of multiples of 4), or can_run says why not; as `halftone` none.
 enum class ProductLibrary : uint8_t { automatic, halftone, cublaslt };
 
 struct MatmulProblem {
@@ -116,7 +118,9 @@ MatmulPlan plan(const MatmulProblem&, const Device&);
 //
 // cuBLASLt: the algorithm that its heuristic names first for the problem, asked when the plan is
 // made; bits are a function of the problem, the device and the version of the library. Rows of x,
-// weight, residual and out on 16 bytes, else Halftone multiplies.
+// weight, residual and out on 16 bytes, else Halftone multiplies. Scales of blocks are read from a
+// copy in memory of the plan, made anew by every run, unless those of x lie [K/128, M] (a tensor
+// with strides 1 and M) and those of the weight have rows of whole 16 bytes: K a multiple of 512.
 //
 // Hopper, more than 8 rows: sums lose at most (15 + 0.8 K) u sum |x_k w_k|, a chain of MMAs over K
 // being cut off 16 elements at a time; typically a few u. Scales of mxfp8 and mxfp4 multiply the

@@ -27,6 +27,7 @@ class MatmulByCublasLt : public Gpu {
 
 const WeightSpec kWhole = {Format::fp8_e4m3, true, {Format::f32, 0, 0}};
 const WeightSpec kRows = {Format::fp8_e4m3, true, {Format::f32, 1, 0}};
+const WeightSpec kBlocks = {Format::fp8_e4m3, true, {Format::f32, 128, 128}};
 
 TEST_F(MatmulByCublasLt, EveryFormatWithinTheBound) {
   Stream stream(device);
@@ -90,14 +91,23 @@ TEST_F(MatmulByCublasLt, ResidualsAndTransposedWeights) {
 
 // Rounded on the way, or before: the same bits.
 TEST_F(MatmulByCublasLt, RoundsRowsOfX) {
-  const QuantizeOptions rows = parse_quantization("fp8_row");
-  const Tensor x = random_tensor({45, 256}, Format::bf16, 1);
-  const Tensor w = random_weight(kRows, 96, 256, 2).tensor;
-  MatmulOptions o;
-  o.out = Format::f32;
-  const Tensor given = product(quantize(x, rows), w, o, Library::cublaslt);
-  o.quantize_x = rows;
-  EXPECT_EQ(to_floats(product(x, w, o, Library::cublaslt)), to_floats(given));
+  const auto expect_same = [&](const char* format, const WeightSpec& spec, int64_t m, int64_t k) {
+    SCOPED_TRACE(concat(format, ", ", m, " rows of ", k));
+    const QuantizeOptions rounding = parse_quantization(format);
+    const Tensor x = random_tensor({m, k}, Format::bf16, 1, Data::outliers);
+    const Tensor w = random_weight(spec, 96, k, 2).tensor;
+    MatmulOptions o;
+    o.out = Format::f32;
+    const Tensor given = product(quantize(x, rounding), w, o, Library::cublaslt);
+    o.quantize_x = rounding;
+    EXPECT_EQ(to_floats(product(x, w, o, Library::cublaslt)), to_floats(given));
+  };
+  expect_same("fp8_row", kRows, 45, 256);
+  if (device.arch() != Arch::sm_90a) return;
+  for (const int64_t m : {8, 48, 304}) {
+    expect_same("fp8_1x128", kBlocks, m, 256);
+    expect_same("fp8_1x128", kBlocks, m, 1024);
+  }
 }
 
 // What does not lie on 16 bytes is multiplied by Halftone; rows any multiple of them apart are not.

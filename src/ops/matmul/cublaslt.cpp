@@ -11,6 +11,8 @@
 #include <mutex>
 
 #include "base/cuda_api.h"
+#include "halftone/elementwise.h"
+#include "halftone/transpose.h"
 #endif
 
 namespace halftone::products {
@@ -27,6 +29,10 @@ bool scaled_by_rows(bool scaled, const Scaling& s) {
 
 // What x enters as, and its scales.
 Format entering(const MatmulProblem& p) { return p.quantize_x ? p.quantize_x->format : p.x; }
+bool has_x_scales(const MatmulProblem& p) { return p.x_scaled || p.quantize_x; }
+const Scaling& x_scaling(const MatmulProblem& p) {
+  return p.quantize_x ? p.quantize_x->scaling : p.x_scaling;
+}
 
 std::string refuse_operands(const MatmulProblem& p) {
   const Format x = entering(p);
@@ -36,13 +42,17 @@ std::string refuse_operands(const MatmulProblem& p) {
                   "; cuBLASLt multiplies f32, f16, bf16 or E4M3 by the same");
   }
   if (!fp8 && (p.scaled || p.x_scaled)) return "scales; cuBLASLt takes those of E4M3";
-  const bool x_scaled = p.x_scaled || p.quantize_x;
-  const Scaling& x_scaling = p.quantize_x ? p.quantize_x->scaling : p.x_scaling;
   // One scale for all of an x that is rounded on the way is a number, not one in memory.
-  const bool whole = !p.quantize_x && scaled_whole(x_scaled, x_scaling);
-  if (fp8 && !(whole && scaled_whole(p.scaled, p.scaling)) &&
-      !(scaled_by_rows(x_scaled, x_scaling) && scaled_by_rows(p.scaled, p.scaling))) {
-    return "scales of E4M3; cuBLASLt takes one of f32 for x and one for the weight, or one a row";
+  const bool whole = !p.quantize_x && scaled_whole(has_x_scales(p), x_scaling(p));
+  const bool blocks = scaled_by_blocks(p);
+  if (fp8 && !blocks && !(whole && scaled_whole(p.scaled, p.scaling)) &&
+      !(scaled_by_rows(has_x_scales(p), x_scaling(p)) && scaled_by_rows(p.scaled, p.scaling))) {
+    return "scales of E4M3; cuBLASLt takes one of f32 for x and one for the weight, one a row, or "
+           "those of 1x128 for x and of 128x128 for the weight";
+  }
+  // It reads the scales of all rows side by side, in whole 16 bytes.
+  if (blocks && p.m % 4 != 0) {
+    return concat("m is ", p.m, "; with scales of 1x128 cuBLASLt takes multiples of 4");
   }
   const int64_t elements = 128 / bits(x);
   if (p.k % elements != 0 || (p.weight_transposed ? p.n : p.k) % elements != 0) {
@@ -70,9 +80,52 @@ std::string refuse_results(const MatmulProblem& p) {
 
 }  // namespace
 
+bool scaled_by_blocks(const MatmulProblem& p) {
+  return entering(p) == Format::fp8_e4m3 && p.weight == Format::fp8_e4m3 && has_x_scales(p) &&
+         x_scaling(p) == Scaling{Format::f32, 1, 128} && p.scaled &&
+         p.scaling == Scaling{Format::f32, 128, 128};
+}
+
 #if HALFTONE_HAS_CUBLASLT
 
 namespace {
+
+bool plain(const Tensor& scales) {
+  return scales.contiguous() && reinterpret_cast<uintptr_t>(scales.data()) % 16 == 0;
+}
+
+// Scales of blocks as cuBLASLt reads them. Of x [M, K], 1x128: [K/128, M], those of all rows side
+// by side. Of a weight [N, K], 128x128: [N/128, K/128], with rows of whole 16 bytes. Those that lie
+// so stay, others are copied by every run, into memory of the plan.
+class BlockScales {
+ public:
+  BlockScales() = default;
+  BlockScales(const MatmulProblem& p, const Device& device) {
+    const int64_t along_k = (p.k + 127) / 128;
+    x_ = Tensor::empty({along_k, p.m}, Format::f32, device);
+    // What fills up a row is written here alone.
+    w_ = Tensor::zeros({(p.n + 127) / 128, (along_k + 3) / 4 * 4}, Format::f32, device);
+  }
+  int64_t bytes() const { return x_.defined() ? x_.bytes() + w_.bytes() : 0; }
+
+  const void* of_x(const Tensor& given, Stream& stream) const {  // [M, K/128]
+    if (plain(given.transpose(0, 1))) return given.data();
+    const PermuteProblem turn{given.shape(), {1, 0}, Format::f32};
+    halftone::run(halftone::plan(turn, x_.device()), {given, x_}, stream);
+    return x_.data();
+  }
+  const void* of_weight(const Tensor& given, Stream& stream) const {  // [N/128, K/128]
+    if (plain(given) && given.size(1) == w_.size(1)) return given.data();
+    const ElementwiseProblem copy{Elementwise::copy, given.shape(), Format::f32,
+                                  Format::f32,       Format::f32,   Format::f32};
+    halftone::run(halftone::plan(copy, w_.device()), {given, {}, {}, w_.slice(1, 0, given.size(1))},
+                  stream);
+    return w_.data();
+  }
+
+ private:
+  Tensor x_, w_;
+};
 
 // The functions of the library, from where the loader finds it.
 class Library {
@@ -166,10 +219,13 @@ class Product : public CublasLtProduct {
     set(CUBLASLT_MATMUL_DESC_TRANSA, turn);
     if (!p.scaled) return;
     set_scales(this, this);  // some, so that the algorithm is one that takes them
-    if (!scaled_by_rows(p.scaled, p.scaling)) return;
-    const int32_t rows = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
-    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, rows);
-    set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, rows);
+    if (scaled_by_rows(p.scaled, p.scaling)) {
+      set_modes(CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F,
+                CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+    } else if (scaled_by_blocks(p)) {
+      set_modes(CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F,
+                CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F);
+    }
   }
 
   // False: there is no algorithm.
@@ -205,10 +261,11 @@ class Product : public CublasLtProduct {
     algorithm_ = found.algo;
     const auto bytes = static_cast<int64_t>(found.workspaceSize);
     if (bytes > 0) workspace_ = Tensor::empty({bytes}, Format::u8, device_);
+    if (scaled_by_blocks(problem_)) blocks_ = BlockScales(problem_, device_);
     return true;
   }
 
-  int64_t bytes() const override { return workspace_.defined() ? workspace_.bytes() : 0; }
+  int64_t bytes() const override { return workspace_bytes() + blocks_.bytes(); }
 
   bool fits(const MatmulTensors& t) const override {
     const auto on_16_bytes = [](const Tensor& a) {
@@ -217,8 +274,11 @@ class Product : public CublasLtProduct {
     };
     const auto tight = [](const Tensor& a) { return a.stride(0) >= a.size(1); };
     const bool given = !problem_.quantize_x;
-    const bool scales =
-        !problem_.scaled || ((!given || plain(t.x.scales())) && plain(t.weight.scales()));
+    const bool blocks = scaled_by_blocks(problem_);  // which may lie anyhow
+    const auto scaled = [&](const Tensor& a) {
+      return (blocks || plain(a.scales())) && !a.tensor_scale().defined();
+    };
+    const bool scales = !problem_.scaled || ((!given || scaled(t.x)) && scaled(t.weight));
     return (!given || on_16_bytes(t.x)) && on_16_bytes(t.weight) && on_16_bytes(t.out) &&
            tight(t.x) && tight(t.weight) && tight(t.out) && scales &&
            (!problem_.residual ||
@@ -229,7 +289,10 @@ class Product : public CublasLtProduct {
   void run(const MatmulTensors& t, const Codes& codes, Stream& stream) const override {
     lead(w_.get(), t.weight), lead(out_.get(), t.out);
     if (codes.data == nullptr) lead(x_.get(), t.x);
-    if (problem_.scaled) {
+    if (scaled_by_blocks(problem_)) {
+      set_scales(blocks_.of_weight(t.weight.scales(), stream),
+                 blocks_.of_x(codes.data == nullptr ? t.x.scales() : block_scales(codes), stream));
+    } else if (problem_.scaled) {
       set_scales(t.weight.scales().data(),
                  codes.data == nullptr ? t.x.scales().data() : codes.scales);
     }
@@ -240,7 +303,7 @@ class Product : public CublasLtProduct {
                          codes.data == nullptr ? t.x.data() : codes.data, x_.get(), &beta, c.data(),
                          out_.get(), t.out.data(), out_.get(), &algorithm_,
                          workspace_.defined() ? workspace_.data() : nullptr,
-                         static_cast<size_t>(bytes()), cuda::native(stream)),
+                         static_cast<size_t>(workspace_bytes()), cuda::native(stream)),
               "multiplying");
   }
 
@@ -268,14 +331,20 @@ class Product : public CublasLtProduct {
     set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, w);
     set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, x);
   }
+  void set_modes(int32_t w, int32_t x) const {
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, w);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, x);
+  }
+  Tensor block_scales(const Codes& codes) const {
+    return Tensor::view(const_cast<float*>(codes.scales), {problem_.m, (problem_.k + 127) / 128},
+                        Format::f32, device_);
+  }
+  int64_t workspace_bytes() const { return workspace_.defined() ? workspace_.bytes() : 0; }
   // Elements from row to row.
   void lead(cublasLtMatrixLayout_t layout, const Tensor& t) const {
     const int64_t rows = t.size(0) <= 1 ? t.size(1) : t.stride(0);
     lt_.check(lt_.MatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_LD, &rows, sizeof rows),
               "describing a matrix");
-  }
-  static bool plain(const Tensor& scales) {
-    return scales.contiguous() && reinterpret_cast<uintptr_t>(scales.data()) % 16 == 0;
   }
 
   const Library& lt_;
@@ -286,6 +355,7 @@ class Product : public CublasLtProduct {
   Owned<cublasLtMatrixLayout_t> w_, x_, out_;
   cublasLtMatmulAlgo_t algorithm_{};
   Tensor workspace_;
+  BlockScales blocks_;
 };
 
 }  // namespace

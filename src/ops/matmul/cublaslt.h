@@ -15,7 +15,7 @@ class CublasLtProduct {
   virtual ~CublasLtProduct() = default;
   // Whether rows and addresses lie as the algorithm wants them: on 16 bytes.
   virtual bool fits(const MatmulTensors&) const = 0;
-  // Where x is rounded on the way, its codes, row after row, and their scales.
+  // Where x is rounded on the way, its codes, row after row, and their scales, likewise.
   struct Codes {
     const void* data = nullptr;
     const float* scales = nullptr;
@@ -24,6 +24,8 @@ class CublasLtProduct {
   virtual int64_t bytes() const = 0;  // of memory on the device
 };
 
+// E4M3 by E4M3 with f32 scales of 1x128 and of 128x128, which cuBLASLt multiplies on Hopper alone.
+bool scaled_by_blocks(const MatmulProblem&);
 // "" or why not: what cuBLASLt is not asked for, or that it is not there.
 std::string refuse_cublaslt(const MatmulProblem&);
 // Null where it has no algorithm for the problem on this device.

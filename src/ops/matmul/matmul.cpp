@@ -1,7 +1,5 @@
 #include "halftone/matmul.h"
 
-#include <algorithm>
-
 #include "base/kernel_table.h"
 #include "base/message.h"
 #include "formats/gpu_kernels.h"
@@ -56,6 +54,8 @@ constexpr MatmulKernel kTable[] = {
       &cpu_baseline::f32_kernels}},
     {{"matmul_sm90_row", Device::Kind::cuda, CpuLevel::baseline, products::accepts_sm90_row,
       &products::matmul_sm90_row, Arch::sm_90a}},
+    {{"matmul_cublaslt_blocks", Device::Kind::cuda, CpuLevel::baseline,
+      products::accepts_cublaslt_blocks, &products::matmul_cublaslt, Arch::sm_90a, false, true}},
     {{"matmul_sm90", Device::Kind::cuda, CpuLevel::baseline, products::accepts_sm90,
       &products::matmul_sm90, Arch::sm_90a}},
     {{"matmul_cublaslt", Device::Kind::cuda, CpuLevel::baseline, products::accepts_cublaslt,
@@ -105,11 +105,14 @@ const MatmulKernel* find(const MatmulProblem& p, const Device& device, std::stri
     *reason = concat("library is cublaslt, device ", device.name(), "; it needs a CUDA device");
     return nullptr;
   }
-  *reason = products::accepts_cublaslt(p);
-  const auto is_it = [](const MatmulKernel& k) {
-    return k.function.gpu == &products::matmul_cublaslt;
-  };
-  return reason->empty() ? std::find_if(std::begin(kTable), std::end(kTable), is_it) : nullptr;
+  for (const MatmulKernel& k : kTable) {
+    if (k.function.gpu != &products::matmul_cublaslt) continue;
+    if (k.later ? k.arch > device.arch() : k.arch != device.arch()) continue;
+    *reason = k.accepts(p);
+    if (reason->empty()) return &k;
+  }
+  if (reason->empty()) *reason = concat("library is cublaslt, ", device.name(), " before sm_80");
+  return nullptr;
 }
 
 MatmulProblem problem_of(const Tensor& x, const Tensor& weight, const MatmulOptions& o) {

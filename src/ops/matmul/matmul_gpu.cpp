@@ -22,6 +22,11 @@ bool many_rows(const MatmulProblem& p, const product::GpuX& x) {
   return !product::is_few(p.m * x.terms());
 }
 
+// Of E4M3 in blocks. Beyond so many rows cuBLASLt takes 0.91 to 0.95 of the time of Halftone's own
+// kernel (docs/findings/products-hopper.md); up to there it gains little or loses, as it reads
+// scales in an order of its own, into which every run copies them.
+constexpr int64_t kOwnBlockRows = 256;
+
 // Their tensor cores sum in f16 at twice the rate.
 bool prefers_f16_sums(Arch arch) { return arch == Arch::sm_89 || arch == Arch::sm_120a; }
 
@@ -171,13 +176,13 @@ void run_cublaslt(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream
   if (plan.problem.quantize_x) {
     product::GpuProduct g;
     w.x.enter(t.x, plan.problem.m, &g, stream, true);
-    codes = {g.x, g.finish.row_scales};
+    codes = {g.x, scaled_by_blocks(plan.problem) ? g.x_scales : g.finish.row_scales};
   }
   w.product->run(t, codes, stream);
 }
 
 std::string describe_cublaslt(const MatmulProblem& p, const Device&) {
-  return concat("cuBLASLt", p.x == Format::f32 ? ", operands rounded to TF32" : "");
+  return concat("cuBLASLt", p.tf32 ? ", operands rounded to TF32" : "");
 }
 
 std::string describe_row(const MatmulProblem&, const Device&) {
@@ -187,6 +192,18 @@ std::string describe_row(const MatmulProblem&, const Device&) {
 std::string describe_sm90(const MatmulProblem& p, const Device& device) {
   const GpuWorkspace w = make_workspace(p, device.arch());
   return product::describe_sm90(sm90_problem(p), w.weight, w.x, properties(device).sm_count);
+}
+
+std::string accepts_dense(const MatmulProblem& p) {
+  if (p.library == ProductLibrary::halftone) return "library is halftone";
+  if (p.library == ProductLibrary::automatic && product::is_few(p.m)) {
+    return concat("m is ", p.m, "; cuBLASLt is asked for more than 16 rows");
+  }
+  if (p.library == ProductLibrary::automatic && p.weight == Format::f32 && !p.tf32) {
+    return "x is f32; cuBLASLt is asked for TF32 where tf32 is set";
+  }
+  std::string reason = refuse_cublaslt(p);
+  return reason.empty() ? accepts_gpu(p) : reason;
 }
 
 }  // namespace
@@ -220,15 +237,20 @@ std::string accepts_sm90_row(const MatmulProblem& p) {
 }
 
 std::string accepts_cublaslt(const MatmulProblem& p) {
-  if (p.library == ProductLibrary::halftone) return "library is halftone";
-  if (p.library == ProductLibrary::automatic && product::is_few(p.m)) {
-    return concat("m is ", p.m, "; cuBLASLt is asked for more than 16 rows");
+  std::string reason = accepts_dense(p);
+  if (reason.empty() && scaled_by_blocks(p)) {
+    reason = "scales of 1x128 and 128x128; cuBLASLt takes them on Hopper alone";
   }
-  if (p.library == ProductLibrary::automatic && p.x == Format::f32 && !p.tf32) {
-    return "x is f32; cuBLASLt is asked for TF32 where tf32 is set";
+  return reason;
+}
+
+std::string accepts_cublaslt_blocks(const MatmulProblem& p) {
+  if (!scaled_by_blocks(p)) return "x and weight are not E4M3 with scales of 1x128 and 128x128";
+  if (p.library == ProductLibrary::automatic && p.m <= kOwnBlockRows) {
+    return concat("m is ", p.m, "; with scales of blocks cuBLASLt is asked for more than ",
+                  kOwnBlockRows, " rows");
   }
-  std::string reason = refuse_cublaslt(p);
-  return reason.empty() ? accepts_gpu(p) : reason;
+  return accepts_dense(p);
 }
 
 const MatmulGpu matmul_gpu = {workspace, run_gpu, describe_gpu};

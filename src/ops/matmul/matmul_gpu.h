@@ -9,6 +9,7 @@ std::string accepts_gpu(const MatmulProblem&);
 std::string accepts_sm90(const MatmulProblem&);
 std::string accepts_sm90_row(const MatmulProblem&);
 std::string accepts_cublaslt(const MatmulProblem&);
+std::string accepts_cublaslt_blocks(const MatmulProblem&);
 
 struct MatmulGpu {
   // Null: not on this device, after all.
