@@ -21,7 +21,17 @@ struct Product {
   bool rounded = false;
   bool tf32 = false;  // by cuBLASLt
   ProductLibrary library = ProductLibrary::halftone;
+
+  // Weights and x both in E4M3 in blocks, which cuBLASLt takes as well.
+  bool in_blocks() const {
+    return std::string_view(weights) == "fp8" && std::string_view(x) == "fp8_1x128";
+  }
 };
+std::string name_of(const Product& s) {
+  return concat("matmul ", s.m, " x ", s.n, " x ", s.k, ", ", s.weights, " weights x ",
+                s.rounded ? "bf16 to " : "", s.x, s.tf32 ? " as TF32" : "",
+                s.library == ProductLibrary::automatic ? ", whichever library" : "");
+}
 
 Format out_format(const Tensor& x) {
   return is_plain_float(x.format()) ? x.format() : Format::bf16;
@@ -67,9 +77,10 @@ std::vector<Tensor> copies_of(const Tensor& normal, const char* format, const Gp
   return all;
 }
 
-// The speed of cuBLASLt in the same run, where both operands are of one format and it takes them.
+// The speed of cuBLASLt in the same run, where it takes both operands as they are.
 void add_peer(Product s, const std::vector<Tensor>& weights, const GpuBench& b, BenchRow* row) {
-  if (std::string_view(s.weights) != s.x || s.tf32) return;
+  if (s.tf32 || s.library == ProductLibrary::automatic) return;
+  if (std::string_view(s.weights) != s.x && !s.in_blocks()) return;
   s.library = ProductLibrary::cublaslt;
   BenchRow peer;
   try {
@@ -169,6 +180,12 @@ std::vector<BenchRow> bench_gpu_matmul(const GpuBench& b) {
                            {64, 7168, 2048, "fp8", "fp8_1x128", rounded},
                            {128, 24576, 1536, "fp8", "fp8_1x128", rounded}});
   }
+  // What a program gets that does not choose.
+  for (size_t i = 0, count = all.size(); i < count; ++i) {
+    if (!all[i].in_blocks() || all[i].m <= 256) continue;
+    all.push_back(all[i]);
+    all.back().library = ProductLibrary::automatic;
+  }
   for (const int64_t m : {32, 64, 128, 256, 1024, 4096}) {
     if (b.few_sizes() && m != 64 && m != 1024) continue;
     for (const char* format : {"bf16", "fp8", "mxfp8", "int8", "nvfp4", "mxfp4", "int4_g128"}) {
@@ -178,8 +195,7 @@ std::vector<BenchRow> bench_gpu_matmul(const GpuBench& b) {
   std::vector<BenchRow> rows;
   for (const Product& s : all) {
     BenchRow row;
-    row.name = concat("matmul ", s.m, " x ", s.n, " x ", s.k, ", ", s.weights, " weights x ",
-                      s.rounded ? "bf16 to " : "", s.x, s.tf32 ? " as TF32" : "");
+    row.name = name_of(s);
     if (!b.wants(row.name)) continue;
     const Tensor normal = normal_on_device({s.n, s.k}, 1, b.stream);
     const std::vector<Tensor> weights = copies_of(normal, s.weights, b);
