@@ -16,9 +16,9 @@
 #pragma once
 #include "hw/atomic.h"
 #include "hw/memory.h"
-#include "hw/warp.h"
 #include "pipe/ring.h"
 #include "pipe/schedule.h"
+#include "pipe/uniform.h"
 
 namespace halftone::pipe {
 
@@ -49,7 +49,7 @@ class DynamicSchedule {
     if (!first_) {
       if (grid.count() <= blocks_) return false;
       const uint32_t stage = read_.wait(site);
-      item_ = hw::load_shared<uint32_t>(number(stage), site);
+      item_ = uniform(hw::load_shared<uint32_t>(number(stage), site), site);
       hw::warp_sync(hw::kFullWarp, site);
       read_.release(hw::lane_index(site) == 0, site);
     }

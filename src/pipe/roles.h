@@ -10,6 +10,7 @@
 #pragma once
 #include "hw/setmaxnreg.h"
 #include "hw/thread.h"
+#include "pipe/uniform.h"
 
 namespace halftone::pipe {
 
@@ -81,15 +82,16 @@ template <uint32_t kCount>
 Roles(const Role (&)[kCount]) -> Roles<kCount>;
 
 // True for the warps of a role, which take their registers on the way in. Every warp of the block
-// asks for its own role once.
-template <auto kRoles, auto kRole, uint32_t kMinBlocks = 1>
+// asks for its own role once. kUniform: ptxas is told that a warp is of one role as a whole.
+template <auto kRoles, auto kRole, uint32_t kMinBlocks = 1, bool kUniform = true>
 HT_DEVICE bool enter(hw::Site site = hw::Site::current()) {
   constexpr uint32_t role = static_cast<uint32_t>(kRole);
   constexpr uint32_t first = kRoles.first_warp(role), warps = kRoles.list[role].warps;
   constexpr uint32_t registers = kRoles.list[role].registers;
   constexpr uint32_t launched = kRoles.launch_registers(kMinBlocks);
   static_assert(kRoles.broken_rule(kMinBlocks) == nullptr);
-  if (hw::warp_index(site) - first >= warps) return false;  // unsigned: also those before
+  const uint32_t warp = kUniform ? uniform(hw::warp_index(site), site) : hw::warp_index(site);
+  if (warp - first >= warps) return false;  // unsigned: also those before
   hw::set_role(kRoles.list[role].name, site);
   if constexpr (registers != 0 && registers < launched) {
     hw::setmaxnreg_dec<registers>(site);

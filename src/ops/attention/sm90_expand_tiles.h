@@ -29,11 +29,8 @@ constexpr int choose_expanded_general_tile(uint32_t head_dim, uint32_t value_dim
 // As those of the dense form, but for the registers of scales: 128 keys are as fast as the 176 of
 // clusters where there is none, and 6 % faster where P is in E4M3.
 inline constexpr Tile kExpandedTiles[] = {
-    {64, 64, 96, 3, 1},     //
-    {128, 128, 128, 2, 1},  //
-    {192, 128, 128, 2, 1},  //
-    {256, 256, 80, 2, 2},   //
-    {256, 256, 80, 2, 1},
+    {64, 64, 96, 3, 1},  //
+    {128, 128, 128, 2, 1}, {192, 128, 128, 2, 1}, {256, 256, 80, 2, 2}, {256, 256, 80, 2, 1},
 };
 inline constexpr int kExpandedTileCount = sizeof(kExpandedTiles) / sizeof(kExpandedTiles[0]);
 

@@ -11,6 +11,11 @@ namespace halftone::attention_sm90 {
 using tile::Major;
 using tile::SharedTile;
 
+// What the softmax of a tile runs beside: P V of the tile before, or, that being waited for and its
+// P gone from their registers, products of the other warpgroups alone. Where nothing says otherwise
+// ptxas moves the wait for P V up to the top of its block of instructions.
+enum class Overlap { assembler, own, others };
+
 // One instance. `head_dim` and `value_dim` are the largest: what a smaller problem lacks is filled
 // with zeros.
 struct Tile {
@@ -18,6 +23,7 @@ struct Tile {
   uint32_t keys;                 // of a tile of K and V
   uint32_t warpgroups;           // of 64 query rows
   uint32_t cluster;              // blocks
+  Overlap overlap = Overlap::assembler;
 };
 
 // Registers of a thread that loads and of one that multiplies. Two warpgroups hold S, P and O of 64

@@ -10,27 +10,29 @@ namespace halftone::attention_sm90 {
 // shared memory. Small heads leave room for a third warpgroup, which hides more of the
 // exponentials: there are as many clocks of them as of products. Two blocks that share the keys by
 // multicast halve what the L2 must deliver, worth it where both see the same keys. Wide tiles of
-// keys leave no room to stage results, and waste more at the end of the keys: for long rows.
+// keys leave no room to stage results, and waste more at the end of the keys: for long rows. What a
+// softmax runs beside was measured for each (docs/findings/attention-hopper.md).
 inline constexpr Tile kTiles[] = {
-    {64, 64, 128, 3, 1},    //
-    {128, 128, 176, 2, 2},  //
-    {128, 128, 128, 2, 2},  //
-    {128, 128, 128, 2, 1},  //
+    {64, 64, 128, 2, 1},  // short rows under a mask
+    {64, 64, 128, 3, 1},
+    {128, 128, 176, 2, 2, Overlap::own},
+    {128, 128, 128, 2, 2, Overlap::own},
+    {128, 128, 128, 2, 1, Overlap::own},
     {192, 128, 128, 2, 1},  // DeepSeek's 192 and 128
-    {256, 256, 80, 2, 2},   //
-    {256, 256, 80, 2, 1},
+    {256, 256, 80, 2, 2, Overlap::others},
+    {256, 256, 80, 2, 1, Overlap::others},
 };
 inline constexpr int kTileCount = sizeof(kTiles) / sizeof(kTiles[0]);
 
 // Those of the general form. Tiles are whole pages of the usual sizes, or parts. One
 // warpgroup has the few rows of decode.
 inline constexpr Tile kGeneralTiles[] = {
-    {64, 64, 128, 1, 1},    //
-    {128, 128, 128, 1, 1},  //
-    {256, 256, 64, 1, 1},   //
-    {64, 64, 96, 3, 1},     // 152 registers
-    {128, 128, 128, 2, 1},  //
-    {192, 128, 128, 2, 1},  //
+    {64, 64, 128, 1, 1},  //
+    {128, 128, 128, 1, 1},
+    {256, 256, 64, 1, 1},
+    {64, 64, 96, 3, 1, Overlap::others},  // 152 registers
+    {128, 128, 128, 2, 1},
+    {192, 128, 128, 2, 1},
     {256, 256, 64, 2, 1},
 };
 inline constexpr int kGeneralTileCount = sizeof(kGeneralTiles) / sizeof(kGeneralTiles[0]);
@@ -51,6 +53,8 @@ constexpr int choose_tile(const Tile (&tiles)[kCount], uint32_t head_dim, uint32
     if (head_dim > tile.head_dim || value_dim > tile.value_dim) continue;
     if (tile.cluster > 1 && (masked || queries <= 64 * tile.warpgroups)) continue;
     if (tile.keys > 128 && keys < 8192) continue;
+    // Small heads: 192 rows see too much that is hidden where there are few more.
+    if (tile.head_dim == 64 && tile.warpgroups == 2 && !(masked && keys <= 1024)) continue;
     return i;
   }
   return -1;

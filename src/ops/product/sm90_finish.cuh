@@ -8,6 +8,7 @@
 #include "ops/product/sm90_finish_rows.cuh"
 #include "ops/product/sm90_stages.h"
 #include "pipe/named_barrier.h"
+#include "pipe/uniform.h"
 #include "tile/swizzle.h"
 
 namespace halftone::product {
@@ -25,7 +26,7 @@ struct Sm90Finish : Sm90FinishRows {
 
   HT_DEVICE Sm90Finish(const Sm90Params& all, hw::SharedAddress shared)
       : Sm90FinishRows(all.product), params(all), base(shared) {
-    group = hw::warp_index() / 4 - 1;
+    group = pipe::uniform(hw::warp_index()) / 4 - 1;
   }
 
   HT_DEVICE void sync(hw::Site site = hw::Site::current()) const {

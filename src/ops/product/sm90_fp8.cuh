@@ -20,6 +20,7 @@
 #include "ops/product/sm90_fp8_scales.cuh"
 #include "pipe/roles.h"
 #include "pipe/schedule.h"
+#include "pipe/uniform.h"
 
 namespace halftone::product {
 
@@ -49,11 +50,6 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
             .cluster = {p.pair, 1, 1},
             .shared_bytes = kSharedBytes};
   }
-  // By whole warps. A branch that ptxas cannot tell to be the same in all lanes keeps what is
-  // behind it out of uniform registers, descriptors and stages above all, which would then be moved
-  // there for every MMA. What comes from a shuffle it takes as the same; the number of a thread,
-  // and what was loaded, it does not, hence neither a role entered by pipe::enter().
-  HT_DEVICE static uint32_t uniform(uint32_t same) { return hw::shuffle(same, 0); }
   HT_DEVICE static uint32_t rank_of(const Params& p) { return p.pair > 1 ? hw::cluster_rank() : 0; }
   HT_DEVICE static Sm90Tile tile_of(const Params& p, const pipe::ProductTile& t) {
     return sm90_tile(p, t.m * p.pair + rank_of(p), t.n, kXRows);
@@ -63,7 +59,7 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
   }
 
   HT_DEVICE static void run(const Params& p) {
-    const hw::SharedAddress base = hw::shared_memory_base();
+    const hw::SharedAddress base = pipe::uniform_shared_memory();
     const Ring ring{base + kBarriers};
     hw::griddepcontrol_launch_dependents();
     if (hw::thread_index().x == 0) {
@@ -81,10 +77,10 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
     } else {
       hw::barrier_sync();
     }
-    const uint32_t parts = uniform(p.parts > 0 ? hw::load_global(p.product.part_count) : 0);
+    const uint32_t parts = pipe::uniform(p.parts > 0 ? hw::load_global(p.product.part_count) : 0);
     const Schedule schedule(tiles(p, parts), hw::block_index().x / p.pair,
                             hw::grid_size().x / p.pair);
-    const uint32_t warp = uniform(hw::warp_index());
+    const uint32_t warp = pipe::uniform(hw::warp_index());
     if (warp < kLoaders) {
       hw::set_role("load");
       hw::setmaxnreg_dec<kOfLoader>();
@@ -153,7 +149,7 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
     hw::griddepcontrol_wait();
     for (pipe::ProductTile t; schedule.next(t);) {
       const Sm90Tile tile = tile_of(p, t);
-      const uint32_t rows = uniform(tile.end - tile.m0);
+      const uint32_t rows = pipe::uniform(tile.end - tile.m0);
       finish.begin(tile);
       // How many turns have rows is outside the loop over K.
       if (rows > kTurn + first) {

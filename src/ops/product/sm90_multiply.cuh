@@ -22,6 +22,7 @@
 #include "ops/product/sm90_tile.cuh"
 #include "pipe/roles.h"
 #include "pipe/schedule.h"
+#include "pipe/uniform.h"
 
 namespace halftone::product {
 
@@ -97,7 +98,7 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
   };
 
   HT_DEVICE static void run(const Params& p) {
-    const hw::SharedAddress base = hw::shared_memory_base();
+    const hw::SharedAddress base = pipe::uniform_shared_memory();
     const Rings rings{{base + Stages::kBarriers}, {base + Stages::kXBarriers}};
     hw::griddepcontrol_launch_dependents();
     if (hw::thread_index().x == 0) {

@@ -8,6 +8,7 @@
 #include "hw/tma.h"
 #include "ops/product/sm90_row_span.cuh"
 #include "pipe/named_barrier.h"
+#include "pipe/uniform.h"
 
 namespace halftone::product {
 
@@ -113,9 +114,9 @@ struct Sm90Row {
 
   HT_DEVICE static void multiply_all(const Params& params, const Ring& ring,
                                      const SumRing& sum_ring, hw::Mbarrier x_read,
-                                     hw::SharedAddress base, uint32_t tiles) {
+                                     hw::SharedAddress base, uint32_t tiles, uint32_t warp) {
     const GpuProduct& p = params.product;
-    const uint32_t warp = hw::warp_index(), lane = hw::lane_index(), grid = hw::grid_size().x;
+    const uint32_t lane = hw::lane_index(), grid = hw::grid_size().x;
     uint32_t tile = hw::block_index().x;
     Scales scales;
     const auto ask = [&](uint32_t span) {
@@ -191,7 +192,7 @@ struct Sm90Row {
   }
 
   HT_DEVICE static void run(const Params& params) {
-    const hw::SharedAddress base = hw::shared_memory_base();
+    const hw::SharedAddress base = pipe::uniform_shared_memory();
     const Ring ring{base + Stages::kBarriers};
     const SumRing sum_ring{base + Stages::kSumBarriers};
     const hw::Mbarrier x_read{base + Stages::kXRead};
@@ -208,9 +209,10 @@ struct Sm90Row {
     hw::barrier_sync();
     // All blocks have their places: those of the next kernel may take what is left.
     hw::griddepcontrol_launch_dependents();
-    if (hw::warp_index() < kWarps) {
-      multiply_all(params, ring, sum_ring, x_read, base, tiles);
-    } else if (hw::warp_index() > kWarps) {
+    const uint32_t warp = pipe::uniform(hw::warp_index());
+    if (warp < kWarps) {
+      multiply_all(params, ring, sum_ring, x_read, base, tiles, warp);
+    } else if (warp > kWarps) {
       finish_all(params, sum_ring, base, tiles);
     } else if (hw::lane_index() == 0) {
       load(params, ring, x_read, base, tiles);

@@ -13,6 +13,7 @@
 #include "hw/fence.h"
 #include "hw/warp.h"
 #include "ops/product/sm90_operand.cuh"
+#include "pipe/uniform.h"
 
 namespace halftone::product {
 
@@ -32,7 +33,7 @@ struct Sm90Sums {
   const hw::SharedAddress base;
   typename Stages::Ring::Consumer read;
   typename Stages::XRing::Consumer read_x;
-  const uint32_t group = hw::warp_index() / 4 - 1;
+  const uint32_t group = pipe::uniform(hw::warp_index()) / 4 - 1;
   const bool first_lane = hw::lane_index() == 0;
   const Operand operand;
   // Two sets of registers: one is filled while the tensor cores use the other.
