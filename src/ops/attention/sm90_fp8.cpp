@@ -45,8 +45,8 @@ void prepare_fp8(AttentionPlan& plan) {
   plan.workspace = std::move(workspace);
   load(fp8_general_instance(general_tile_of(plan.problem)).image, plan.device);
   if (needs_general(plan.problem)) return;
-  for (const bool blocks : {false, true}) {
-    load(fp8_instance(tile_of(plan.problem), blocks).image, plan.device);
+  for (const auto each : {KeyScaling::heads, KeyScaling::blocks, KeyScaling::rows}) {
+    load(fp8_instance(tile_of(plan.problem), each).image, plan.device);
   }
 }
 
@@ -113,8 +113,8 @@ void run_fp8(const AttentionPlan& plan, const AttentionTensors& t, Stream& strea
   const bool direct = aligned(t.out) && copied_by_engine(t.q) &&
                       (!has_keys || (copied_by_engine(t.k) && copied_by_engine(t.v)));
   if (needs_general(p) || !direct) return run_general(plan, t, stream);
+  const bool blocks = rows_of_scale(t.k) > 1 || rows_of_scale(t.v) > 1;
   const int index = tile_of(p);
-  const Fp8Tile& tile = kFp8Tiles[index];
   const DeviceProperties& chip = properties(plan.device);
   Fp8Params params{};
   set_common(p, t, chip, &params);
@@ -122,13 +122,16 @@ void run_fp8(const AttentionPlan& plan, const AttentionTensors& t, Stream& strea
   const auto map = [&](const Tensor& x, uint32_t rows, int64_t length, uint32_t line) {
     return workspace.maps.get(box_of(x, rows, 1, length, line_swizzle(line)), plan.device);
   };
+  const auto of_keys = params.scaled_keys ? KeyScaling::rows
+                       : blocks           ? KeyScaling::blocks
+                                          : KeyScaling::heads;
+  const Fp8Tile& tile = fp8_tile(of_keys, index);
   params.q = map(t.q, 64 * tile.warpgroups, p.query_length, tile.head_dim);
   if (has_keys) {
     params.k = map(t.k, tile.keys, p.key_length, tile.head_dim);
     params.v = map(t.v, tile.keys, p.key_length, tile.value_dim);
   }
-  const bool blocks = rows_of_scale(t.k) > 1 || rows_of_scale(t.v) > 1;
-  const auto kernel = fp8_instance(index, blocks && !params.scaled_keys);
+  const auto kernel = fp8_instance(index, of_keys);
   launch(kernel.image, kernel.shape(params, static_cast<uint32_t>(chip.sm_count)), params, stream);
 }
 

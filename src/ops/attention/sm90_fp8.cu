@@ -8,17 +8,26 @@ namespace halftone::attention_sm90 {
 
 namespace {
 
-template <class Source, int... kIndex>
+template <KeyScaling kOfKeys, int... kIndex>
 const void* entry(int tile, std::integer_sequence<int, kIndex...>) {
-  const void* const entries[] = {hw::gpu_entry<ForwardFp8<kFp8Tiles[kIndex], Source>>()...};
+  const void* const entries[] = {
+      hw::gpu_entry<ForwardFp8<fp8_tile(kOfKeys, kIndex), Fp8Dense<kOfKeys>>>()...};
   return entries[tile];
 }
 
 }  // namespace
 
-const void* gpu_fp8_entry(int tile, bool blocks) {
+const void* gpu_fp8_entry(int tile, KeyScaling of_keys) {
   constexpr auto kAll = std::make_integer_sequence<int, kFp8TileCount>();
-  return blocks ? entry<Fp8Blocks>(tile, kAll) : entry<Fp8Dense>(tile, kAll);
+  switch (of_keys) {
+    case KeyScaling::heads:
+      return entry<KeyScaling::heads>(tile, kAll);
+    case KeyScaling::blocks:
+      return entry<KeyScaling::blocks>(tile, kAll);
+    case KeyScaling::rows:
+      return entry<KeyScaling::rows>(tile, kAll);
+  }
+  return nullptr;
 }
 
 }  // namespace halftone::attention_sm90

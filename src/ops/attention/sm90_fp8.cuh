@@ -18,6 +18,7 @@
 #include "ops/attention/sm90_fp8_source.cuh"
 #include "ops/attention/sm90_store.cuh"
 #include "pipe/named_barrier.h"
+#include "pipe/uniform.h"
 
 namespace halftone::attention_sm90 {
 
@@ -43,13 +44,19 @@ struct ForwardFp8 {
             .block = {kThreads, 1, 1},
             .shared_bytes = L::kSharedBytes};
   }
-  HT_DEVICE static bool by_row(const Params& p) { return !kBlocks && p.scaled_keys; }
   HT_DEVICE static KeyTiles key_tiles(const Work& work, const pipe::AttentionTile& t) {
     return work.tiles(static_cast<int32_t>(t.query * L::kRows), L::kRows, L::kKeys);
   }
+  // The same by whole warps: lengths that are loaded are no uniform numbers by themselves.
+  HT_DEVICE static KeyTiles uniform_tiles(const Work& work, const pipe::AttentionTile& t) {
+    const KeyTiles keys = key_tiles(work, t);
+    if constexpr (!Source::kGeneral) return keys;
+    return {pipe::uniform(keys.first), pipe::uniform(keys.end), pipe::uniform(keys.full_first),
+            pipe::uniform(keys.full_end)};
+  }
 
   HT_DEVICE static void run(const Params& p) {
-    const hw::SharedAddress base = hw::shared_memory_base();
+    const hw::SharedAddress base = pipe::uniform_shared_memory();
     const auto rings = L::rings(base);
     if (hw::thread_index().x == 0) {
       if constexpr (Source::kGeneral) {
@@ -88,13 +95,13 @@ struct ForwardFp8 {
       if (keys.none()) continue;
       KeyScales scales;
       const auto store_scales = [&](hw::Site site = hw::Site::current()) {
-        if (!by_row(p)) return;
+        if (!Source::by_row(p)) return;
         const pipe::Slot slot = fill_scales.wait(site);
         scales.store(base + (L::kScales + slot.stage * L::kScaleBytes));
         hw::warp_sync(hw::kFullWarp, site);
         if (leads) fill_scales.commit(slot, site);
       };
-      if (by_row(p)) scales.load(p, work, keys.end - 1);
+      if (Source::by_row(p)) scales.load(p, work, keys.end - 1);
       loader.load_k(fill_k, base, work, keys.end - 1);
       loader.load_q(fill_q, base, work, static_cast<int32_t>(t.query * L::kRows));
       loader.load_v(fill_v, base, work, keys.end - 1);
@@ -109,7 +116,7 @@ struct ForwardFp8 {
           loader.finish();
         }
         hw::warp_sync();
-        if (by_row(p) && n > keys.first) scales.load(p, work, n - 1);
+        if (Source::by_row(p) && n > keys.first) scales.load(p, work, n - 1);
         const uint32_t stage = read_v.wait();
         const pipe::Slot slot = fill_turned.wait();
         turn_values<L>(base + (L::kV + stage * L::kVBytes),
@@ -172,8 +179,9 @@ struct ForwardFp8 {
 
   HT_DEVICE static void multiply(const Params& p, const typename L::Rings& rings,
                                  hw::SharedAddress base, Schedule schedule) {
-    const uint32_t warpgroup = hw::warp_index() / 4 - 1, lane = hw::lane_index();
-    const uint32_t warp_row = warpgroup * 64 + hw::warp_index() % 4 * 16 + lane / 4;
+    const uint32_t warp = pipe::uniform(hw::warp_index()), lane = hw::lane_index();
+    const uint32_t warpgroup = warp / 4 - 1;
+    const uint32_t warp_row = warpgroup * 64 + warp % 4 * 16 + lane / 4;
     auto read_q = rings.q.consumer();
     auto read_k = rings.k.consumer();
     auto read_v = rings.turned.consumer();
@@ -191,10 +199,10 @@ struct ForwardFp8 {
     for (pipe::AttentionTile t; schedule.next(tiles(p), t);) {
       const Work work(p, t);
       const auto row = static_cast<int32_t>(t.query * L::kRows + warp_row);
-      const KeyTiles keys = key_tiles(work, t);
+      const KeyTiles keys = uniform_tiles(work, t);
       const KeyInterval seen[2] = {work.keys(row), work.keys(row + 8)};
       const float key_scale =
-          kBlocks || p.scaled_keys
+          kBlocks || Source::by_row(p)
               ? Source::score_scale(p)
               : hw::mul(Source::score_scale(p), p.k_scales.of(t.sequence, 0, t.head / p.group));
       const auto row_scale = [&](int32_t at) {
@@ -215,7 +223,7 @@ struct ForwardFp8 {
           read_k.release(lane == 0, site);
           if (n == keys.first) read_q.release(lane == 0, site);
           hw::SharedAddress scales;
-          if (by_row(p)) {
+          if (Source::by_row(p)) {
             scales = base + (L::kScales + read_scales.wait(site) * L::kScaleBytes);
             scale_columns(math.s, scales, site);
           }
@@ -239,7 +247,7 @@ struct ForwardFp8 {
           softmax.step(math.s, factor, kept, of_tile, site);
           same = hw::vote_all(kept[0] == 1 && kept[1] == 1, hw::kFullWarp, site);
           if constexpr (kBlocks) weigh_runs(math.s, value_runs, of_tile);
-          if (by_row(p)) {
+          if (Source::by_row(p)) {
             scale_columns(math.s, scales + L::kValueScales, site);
             const auto largest = hw::load_shared<float>(scales + L::kLargestScale, site);
             HT_UNROLL
@@ -310,7 +318,7 @@ struct ForwardFp8 {
             add_values(stage);
           }
         }
-        if (!kBlocks && !p.scaled_keys) {
+        if (!kBlocks && !Source::by_row(p)) {
           const float value_scale = p.v_scales.of(t.sequence, 0, t.head / p.group);
           HT_UNROLL
           for (float& sum : math.o) sum = hw::mul(sum, value_scale);

@@ -9,10 +9,10 @@ namespace halftone::attention_sm90 {
 namespace {
 
 #if HALFTONE_ATTENTION_GPU
-const void* entry_of(int tile, bool blocks) { return gpu_fp8_entry(tile, blocks); }
+const void* entry_of(int tile, KeyScaling of_keys) { return gpu_fp8_entry(tile, of_keys); }
 const void* general_entry_of(int tile) { return gpu_fp8_general_entry(tile); }
 #else
-const void* entry_of(int, bool) { return nullptr; }
+const void* entry_of(int, KeyScaling) { return nullptr; }
 const void* general_entry_of(int) { return nullptr; }
 #endif
 
@@ -24,10 +24,13 @@ Instance<Params> pick(int tile, const void* entry) {
                                         void (*)(const void*)) = {joined<Kernel>...};
   return kMake[tile]("attention_sm90_fp8", entry, kBodies[tile]);
 }
-template <class Source, int... kIndex>
-Instance<Fp8Params> dense(int tile, std::integer_sequence<int, kIndex...>) {
-  return pick<Fp8Params, ForwardFp8<kFp8Tiles[kIndex], Source>...>(tile,
-                                                                   entry_of(tile, Source::kBlocks));
+template <KeyScaling kOfKeys>
+Instance<Fp8Params> dense(int tile) {
+  return [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) {
+    return pick<Fp8Params, ForwardFp8<fp8_tile(kOfKeys, kIndex), Fp8Dense<kOfKeys>>...>(
+        tile, entry_of(tile, kOfKeys));
+  }
+  (std::make_integer_sequence<int, kFp8TileCount>());
 }
 template <int... kIndex>
 Instance<Fp8GeneralParams> general(int tile, std::integer_sequence<int, kIndex...>) {
@@ -37,9 +40,16 @@ Instance<Fp8GeneralParams> general(int tile, std::integer_sequence<int, kIndex..
 
 }  // namespace
 
-Instance<Fp8Params> fp8_instance(int tile, bool blocks) {
-  constexpr auto kAll = std::make_integer_sequence<int, kFp8TileCount>();
-  return blocks ? dense<Fp8Blocks>(tile, kAll) : dense<Fp8Dense>(tile, kAll);
+Instance<Fp8Params> fp8_instance(int tile, KeyScaling of_keys) {
+  switch (of_keys) {
+    case KeyScaling::heads:
+      return dense<KeyScaling::heads>(tile);
+    case KeyScaling::blocks:
+      return dense<KeyScaling::blocks>(tile);
+    case KeyScaling::rows:
+      return dense<KeyScaling::rows>(tile);
+  }
+  return {};
 }
 Instance<Fp8GeneralParams> fp8_general_instance(int tile) {
   return general(tile, std::make_integer_sequence<int, kFp8GeneralTileCount>());

@@ -22,16 +22,24 @@ struct OperandScales {
 
 struct Fp8Scales {
   OperandScales q_scales, k_scales, v_scales;
-  bool scaled_keys;  // K or V has a scale a row; not where kBlocks
+  bool scaled_keys;  // K or V has a scale a row; read by the general form
 };
+// What shares a scale of K and of V: at least a head's keys, 128 rows, or one.
+enum class KeyScaling { heads, blocks, rows };
+
 struct Fp8Params : Params, Fp8Scales {};
 struct Fp8GeneralParams : GeneralParams, Fp8Scales {};
 
+// An instance for each kind of scale: what one needs would cost the others registers.
+template <KeyScaling kOfKeys>
 struct Fp8Dense : Dense {
   using Params = Fp8Params;
-  // K or V has a scale for 128 rows, neither one a row. An instance of its own, as what it needs
-  // would cost the others registers.
-  static constexpr bool kBlocks = false;
+  static constexpr bool kBlocks = kOfKeys == KeyScaling::blocks;
+  // Asked at run time where it is known, too: without branches around the scales ptxas loads all
+  // of them at once, and spills what they displace.
+  HT_DEVICE static bool by_row(const Params& p) {
+    return kOfKeys == KeyScaling::rows && p.scaled_keys;
+  }
 
   HT_DEVICE static float query_scale(const Params& p, const Work& work, int32_t row) {
     const int32_t last = p.range.queries - 1;
@@ -101,14 +109,11 @@ struct Fp8Dense : Dense {
   };
 };
 
-struct Fp8Blocks : Fp8Dense {
-  static constexpr bool kBlocks = true;
-};
-
 // Scales of blocks go the way of those of rows.
 struct Fp8General : Masked {
   using Params = Fp8GeneralParams;
   static constexpr bool kBlocks = false;
+  HT_DEVICE static bool by_row(const Params& p) { return p.scaled_keys; }
 
   HT_DEVICE static float query_scale(const Params& p, const Work& work, int32_t row) {
     int64_t batch, at;

@@ -5,17 +5,36 @@
 
 namespace halftone::attention_sm90 {
 
-inline constexpr Fp8Tile kFp8Tiles[] = {
-    {64, 64, 96, 4, 32, false},
-    {128, 128, 256, 2, 128, false},
+inline constexpr int kFp8TileCount = 4;
+inline constexpr Fp8Tile kFp8Tiles[kFp8TileCount] = {
+    {64, 64, 192, 3, 64, false},
+    {128, 128, 224, 2, 128, false},
     {192, 128, 128, 2, 64, true},  // DeepSeek's 192 and 128
     {256, 256, 128, 2, 128, false},
 };
-inline constexpr int kFp8TileCount = sizeof(kFp8Tiles) / sizeof(kFp8Tiles[0]);
+// Where 128 keys share a scale: whole blocks.
+inline constexpr Fp8Tile kFp8BlockTiles[kFp8TileCount] = {
+    {64, 64, 128, 3, 64, false},
+    {128, 128, 256, 2, 128, false},
+    {192, 128, 128, 2, 64, true},
+    {256, 256, 128, 2, 128, false},
+};
+// Where each key has its own.
+inline constexpr Fp8Tile kFp8RowTiles[kFp8TileCount] = {
+    {64, 64, 192, 3, 64, false},
+    {128, 128, 192, 2, 128, false},
+    {192, 128, 128, 2, 64, true},
+    {256, 256, 128, 2, 128, false},
+};
+constexpr const Fp8Tile& fp8_tile(KeyScaling of_keys, int i) {
+  return of_keys == KeyScaling::heads    ? kFp8Tiles[i]
+         : of_keys == KeyScaling::blocks ? kFp8BlockTiles[i]
+                                         : kFp8RowTiles[i];
+}
 
 // Those of the general form, whose loading threads and mask tensors want registers.
 inline constexpr Fp8Tile kFp8GeneralTiles[] = {
-    {64, 64, 96, 3, 32, false},
+    {64, 64, 96, 3, 64, false},
     {192, 128, 128, 2, 128, false},
     {256, 256, 64, 2, 64, false},
 };
@@ -30,9 +49,9 @@ constexpr int choose_fp8_tile(const Fp8Tile (&tiles)[kCount], int64_t head_dim, 
 }
 
 // sm90_fp8.cu and sm90_fp8_sim.cpp
-const void* gpu_fp8_entry(int tile, bool blocks);
+const void* gpu_fp8_entry(int tile, KeyScaling);
 const void* gpu_fp8_general_entry(int tile);
-Instance<Fp8Params> fp8_instance(int tile, bool blocks);
+Instance<Fp8Params> fp8_instance(int tile, KeyScaling);
 Instance<Fp8GeneralParams> fp8_general_instance(int tile);
 
 }  // namespace halftone::attention_sm90
