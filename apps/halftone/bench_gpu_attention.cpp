@@ -90,17 +90,17 @@ BenchRow bench_prefill(const PrefillShape& s, const AttentionMode& mode, Stream&
 
   // Made on the GPU: its scales are not searched as attention_operand's are, which a time does not
   // see.
-  const auto operand = [&](int64_t heads, Format format, uint64_t seed) {
+  const auto operand = [&](int64_t heads, Format format, uint64_t seed, auto make) {
     const Tensor x = normal_on_device({s.batch, s.length, heads, s.head_dim}, seed, stream);
     if (is_plain_float(format)) return in_format(x, name(format), stream);
     if (is_block(format)) return quantize(x, QuantizeOptions(format), stream);
-    return attention_operand(x, format, stream, scale_tokens);
+    return make(x, format, stream, scale_tokens);
   };
   AttentionTensors sets[2];
   for (uint64_t i = 0; i < 2; ++i) {
-    sets[i].q = operand(s.heads, p.q, 3 * i);
-    sets[i].k = operand(s.kv_heads, p.k, 3 * i + 1);
-    sets[i].v = operand(s.kv_heads, p.v, 3 * i + 2);
+    sets[i].q = operand(s.heads, p.q, 3 * i, attention_operand);
+    sets[i].k = operand(s.kv_heads, p.k, 3 * i + 1, attention_operand);
+    sets[i].v = operand(s.kv_heads, p.v, 3 * i + 2, attention_values);
     sets[i].out = Tensor::empty({s.batch, s.length, s.heads, s.head_dim}, p.out, device);
     set_rule(s, stream, &sets[i]);
   }

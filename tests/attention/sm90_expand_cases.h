@@ -1,5 +1,7 @@
 // Problems for attention over quantised keys on Hopper, on a GPU or a simulated one.
 #pragma once
+#include <cmath>
+
 #include "attention/sm80_cases.h"
 #include "attention/token_scales.h"
 
@@ -21,6 +23,21 @@ inline Case with_head_scales(Case c) {
     const Tensor scales = Tensor::empty({1, 1, each->size(2), 1}, Format::f32);
     auto* values = const_cast<float*>(scales.data<float>());
     for (int64_t i = 0; i < scales.numel(); ++i) values[i] = 0.01f * static_cast<float>(i + 1);
+    *each = each->quantized(each->scaling(), scales);
+  }
+  return c;
+}
+
+// Keys and values whose rows have powers of two for scales, but for the one before the last, which
+// is large, so that its part is not lost. Tiles of the others alone are multiplied without.
+inline Case with_powers(Case c) {
+  for (Tensor* each : {&c.tensors.k, &c.tensors.v}) {
+    const Tensor scales = Tensor::empty(each->scales().shape(), Format::f32);
+    auto* values = const_cast<float*>(scales.data<float>());
+    for (int64_t i = 0; i < scales.numel(); ++i) {
+      values[i] = std::ldexp(1.0f, static_cast<int>(i % 5) - 9);
+    }
+    values[scales.numel() - 2] = 40.0f / 512;
     *each = each->quantized(each->scaling(), scales);
   }
   return c;
@@ -53,6 +70,13 @@ inline std::vector<Case> expanding_cases() {
   add(with_head_scales(make_case({2, 66, 100, 4, 2, 64}, fp8, fp8.qk, fp8.qk, fp8.qk, ++seed)),
       true);
   add(token_case({2, 140, 300, 4, 2, 128}, fp8, ++seed), true);
+  const AttentionMode int8{Format::int8, Format::bf16};
+  for (const AttentionMode& mode : {fp8, int8}) {
+    for (const int64_t dim : {64, 128, 256}) {
+      add(with_powers(make_case({1, 130, 400, 1, 1, dim}, mode, mode.qk, mode.qk, mode.qk, ++seed)),
+          dim == 128);
+    }
+  }
   return cases;
 }
 

@@ -91,14 +91,17 @@ TEST(AttentionSm90Expand, StrictUnderAdversarialSchedules) {
     Format v;
     bool causal;
     float softcap = 0;
+    bool powers = false;
   };
   const Format fp8 = Format::fp8_e4m3, nvfp4 = Format::nvfp4, bf16 = Format::bf16;
   for (const Order& o : {Order{{1, 130, 390, 1, 1, 128}, {fp8, bf16}, fp8, true},
+                         Order{{1, 130, 390, 1, 1, 64}, {fp8, bf16}, fp8, false, 0, true},
                          Order{{1, 130, 250, 1, 1, 256}, {fp8, bf16}, fp8, false},
                          Order{{1, 130, 300, 1, 1, 64}, {nvfp4, fp8}, fp8, true},
                          Order{{1, 130, 300, 1, 1, 128}, {nvfp4, bf16}, nvfp4, true, 20}}) {
     expect_strict_in_any_order([&](Stream& stream) {
       Case c = make_case(o.sizes, o.mode, o.mode.qk, o.mode.qk, o.v, 5);
+      if (o.powers) c = with_powers(c);
       c.problem.causal = o.causal, c.problem.softcap = o.softcap, c.problem.out = Format::bf16;
       run_on(stream, &c);
       return to_floats(c.tensors.out);

@@ -1,7 +1,8 @@
 // Codes of quantised formats to bf16, exactly, and the scales that are not in the numbers.
 //
-// Block scales are in the expanded numbers; scales of tensors and of rows of Q multiply S, those of
-// rows of K its columns; those of rows of V multiply P before it is rounded.
+// Block scales are in the expanded numbers, and so are scales of rows of K and V that are powers of
+// two; scales of tensors and of rows of Q multiply S, other ones of rows of K its columns; those of
+// rows of V multiply P before it is rounded.
 #pragma once
 #include "hw/bits.h"
 #include "hw/pair.h"
@@ -18,6 +19,14 @@ struct Codes {
   Operand q, k, v;
   bool fp8_weights;  // P is rounded to E4M3
 };
+
+// Whether codes of 8 bits times a scale are numbers of bf16, no products of which are out of range:
+// the scale is a power of two of no great size.
+HT_DEVICE bool in_the_numbers(float scale) {
+  const auto bits = std::bit_cast<uint32_t>(scale);
+  const uint32_t exponent = bits >> 23;  // the sign above
+  return (bits & 0x7fffff) == 0 && exponent >= 127 - 60 && exponent <= 127 + 60;
+}
 
 // Codes of E4M3 and a factor that is 1 or a power of two.
 HT_DEVICE hw::Words4 expand_fp8(const uint32_t (&codes)[2], float factor) {
@@ -53,10 +62,10 @@ HT_DEVICE hw::Words4 expand_fp4(uint32_t codes, float factor) {
   return eight;
 }
 
-HT_DEVICE hw::Words4 expand_int8(const uint32_t (&codes)[2]) {
+HT_DEVICE hw::Words4 expand_int8(const uint32_t (&codes)[2], float factor) {
   hw::Words4 eight;
   const auto number = [&](uint32_t i) {
-    return static_cast<float>(static_cast<int8_t>(codes[i / 4] >> 8 * (i % 4)));
+    return hw::mul(static_cast<float>(static_cast<int8_t>(codes[i / 4] >> 8 * (i % 4))), factor);
   };
   HT_UNROLL
   for (uint32_t i = 0; i < 4; ++i) {
@@ -65,19 +74,21 @@ HT_DEVICE hw::Words4 expand_int8(const uint32_t (&codes)[2]) {
   return eight;
 }
 
-// Eight codes, of 4 bits in the first word, and the code of their block's scale.
-HT_DEVICE hw::Words4 expand_eight(Format format, const uint32_t (&codes)[2], uint32_t scale) {
+// Eight codes, of 4 bits in the first word, and the code of their block's scale or, of formats
+// without, a power of two.
+HT_DEVICE hw::Words4 expand_eight(Format format, const uint32_t (&codes)[2], uint32_t scale,
+                                  float factor) {
   switch (format) {
     case Format::nvfp4:
       return expand_fp4(codes[0], pipe::decode_code(Format::fp8_e4m3, scale));
     case Format::mxfp4:
       return expand_fp4(codes[0], decode_ue8m0(static_cast<uint8_t>(scale)));
     case Format::int8:
-      return expand_int8(codes);
+      return expand_int8(codes, factor);
     case Format::mxfp8:
       return expand_fp8(codes, decode_ue8m0(static_cast<uint8_t>(scale)));
     default:
-      return expand_fp8(codes, 1);
+      return expand_fp8(codes, factor);
   }
 }
 
@@ -153,12 +164,19 @@ struct RowScales {
       HT_UNROLL
       for (uint32_t i = 0; i < kCount; ++i) s[i] = hw::mul(s[i], row[i / 2 % 2]);
     }
-    if (keys) scale_columns(s, base + slot * Layout::kScaleBytes, site);
+    const hw::SharedAddress own = base + slot * Layout::kScaleBytes;
+    if (keys && !all_ones(own, 0, site)) scale_columns(s, own, site);
   }
   template <uint32_t kCount>
   HT_DEVICE void weights(float (&s)[kCount], uint32_t slot, hw::Site site) const {
     if (fp8_weights) round_to_fp8(s);
-    if (values) scale_columns(s, base + (slot * Layout::kScaleBytes + Layout::kScalesOfV), site);
+    const hw::SharedAddress own = base + slot * Layout::kScaleBytes;
+    if (values && !all_ones(own, 1, site)) scale_columns(s, own + Layout::kScalesOfV, site);
+  }
+  // Whether those of a tile's K, or V, need not be looked at, where their loader says so.
+  HT_DEVICE static bool all_ones(hw::SharedAddress of_tile, uint32_t of_values, hw::Site site) {
+    if constexpr (!Layout::kTellsOnes) return false;
+    return hw::load_shared<uint32_t>(of_tile + (Layout::kOnes + of_values * 4), site) != 0;
   }
   template <uint32_t kCount>
   HT_DEVICE void results(float (&o)[kCount]) const {

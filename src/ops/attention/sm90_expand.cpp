@@ -24,22 +24,28 @@ bool quantised(Format f) {
 // Q, K and V as they are multiplied: [sequences or 1, rows, heads, dim].
 struct WideOperand {
   bool expanded;  // else it is in bf16 and where the kernel finds it
+  bool scaled;    // rows may have scales that the kernel is to find beside them
   Shape shape;
   int64_t bytes() const { return expanded ? shape[0] * shape[1] * shape[2] * shape[3] * 2 : 0; }
   int64_t scale_bytes() const {  // what follows begins at a multiple of 16
+    if (!scaled) return 0;
     return (shape[0] * shape[1] * shape[2] * int64_t{sizeof(float)} + 15) / 16 * 16;
   }
 };
 std::array<WideOperand, 3> wide_operands(const AttentionProblem& p) {
-  return {{{quantised(p.q), {p.batch, p.query_length, p.heads, p.head_dim}},
-           {quantised(p.k) || p.paged, {p.batch, p.key_length, p.kv_heads, p.head_dim}},
-           {quantised(p.v) || p.paged, {p.batch, p.key_length, p.kv_heads, value_dim(p)}}}};
+  const auto by_rows = [](Format f) { return f == Format::fp8_e4m3 || f == Format::int8; };
+  return {
+      {{quantised(p.q), false, {p.batch, p.query_length, p.heads, p.head_dim}},
+       {quantised(p.k) || p.paged, by_rows(p.k), {p.batch, p.key_length, p.kv_heads, p.head_dim}},
+       {quantised(p.v) || p.paged,
+        by_rows(p.v),
+        {p.batch, p.key_length, p.kv_heads, value_dim(p)}}}};
 }
-// Of the memory of a plan; with room for the scales of rows of pages.
+// Of the memory of a plan; with room for the scales of rows.
 int64_t wide_bytes(const AttentionProblem& p) {
   int64_t bytes = 0;
   for (const WideOperand& each : wide_operands(p)) {
-    bytes += each.bytes() + (p.paged ? each.scale_bytes() : 0);
+    bytes += each.bytes() + each.scale_bytes();
   }
   return bytes;
 }
@@ -130,12 +136,15 @@ void widen(AttentionProblem& p, AttentionTensors& t, Codes& codes, uint8_t* memo
         packed ? Tensor::view(memory, {x.shape[1], x.shape[2], x.shape[3]}, Format::bf16, device)
                : Tensor::view(memory, x.shape, Format::bf16, device);
     memory += x.bytes();
-    if (!keys || !p.paged) continue;
-    to.pages = t.page_table.data<int32_t>();
-    params.pages_stride = t.page_table.stride(0);
-    params.page_size = static_cast<uint32_t>(p.page_size);
-    params.page_count = static_cast<uint32_t>(pages);
-    if (to.from.scaling != Scales::row) continue;
+    if (keys && p.paged) {
+      to.pages = t.page_table.data<int32_t>();
+      params.pages_stride = t.page_table.stride(0);
+      params.page_size = static_cast<uint32_t>(p.page_size);
+      params.page_count = static_cast<uint32_t>(pages);
+    }
+    // Those of a head without pages stay with the softmax, or the results.
+    const bool rows = to.from.scaling == Scales::row && (p.paged || to.from.scale_row_bytes != 0);
+    if (!x.scaled || !rows) continue;
     to.scales = reinterpret_cast<float*>(memory);
     operands[i]->scales = memory;
     operands[i]->scale_head_bytes = sizeof(float);

@@ -7,6 +7,7 @@
 // as S is there: who fills place i + 4 has waited for stage i + 2, which is given back by those who
 // are done with place i.
 #pragma once
+#include "hw/vote.h"
 #include "ops/attention/sm90_codes.cuh"
 #include "ops/attention/sm90_general_load.cuh"
 
@@ -68,19 +69,28 @@ struct Expanded : Dense {
       const uint8_t* of_head =
           attention_sm80::scales_of(x, {work.sequence, 0}, work.head / p.group);
       for (uint32_t n = keys.end; n-- > keys.first;) {
-        float scales[kEach] = {};
+        // Those of keys that are not there meet scores that are hidden and P that are 0.
+        float scales[kEach];
         HT_UNROLL
         for (uint32_t i = 0; i < kEach; ++i) {
+          scales[i] = 1;
           const uint32_t at = n * Layout::kKeys + i * 16 + key;
           if (!Scales::has_rows(x) || static_cast<int32_t>(at) >= p.range.count) continue;
           scales[i] = hw::load_global(Scales::scale_at(x, of_head, at));
         }
         const pipe::Slot slot = fill.wait();
         const hw::SharedAddress to =
-            base + (Layout::kScales + place++ % Layout::kScalePlaces * Layout::kScaleBytes + own);
+            base + (Layout::kScales + place++ % Layout::kScalePlaces * Layout::kScaleBytes);
+        bool ones = true;
         HT_UNROLL
         for (uint32_t i = 0; i < kEach; ++i) {
-          if (any) hw::store_shared(to + i * 64, scales[i]);
+          if (any) hw::store_shared(to + own + i * 64, scales[i]);
+          ones = ones && scales[i] == 1;
+        }
+        const uint32_t of_lanes = hw::vote_ballot(ones);
+        if (key == 0) {
+          const uint32_t half = values ? of_lanes >> 16 : of_lanes & 0xffff;
+          hw::store_shared(to + (Layout::kOnes + (values ? 4 : 0)), uint32_t{half == 0xffff});
         }
         hw::warp_sync();
         if (hw::lane_index() == 0) fill.commit(slot);

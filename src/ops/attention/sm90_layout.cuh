@@ -116,7 +116,10 @@ struct Layout {
   static constexpr uint32_t kScales =
       kMaskBarriers + (kMasked ? kWarpgroups * MaskRing::kSharedBytes : 0);
   static constexpr uint32_t kScalesOfV = (kKeys | 16) * 4;  // banks beside those of 16 keys of K
-  static constexpr uint32_t kScaleBytes = kScalesOfV + kKeys * 4, kScalePlaces = 2 * kStages;
+  // Behind them, where one warp brings all of a tile's, whether those of K, and of V, are all 1.
+  static constexpr bool kTellsOnes = kScaled && !kThreadsCopy;
+  static constexpr uint32_t kOnes = kScalesOfV + kKeys * 4;
+  static constexpr uint32_t kScaleBytes = kOnes + (kTellsOnes ? 16 : 0), kScalePlaces = 2 * kStages;
   static_assert(pipe::DynamicSchedule::kSharedBytes <= 64, "the scales begin behind the schedule");
   static constexpr uint32_t kSharedBytes = kScales + (kScaled ? kScalePlaces * kScaleBytes : 0);
   static_assert(kSharedBytes <= 227 * 1024, "a block of Hopper has 227 KB");

@@ -1,5 +1,7 @@
 // Before attention on Hopper over quantised operands: rows of codes become rows of bf16, side by
-// side in memory, with their block scales in the numbers; pages become rows one after the other.
+// side in memory, with their block scales in the numbers; pages become rows one after the other. A
+// row's scale that is a power of two is in the numbers, too, exactly: the kernel that multiplies
+// them finds 1 in its place, and passes over tiles of such.
 //
 // A tile of keys is multiplied by every tile of queries. Expanding it once costs 5 bytes an element
 // of an 8-bit format, written and read again included; in the loading warps of each block it took
@@ -14,7 +16,7 @@ namespace halftone::attention_sm90 {
 struct WideRows {
   Operand from;
   hw::Words4* to;
-  float* scales;  // [outer, rows, heads]: those of rows of pages; else null
+  float* scales;  // [outer, rows, heads]: those of rows, less what is in the numbers; else null
   uint32_t rows, heads, eights;
   const int32_t* pages;  // [outer, any], or null: what a row of the table names
   const int32_t* used;   // [outer], or null: rows that are wanted
@@ -63,10 +65,11 @@ struct Widen {
     }
     hw::Words4 codes[kRows];
     uint32_t scales[kRows];
+    float factors[kRows];
     HT_UNROLL
     for (uint32_t i = 0; i < kRows; ++i) {
       const uint32_t row = first + i * x.lanes;
-      codes[i] = {}, scales[i] = 0;
+      codes[i] = {}, scales[i] = 0, factors[i] = 1;
       if (row >= end) continue;
       attention_sm80::Place at{outer, row};
       if (x.pages != nullptr) {
@@ -76,10 +79,13 @@ struct Widen {
       // A page that does not exist is of zeros.
       const bool exists = x.pages == nullptr || static_cast<uint64_t>(at.outer) < p.page_count;
       const uint8_t* from = attention_sm80::scales_of(x.from, at, head);
-      if (x.scales != nullptr && eight == 0) {
-        const auto* scale = reinterpret_cast<const float*>(from);
-        hw::store_global(x.scales + (int64_t{outer} * x.rows + row) * x.heads + head,
-                         exists ? hw::load_global(scale) : 0.0f);
+      if (x.scales != nullptr) {
+        const float scale = exists ? hw::load_global(reinterpret_cast<const float*>(from)) : 0;
+        if (in_the_numbers(scale)) factors[i] = scale;
+        if (eight == 0) {
+          hw::store_global(x.scales + (int64_t{outer} * x.rows + row) * x.heads + head,
+                           in_the_numbers(scale) ? 1 : scale);
+        }
       }
       if (!exists) continue;
       scales[i] = attention_sm80::scale_code(x.from, from, eight / 2);
@@ -91,9 +97,10 @@ struct Widen {
       const uint32_t row = first + i * x.lanes;
       if (row >= end) continue;
       const uint32_t two[2] = {codes[i].at[0], codes[i].at[1]};
-      hw::store_global(
-          x.to + ((int64_t{outer} * x.rows + row) * columns + column),
-          x.from.format == Format::bf16 ? codes[i] : expand_eight(x.from.format, two, scales[i]));
+      hw::store_global(x.to + ((int64_t{outer} * x.rows + row) * columns + column),
+                       x.from.format == Format::bf16
+                           ? codes[i]
+                           : expand_eight(x.from.format, two, scales[i], factors[i]));
     }
   }
 
