@@ -60,7 +60,7 @@ TEST_F(MatmulByCublasLtBlocks, RowsByFours) {
 TEST_F(MatmulByCublasLtBlocks, SwappedScalesBreakTheBound) {
   const GpuCase c{kBlocks, kGroups, 48, 384, 1152, Format::f32, Library::cublaslt};
   const Weight x = random_weight(kGroups, c.m, c.k, 1), w = random_weight(kBlocks, c.n, c.k, 2);
-  const Bounded want = bounded_product(c, x, w, device);
+  const BoundedProduct want = bounded_product(c, x, w, device);
   MatmulOptions o;
   o.out = c.out;
   const auto right = [&] {
@@ -159,7 +159,7 @@ TEST_F(MatmulByCublasLtBlocks, CapturedInAGraph) {
     }
     graph.replay(stream);
     stream.synchronize();
-    const Bounded want = bounded_product(c, x, w, device);
+    const BoundedProduct want = bounded_product(c, x, w, device);
     EXPECT_TRUE(within(to_floats(t.out.to(Device::cpu())), want.values, want.bounds));
   }
 }

@@ -94,12 +94,12 @@ inline double fp8_loss(const std::vector<double>& products) {
 }
 
 // What a product must be, and how far off it may be.
-struct Bounded {
+struct BoundedProduct {
   std::vector<float> values;
   std::vector<double> bounds;
 };
-inline Bounded bounded_product(const GpuCase& c, const Weight& x, const Weight& w,
-                               const Device& device) {
+inline BoundedProduct bounded_product(const GpuCase& c, const Weight& x, const Weight& w,
+                                      const Device& device) {
   Expected e;
   const std::string kernel = kernel_of(c, device);
   const bool cublaslt = kernel.find("cuBLASLt") != std::string::npos;
@@ -146,7 +146,7 @@ inline void expect_product(Stream& stream, const GpuCase& c, uint64_t seed,
                       name(c.out), " on ", stream.device().name()));
   const Weight w = random_weight(c.weight, c.n, c.k, seed, data);
   const Weight x = random_weight(c.x, c.m, c.k, seed + 1, data);
-  const Bounded want = bounded_product(c, x, w, stream.device());
+  const BoundedProduct want = bounded_product(c, x, w, stream.device());
   MatmulOptions options;
   options.out = c.out, options.library = c.library, options.tf32 = in_tf32(c);
   const Tensor y = matmul_on(stream, x.tensor, w.tensor, options);
