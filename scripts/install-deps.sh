@@ -11,7 +11,7 @@ packages=(
   libgtest-dev                            # tests
 )
 if [ "${1:-}" = "--ci" ]; then
-  packages+=(ccache chromium clang-16 clang-format-14 python3)
+  packages+=(ccache chromium clang-16 libclang-rt-16-dev clang-format-14 python3)
 fi
 
 if ! command -v dpkg-query >/dev/null; then
