@@ -30,6 +30,8 @@ inline std::vector<Sm90Case> sm90_cases() {
   return {
       {{1, 64, 112, 1, 1, 64}},
       {{2, 193, 225, 2, 1, 64}, Format::f16, true},
+      {{1, 193, 300, 1, 1, 64}},
+      {{1, 200, 1100, 1, 1, 64}, Format::bf16, true},  // a third warpgroup from 1025 keys on
       {{1, 70, 300, 3, 3, 40}, Format::bf16, true, 100},
       {{1, 130, 177, 2, 2, 128}},
       {{1, 70, 8200, 1, 1, 128}, Format::bf16, true},

@@ -39,7 +39,7 @@ struct Forward {
   using Worker = typename L::Worker;
   using Schedule = typename Source::Schedule;
   static constexpr uint32_t kThreads = L::kThreads, kMinBlocks = L::kMinBlocks;
-  // Small heads over operands with scales lose 8 % by uniform registers, all others gain 3 to 7;
+  // Small heads over operands with scales lose 12 % by uniform registers, all others gain 3 to 8;
   // why is not known.
   static constexpr bool kUniform = !(Source::kScaled && L::kWarpgroups == 3);
 

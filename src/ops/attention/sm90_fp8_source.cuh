@@ -22,7 +22,7 @@ struct OperandScales {
 
 struct Fp8Scales {
   OperandScales q_scales, k_scales, v_scales;
-  bool scaled_keys;  // K or V has a scale a row; read by the general form
+  bool scaled_keys;  // K or V has a scale a row
 };
 // What shares a scale of K and of V: at least a head's keys, 128 rows, or one.
 enum class KeyScaling { heads, blocks, rows };

@@ -81,10 +81,11 @@ struct Widen {
       const uint8_t* from = attention_sm80::scales_of(x.from, at, head);
       if (x.scales != nullptr) {
         const float scale = exists ? hw::load_global(reinterpret_cast<const float*>(from)) : 0;
-        if (in_the_numbers(scale)) factors[i] = scale;
+        const bool inside = in_the_numbers(scale);
+        if (inside) factors[i] = scale;
         if (eight == 0) {
           hw::store_global(x.scales + (int64_t{outer} * x.rows + row) * x.heads + head,
-                           in_the_numbers(scale) ? 1 : scale);
+                           inside ? 1 : scale);
         }
       }
       if (!exists) continue;
