@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "attention/sm80_cases.h"
+#include "attention/sm90_fp8_cases.h"
 #include "attention/token_scales.h"
 
 namespace halftone::test {
@@ -77,6 +78,22 @@ inline std::vector<Case> expanding_cases() {
           dim == 128);
     }
   }
+  // V in E4M3 is multiplied as it is, by itself beside the K of each instance: tile after tile,
+  // some with a part of their keys, and whatever shares the scales of V.
+  const Format e4m3 = Format::fp8_e4m3;
+  const AttentionMode beside[] = {
+      {Format::nvfp4, e4m3}, {Format::mxfp8, e4m3}, {Format::mxfp4, e4m3}};
+  for (const Shared shared :
+       {Shared::none, Shared::tensor, Shared::head, Shared::row, Shared::block}) {
+    Case c = make_case({2, 140, 450, 4, 2, 128}, beside[0], ++seed);
+    c.tensors.v = fp8_operand({2, 450, 2, 128}, shared, ++seed, Data::normal).tensor;
+    add(c, shared == Shared::head);
+  }
+  add(make_case({1, 200, 500, 2, 1, 64}, beside[1], ++seed), false);
+  add(make_case({1, 140, 300, 2, 1, 192, 128}, beside[1], ++seed), true);
+  add(make_case({1, 140, 300, 2, 1, 256}, beside[2], ++seed), false);
+  add(make_case({1, 140, 260, 2, 1, 256}, beside[0], Format::bf16, beside[0].qk, e4m3, ++seed),
+      true, 70);
   return cases;
 }
 

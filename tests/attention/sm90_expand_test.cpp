@@ -98,6 +98,10 @@ TEST(AttentionSm90Expand, StrictUnderAdversarialSchedules) {
                          Order{{1, 130, 390, 1, 1, 64}, {fp8, bf16}, fp8, false, 0, true},
                          Order{{1, 130, 250, 1, 1, 256}, {fp8, bf16}, fp8, false},
                          Order{{1, 130, 300, 1, 1, 64}, {nvfp4, fp8}, fp8, true},
+                         Order{{1, 130, 600, 1, 1, 128}, {nvfp4, fp8}, fp8, false},
+                         Order{{1, 130, 300, 1, 1, 192, 128}, {nvfp4, fp8}, fp8, false},
+                         Order{{1, 66, 200, 1, 1, 256}, {nvfp4, fp8}, fp8, true},
+                         Order{{1, 130, 300, 1, 1, 128}, {nvfp4, fp8}, fp8, true, 20},
                          Order{{1, 130, 300, 1, 1, 128}, {nvfp4, bf16}, nvfp4, true, 20}}) {
     expect_strict_in_any_order([&](Stream& stream) {
       Case c = make_case(o.sizes, o.mode, o.mode.qk, o.mode.qk, o.v, 5);
@@ -107,6 +111,28 @@ TEST(AttentionSm90Expand, StrictUnderAdversarialSchedules) {
       return to_floats(c.tensors.out);
     });
   }
+}
+
+// V in E4M3 that lies where no tensor copy begins is expanded, as other formats are.
+TEST(AttentionSm90Expand, ValuesThatNoCopyReaches) {
+  Stream stream = hopper();
+  const Device& device = stream.device();
+  const int64_t keys = 150, dim = 64, pitch = 72;
+  Case c = make_case({1, 66, keys, 1, 1, dim}, {Format::nvfp4, Format::fp8_e4m3}, 3);
+  c.problem.out = Format::bf16;
+  AttentionTensors t = on(device, c);
+  const Tensor host = Tensor::zeros({keys * pitch}, Format::fp8_e4m3);
+  for (int64_t i = 0; i < keys; ++i) {
+    std::memcpy(host.data<char>() + i * pitch, c.tensors.v.data<char>() + i * dim, dim);
+  }
+  const Tensor memory = host.to(device);
+  t.v = Tensor::view(memory.data(), {1, keys, 1, dim}, {keys * pitch, pitch, dim, 1},
+                     Format::fp8_e4m3, device)
+            .quantized(t.v.scaling(), t.v.scales());
+  run(plan(c.problem, device), t, stream);
+  stream.synchronize();
+  const Bounded reference = bounded(c);
+  EXPECT_TRUE(within(to_floats(t.out.to(Device::cpu())), reference.out, reference.out_bound));
 }
 
 TEST(AttentionSm90Expand, RefusesWithTheReason) {

@@ -8,6 +8,8 @@
 #include "ops/attention/sm80_operand.h"
 #include "ops/attention/sm90.h"
 #include "ops/attention/sm90_expand_tiles.h"
+#include "ops/attention/sm90_fp8_host.h"
+#include "ops/attention/sm90_fp8_tiles.h"
 #include "ops/attention/sm90_host.h"
 
 namespace halftone {
@@ -70,6 +72,16 @@ int general_tile_of(const AttentionProblem& p) {
                                       static_cast<uint32_t>(value_dim(p)));
 }
 
+// Whether V in E4M3 is multiplied as it is: P is rounded to E4M3 anyway, and a product of 8 bits
+// takes half the time. K has no scales then that are not in its numbers.
+bool keeps_values(const AttentionProblem& p) {
+  return form_of(p) == Form::dense && p.mode.pv == Format::fp8_e4m3 && p.v == Format::fp8_e4m3 &&
+         is_block(p.k);
+}
+int values_tile_of(const AttentionProblem& p) {
+  return choose_fp8_tile(kFp8ValuesTiles, p.head_dim, value_dim(p));
+}
+
 // What a plan keeps between runs; and the plan of the kernel for codes that threads cannot read by
 // eights.
 struct Workspace {
@@ -99,6 +111,7 @@ void prepare_expanding(AttentionPlan& plan) {
     load(form == Form::dense ? expanded_instance(dense_tile_of(p)).image
                              : expanded_general_instance(general_tile_of(p)).image,
          plan.device);
+    if (keeps_values(p)) load(fp8_values_instance(values_tile_of(p)).image, plan.device);
   }
   plan.workspace = std::move(workspace);
 }
@@ -107,8 +120,9 @@ void prepare_expanding(AttentionPlan& plan) {
 bool readable(const Operand& x) { return x.copy_bytes >= attention_sm80::unit_bytes(x.format) / 2; }
 
 // Expands what is to be into the plan's memory. `p`, `t` and `codes` become what the kernel for
-// bf16 is to see: keys one after the other, and of scales those that are not in the numbers.
-void widen(AttentionProblem& p, AttentionTensors& t, Codes& codes, uint8_t* memory,
+// bf16 is to see: keys one after the other, and of scales those that are not in the numbers. `all`:
+// V, too.
+void widen(AttentionProblem& p, AttentionTensors& t, Codes& codes, bool all, uint8_t* memory,
            const Device& device, Stream& stream) {
   WidenParams params{};
   uint32_t count = 0, largest = 0;
@@ -119,7 +133,7 @@ void widen(AttentionProblem& p, AttentionTensors& t, Codes& codes, uint8_t* memo
   Operand* const operands[] = {&codes.q, &codes.k, &codes.v};
   for (size_t i = 0; i < 3; ++i) {
     WideOperand x = shapes[i];
-    if (!x.expanded) continue;
+    if (!x.expanded || (i == 2 && !all)) continue;
     const bool packed = tensors[i]->rank() == 3, keys = i > 0;
     if (packed) x.shape[0] = 1, x.shape[1] = tensors[i]->size(0);
     WideRows& to = params.operands[count++];
@@ -153,7 +167,8 @@ void widen(AttentionProblem& p, AttentionTensors& t, Codes& codes, uint8_t* memo
     operands[i]->scale_shift = 0;
     memory += x.scale_bytes();
   }
-  p.q = p.k = p.v = Format::bf16;
+  p.q = p.k = Format::bf16;
+  if (all) p.v = Format::bf16;
   p.paged = false;
   if (largest == 0) return;
   launch(widen_image(), {.grid = {largest, count, 1}, .block = {Widen::kThreads, 1, 1}}, params,
@@ -173,6 +188,30 @@ void run_dense(const AttentionProblem& p, const AttentionTensors& t, const Codes
   params.k = workspace.maps.get(box_of(t.k, rows, 1, p.key_length), device);
   params.v = workspace.maps.get(box_of(t.v, rows, 1, p.key_length), device);
   const auto kernel = expanded_instance(index);
+  launch(kernel.image, kernel.shape(params, static_cast<uint32_t>(chip.sm_count)), params, stream);
+}
+
+// Scales for the kernel that takes V as it is: of Q and K those beside block scales.
+Fp8Scales scales_beside(const Codes& codes, const Tensor& v) {
+  return {{codes.q.tensor_scale, 0, 0, 0, 0},
+          {codes.k.tensor_scale, 0, 0, 0, 0},
+          scales_of(v),
+          rows_of_scale(v) > 0};
+}
+
+void run_values(const AttentionProblem& p, const AttentionTensors& t, const Fp8Scales& scales,
+                Workspace& workspace, const Device& device, Stream& stream) {
+  const int index = values_tile_of(p);
+  const Fp8Tile& tile = kFp8ValuesTiles[index];
+  const DeviceProperties& chip = properties(device);
+  Fp8Params params{};
+  set_common(p, t, chip, &params);
+  static_cast<Fp8Scales&>(params) = scales;
+  params.q = workspace.maps.get(box_of(t.q, 64 * tile.warpgroups, 1, p.query_length), device);
+  params.k = workspace.maps.get(box_of(t.k, tile.keys, 1, p.key_length), device);
+  params.v = workspace.maps.get(
+      box_of(t.v, tile.keys, 1, p.key_length, line_swizzle(tile.value_dim)), device);
+  const auto kernel = fp8_values_instance(index);
   launch(kernel.image, kernel.shape(params, static_cast<uint32_t>(chip.sm_count)), params, stream);
 }
 
@@ -217,7 +256,12 @@ void run_expanding(const AttentionPlan& plan, const AttentionTensors& tensors, S
   fits = fits && rows(t.q) <= p.batch * p.query_length && rows(t.k) <= p.batch * p.key_length;
   if (!fits) return attention_sm80_gpu.run(workspace.other, tensors, stream);
   bool dense = form_of(p) == Form::dense && aligned(t.out);
-  widen(p, t, codes, workspace.operands, plan.device, stream);
+  const bool keeps = dense && keeps_values(p) && copied_by_engine(t.v) &&
+                     (shapes[0].expanded || copied_by_engine(t.q));
+  widen(p, t, codes, !keeps, workspace.operands, plan.device, stream);
+  if (keeps) {
+    return run_values(p, t, scales_beside(codes, t.v), workspace, plan.device, stream);
+  }
   dense = dense && copied_by_engine(t.q) && copied_by_engine(t.k) && copied_by_engine(t.v);
   (dense ? run_dense : run_general)(p, t, codes, workspace, plan.device, stream);
 }
@@ -229,6 +273,12 @@ std::string describe_expanding(const AttentionPlan& plan) {
     return concat(
         "expanded operands would take ", wide_bytes(p), " bytes: ",
         attention_sm80_gpu.describe(static_cast<const Workspace*>(plan.workspace.get())->other));
+  }
+  if (keeps_values(p)) {
+    const Fp8Tile& tile = kFp8ValuesTiles[values_tile_of(p)];
+    return concat("tiles of ", 64 * tile.warpgroups, " queries x ", tile.keys, " keys, ",
+                  tile.warpgroups, " warpgroups, q and k expanded to bf16 before, v in fp8, ",
+                  plan.workspace_bytes, " bytes of workspace");
   }
   const Tile& tile = form == Form::dense ? kExpandedTiles[dense_tile_of(p)]
                                          : kExpandedGeneralTiles[general_tile_of(p)];

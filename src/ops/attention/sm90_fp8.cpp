@@ -7,10 +7,27 @@
 #include "base/message.h"
 #include "base/token_scales.h"
 #include "ops/attention/sm90.h"
+#include "ops/attention/sm90_fp8_host.h"
 #include "ops/attention/sm90_fp8_tiles.h"
 #include "ops/attention/sm90_host.h"
 
 namespace halftone {
+
+int64_t attention_sm90::rows_of_scale(const Tensor& t) {
+  const int row = t.rank() - 3;
+  if (!t.has_scales() || t.scales().size(row) == 1) return 0;
+  return tokens_of_scale(t.size(row), t.scales().size(row));
+}
+
+attention_sm90::OperandScales attention_sm90::scales_of(const Tensor& t) {
+  if (!t.has_scales()) return {nullptr, 0, 0, 0, 0};
+  const Tensor& scales = t.scales();
+  const int row = t.rank() - 3;
+  const auto stride = [&](int dim) { return scales.size(dim) == 1 ? 0 : scales.stride(dim); };
+  const auto shared = static_cast<uint64_t>(tokens_of_scale(t.size(row), scales.size(row)));
+  return {scales.data<float>(), row == 0 ? 0 : stride(0), stride(row), stride(row + 1),
+          static_cast<uint32_t>(std::countr_zero(shared))};
+}
 
 namespace {
 
@@ -50,22 +67,6 @@ void prepare_fp8(AttentionPlan& plan) {
   }
 }
 
-// Rows that share a scale; 0: those of a head, or all.
-int64_t rows_of_scale(const Tensor& t) {
-  const int row = t.rank() - 3;
-  if (!t.has_scales() || t.scales().size(row) == 1) return 0;
-  return tokens_of_scale(t.size(row), t.scales().size(row));
-}
-
-OperandScales scales_of(const Tensor& t) {
-  if (!t.has_scales()) return {nullptr, 0, 0, 0, 0};
-  const Tensor& scales = t.scales();
-  const int row = t.rank() - 3;
-  const auto stride = [&](int dim) { return scales.size(dim) == 1 ? 0 : scales.stride(dim); };
-  const auto shared = static_cast<uint64_t>(tokens_of_scale(t.size(row), scales.size(row)));
-  return {scales.data<float>(), row == 0 ? 0 : stride(0), stride(row), stride(row + 1),
-          static_cast<uint32_t>(std::countr_zero(shared))};
-}
 void set_scales(const AttentionTensors& t, Fp8Scales* scales) {
   scales->q_scales = scales_of(t.q);
   scales->k_scales = scales_of(t.k), scales->v_scales = scales_of(t.v);

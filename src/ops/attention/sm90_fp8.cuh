@@ -3,6 +3,9 @@
 // key has its own, they multiply the columns of S, and P before it is rounded, which takes them
 // over the largest of the tile; those of blocks are the softmax's, and P V's.
 //
+// Where Q and K are given in other formats they come in bf16 (sm90_expand.cpp), S is a product of
+// 16 bits, and all else is as said.
+//
 // As sm90.cuh, with three differences. The loading warps turn V around (sm90_fp8_layout.cuh). P V
 // of a tile is added to O in f32 (sm90_fp8_math.cuh). And where the registers do not hold S of a
 // tile beside P V and O, a warpgroup has one product at a time, of 128 columns, and leaves it to
@@ -110,7 +113,7 @@ struct ForwardFp8 {
       for (uint32_t n = keys.end; n-- > keys.first;) {
         if (n > keys.first) {
           loader.load_k(fill_k, base, work, n - 1);
-          loader.load_v(fill_v, base, work, n - 1);
+          if (L::kValueStages > 1) loader.load_v(fill_v, base, work, n - 1);
         } else {
           // The last V comes late where threads copy: nothing follows that would hand it over.
           loader.finish();
@@ -126,6 +129,7 @@ struct ForwardFp8 {
         hw::warp_sync();
         if (leads) fill_turned.commit(slot);
         read_v.release(leads);
+        if (L::kValueStages == 1 && n > keys.first) loader.load_v(fill_v, base, work, n - 1);
         if (n > keys.first) store_scales();
       }
     }
@@ -145,6 +149,7 @@ struct ForwardFp8 {
     HT_DEVICE void load(const Params& p, const Work& work, uint32_t n) {
       const uint32_t first = n * L::kKeys;
       Source::key_scales(p, work, p.v_scales, first + hw::lane_index(), 32, v);
+      if constexpr (!Source::kKeyScales) return;
       Source::key_scales(p, work, p.k_scales, first + hw::thread_index().x, 128, k);
     }
     // V's by a power of two, so that the largest is at most 1.
@@ -167,7 +172,7 @@ struct ForwardFp8 {
                          hw::mul(v[i], inverse));
       }
       HT_UNROLL
-      for (uint32_t i = 0; i * 128 < L::kKeys; ++i) {
+      for (uint32_t i = 0; Source::kKeyScales && i * 128 < L::kKeys; ++i) {
         if (i * 128 + thread < L::kKeys)
           hw::store_shared(to + scale_offset(i * 128 + thread), k[i]);
       }
@@ -202,7 +207,7 @@ struct ForwardFp8 {
       const KeyTiles keys = uniform_tiles(work, t);
       const KeyInterval seen[2] = {work.keys(row), work.keys(row + 8)};
       const float key_scale =
-          kBlocks || Source::by_row(p)
+          Source::kKeyScales && (kBlocks || Source::by_row(p))
               ? Source::score_scale(p)
               : hw::mul(Source::score_scale(p), p.k_scales.of(t.sequence, 0, t.head / p.group));
       const auto row_scale = [&](int32_t at) {
@@ -225,7 +230,7 @@ struct ForwardFp8 {
           hw::SharedAddress scales;
           if (Source::by_row(p)) {
             scales = base + (L::kScales + read_scales.wait(site) * L::kScaleBytes);
-            scale_columns(math.s, scales, site);
+            if constexpr (Source::kKeyScales) scale_columns(math.s, scales, site);
           }
           float factor[kRuns][2];
           HT_UNROLL

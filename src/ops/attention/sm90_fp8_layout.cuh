@@ -22,6 +22,8 @@ struct Fp8Tile {
   // Whether S of a tile is computed beside P V of the one before: S, P V, P and O of 64 rows are in
   // registers together.
   bool overlap;
+  // Whether Q and K are in bf16, as codes of other formats become: V and P alone are E4M3.
+  bool wide_keys = false;
 };
 
 // Tensor cores take 8-bit operands from shared memory only where the sum's index is the contiguous
@@ -35,9 +37,12 @@ struct Fp8Layout {
   static constexpr uint32_t kRows = 64 * kWarpgroups, kCluster = 1;
   static constexpr uint32_t kWarps = kWarpgroups * 4;
   static constexpr uint32_t kColumns = kTile.columns;
-  static constexpr bool kOverlap = kTile.overlap;
+  static constexpr bool kOverlap = kTile.overlap, kWideKeys = kTile.wide_keys;
+  static constexpr uint32_t kKeyBits = kWideKeys ? 16 : 8;  // of an element of Q and of K
+  static_assert(!kWideKeys || !kThreadsCopy, "threads copy elements of one size");
   using Element = uint8_t;
-  static constexpr uint32_t kStages = 2;  // of each ring
+  static constexpr uint32_t kStages = 2;  // of each ring, but of V as it comes beside wide K:
+  static constexpr uint32_t kValueStages = kWideKeys ? 1 : kStages;  // V^T has two all the same
   static_assert(kKeys % 32 == 0, "P V takes 32 keys at a time");
   static_assert(kValueDim % kColumns == 0, "whole products");
 
@@ -55,10 +60,10 @@ struct Fp8Layout {
   static constexpr uint32_t kTurnThreads = 256;  // the warpgroup that waits, and the one before
 
   HT_HOST_DEVICE static SharedTile q_tile() {
-    return {Major::k, line_swizzle(kHeadDim), 8, kRows, kHeadDim};
+    return {Major::k, line_swizzle(kHeadDim * kKeyBits / 8), kKeyBits, kRows, kHeadDim};
   }
   HT_HOST_DEVICE static SharedTile k_tile() {
-    return {Major::k, line_swizzle(kHeadDim), 8, kKeys, kHeadDim};
+    return {Major::k, line_swizzle(kHeadDim * kKeyBits / 8), kKeyBits, kKeys, kHeadDim};
   }
   // As it comes: no tensor core reads it.
   HT_HOST_DEVICE static SharedTile v_tile() {
@@ -67,12 +72,13 @@ struct Fp8Layout {
   HT_HOST_DEVICE static SharedTile turned_tile() {
     return {Major::k, line_swizzle(kKeys), 8, kValueDim, kKeys};
   }
-  static constexpr uint32_t kQBytes = kRows * kHeadDim;
-  static constexpr uint32_t kKBytes = kKeys * kHeadDim, kVBytes = kKeys * kValueDim;
+  static constexpr uint32_t kQBytes = kRows * kHeadDim * kKeyBits / 8;
+  static constexpr uint32_t kKBytes = kKeys * kHeadDim * kKeyBits / 8;
+  static constexpr uint32_t kVBytes = kKeys * kValueDim;
 
   using QRing = pipe::Ring<1, kQBytes>;
   using KRing = pipe::Ring<kStages, kKBytes>;
-  using VRing = pipe::Ring<kStages, kVBytes>;
+  using VRing = pipe::Ring<kValueStages, kVBytes>;
   using TurnedRing = pipe::Ring<kStages, 0>;
   using ScaleRing = pipe::Ring<kStages, 0>;
   struct Rings {
@@ -83,7 +89,7 @@ struct Fp8Layout {
     ScaleRing scales;
   };
   static constexpr uint32_t kK = kQBytes, kV = kK + kStages * kKBytes;
-  static constexpr uint32_t kTurned = kV + kStages * kVBytes;
+  static constexpr uint32_t kTurned = kV + kValueStages * kVBytes;
   // Of keys with a scale each: those of K, those of V over the largest, and that one.
   static constexpr uint32_t kScales = kTurned + kStages * kVBytes;
   static constexpr uint32_t kValueScales = kKeys * 4, kLargestScale = 2 * kValueScales;

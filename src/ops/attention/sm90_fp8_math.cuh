@@ -128,11 +128,12 @@ struct Fp8Products {
   HT_DEVICE void multiply_keys(uint32_t stage, hw::Site site = hw::Site::current()) {
     const auto k = tile::WgmmaDescriptor::of(Layout::k_tile(),
                                              (base + (Layout::kK + stage * Layout::kKBytes)).value);
+    constexpr hw::Type kType = Layout::kWideKeys ? hw::Type::bf16 : hw::Type::e4m3;
     hw::wgmma_fence(site);
     HT_UNROLL
-    for (uint32_t d = 0; d < Layout::kHeadDim; d += 32) {
-      hw::wgmma<hw::Type::e4m3>(s, q.advanced(Layout::q_tile().advance(0, d)),
-                                k.advanced(Layout::k_tile().advance(0, d)), d > 0, site);
+    for (uint32_t d = 0; d < Layout::kHeadDim; d += 256 / Layout::kKeyBits) {
+      hw::wgmma<kType>(s, q.advanced(Layout::q_tile().advance(0, d)),
+                       k.advanced(Layout::k_tile().advance(0, d)), d > 0, site);
     }
     hw::wgmma_commit(site);
   }

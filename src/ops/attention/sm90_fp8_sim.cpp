@@ -11,9 +11,11 @@ namespace {
 #if HALFTONE_ATTENTION_GPU
 const void* entry_of(int tile, KeyScaling of_keys) { return gpu_fp8_entry(tile, of_keys); }
 const void* general_entry_of(int tile) { return gpu_fp8_general_entry(tile); }
+const void* values_entry_of(int tile) { return gpu_fp8_values_entry(tile); }
 #else
 const void* entry_of(int, KeyScaling) { return nullptr; }
 const void* general_entry_of(int) { return nullptr; }
+const void* values_entry_of(int) { return nullptr; }
 #endif
 
 // Kernel `tile` of some.
@@ -33,6 +35,11 @@ Instance<Fp8Params> dense(int tile) {
   (std::make_integer_sequence<int, kFp8TileCount>());
 }
 template <int... kIndex>
+Instance<Fp8Params> values(int tile, std::integer_sequence<int, kIndex...>) {
+  return pick<Fp8Params, ForwardFp8<kFp8ValuesTiles[kIndex], Fp8Values>...>(tile,
+                                                                            values_entry_of(tile));
+}
+template <int... kIndex>
 Instance<Fp8GeneralParams> general(int tile, std::integer_sequence<int, kIndex...>) {
   return pick<Fp8GeneralParams, ForwardFp8<kFp8GeneralTiles[kIndex], Fp8General>...>(
       tile, general_entry_of(tile));
@@ -50,6 +57,9 @@ Instance<Fp8Params> fp8_instance(int tile, KeyScaling of_keys) {
       return dense<KeyScaling::rows>(tile);
   }
   return {};
+}
+Instance<Fp8Params> fp8_values_instance(int tile) {
+  return values(tile, std::make_integer_sequence<int, kFp8TileCount>());
 }
 Instance<Fp8GeneralParams> fp8_general_instance(int tile) {
   return general(tile, std::make_integer_sequence<int, kFp8GeneralTileCount>());

@@ -35,6 +35,7 @@ template <KeyScaling kOfKeys>
 struct Fp8Dense : Dense {
   using Params = Fp8Params;
   static constexpr bool kBlocks = kOfKeys == KeyScaling::blocks;
+  static constexpr bool kKeyScales = true;  // K may have them
   // Asked at run time where it is known, too: without branches around the scales ptxas loads all
   // of them at once, and spills what they displace.
   HT_DEVICE static bool by_row(const Params& p) {
@@ -109,10 +110,16 @@ struct Fp8Dense : Dense {
   };
 };
 
+// Of Q and K in bf16, all of whose scales but those of tensors are in the numbers. One instance is
+// for V of any scales: without the branches of those of rows ptxas spills inside the loop.
+struct Fp8Values : Fp8Dense<KeyScaling::rows> {
+  static constexpr bool kKeyScales = false;
+};
+
 // Scales of blocks go the way of those of rows.
 struct Fp8General : Masked {
   using Params = Fp8GeneralParams;
-  static constexpr bool kBlocks = false;
+  static constexpr bool kBlocks = false, kKeyScales = true;
   HT_DEVICE static bool by_row(const Params& p) { return p.scaled_keys; }
 
   HT_DEVICE static float query_scale(const Params& p, const Work& work, int32_t row) {

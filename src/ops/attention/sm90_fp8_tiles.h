@@ -26,6 +26,13 @@ inline constexpr Fp8Tile kFp8RowTiles[kFp8TileCount] = {
     {192, 128, 128, 2, 64, true},
     {256, 256, 128, 2, 128, false},
 };
+// Beside Q and K in bf16.
+inline constexpr Fp8Tile kFp8ValuesTiles[kFp8TileCount] = {
+    {64, 64, 192, 3, 64, false, true},
+    {128, 128, 192, 2, 128, false, true},
+    {192, 128, 128, 2, 64, true, true},
+    {256, 256, 64, 2, 128, false, true},
+};
 constexpr const Fp8Tile& fp8_tile(KeyScaling of_keys, int i) {
   return of_keys == KeyScaling::heads    ? kFp8Tiles[i]
          : of_keys == KeyScaling::blocks ? kFp8BlockTiles[i]
@@ -48,10 +55,12 @@ constexpr int choose_fp8_tile(const Fp8Tile (&tiles)[kCount], int64_t head_dim, 
   return i;
 }
 
-// sm90_fp8.cu and sm90_fp8_sim.cpp
+// sm90_fp8.cu, sm90_fp8_general.cu, sm90_fp8_values.cu and sm90_fp8_sim.cpp
 const void* gpu_fp8_entry(int tile, KeyScaling);
+const void* gpu_fp8_values_entry(int tile);
 const void* gpu_fp8_general_entry(int tile);
 Instance<Fp8Params> fp8_instance(int tile, KeyScaling);
+Instance<Fp8Params> fp8_values_instance(int tile);
 Instance<Fp8GeneralParams> fp8_general_instance(int tile);
 
 }  // namespace halftone::attention_sm90

@@ -1,0 +1,24 @@
+// The entries on the GPU of attention with V in E4M3 beside Q and K in bf16.
+#include <utility>
+
+#include "hw/entry.h"
+#include "ops/attention/sm90_fp8_tiles.h"
+
+namespace halftone::attention_sm90 {
+
+namespace {
+
+template <int... kIndex>
+const void* entry(int tile, std::integer_sequence<int, kIndex...>) {
+  const void* const entries[] = {
+      hw::gpu_entry<ForwardFp8<kFp8ValuesTiles[kIndex], Fp8Values>>()...};
+  return entries[tile];
+}
+
+}  // namespace
+
+const void* gpu_fp8_values_entry(int tile) {
+  return entry(tile, std::make_integer_sequence<int, kFp8TileCount>());
+}
+
+}  // namespace halftone::attention_sm90
