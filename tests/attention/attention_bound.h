@@ -10,6 +10,13 @@
 
 namespace halftone::test {
 
+// What tensor cores multiply in E4M3: the scores, and P V of tiles of so many keys (0: in more
+// bits).
+struct Fp8Products {
+  bool scores = false;
+  int64_t keys = 0;
+};
+
 struct Bounded {
   std::vector<float> out, lse;
   std::vector<double> out_bound, lse_bound;
@@ -46,7 +53,7 @@ inline double mask_term(const Tensor& mask, int64_t b, int64_t head, int64_t i, 
 // With w = softmax: |error| <= sum_j w_j |v_j| (x_j + u_p + (n + 16) e) + |o| sum_j w_j x_j + ...,
 // all times 1.01 for products of errors; and half a unit of the output format.
 //
-// Tensor cores that add products of E4M3 (`fp8_keys` of P V, not 0, before the sum goes on in f32)
+// Tensor cores that add products of E4M3 (of P V those of a tile, before the sum goes on in f32)
 // align the 32 products of a step and what they are added to at the largest of them, and cut each
 // and the sum off behind 13 fraction bits: 34 * 2^-13 of the largest a step. Scores are followed
 // step by step; of P V the sum of magnitudes bounds the largest. Row scales of V are taken over the
@@ -54,7 +61,7 @@ inline double mask_term(const Tensor& mask, int64_t b, int64_t head, int64_t i, 
 inline Bounded bounded_attention(const AttentionProblem& p, const std::vector<float>& q,
                                  const std::vector<float>& k, const std::vector<float>& v,
                                  const Tensor& mask = {}, const Tensor& sinks = {},
-                                 int64_t fp8_keys = 0) {
+                                 const Fp8Products& fp8 = {}) {
   const double e = 0x1p-24;
   const bool f32_products = p.mode.qk == Format::f32 || p.mode.qk == Format::f16;
   const double u_q = !f32_products && (p.q == Format::f32 || p.q == Format::f16) ? 0x1p-8 : 0.0;
@@ -65,7 +72,7 @@ inline Bounded bounded_attention(const AttentionProblem& p, const std::vector<fl
   if (p.mode.pv == Format::nvfp4) u_p = 0;
   if (!f32_products && is_fp8(p.v) && p.mode.pv == Format::bf16) u_p = 0x1p-8;
   constexpr double kFp8Step = 34 * 0x1p-13;
-  u_p += static_cast<double>(fp8_keys / 32) * kFp8Step;
+  u_p += static_cast<double>(fp8.keys / 32) * kFp8Step;
   const double u_out = p.out == Format::f32 ? e : p.out == Format::bf16 ? 0x1p-8 : 0x1p-11;
   const double floor_out = p.out == Format::f16 ? 0x1p-25 : 0;  // subnormal f16 are 2^-24 apart
 
@@ -113,7 +120,7 @@ inline Bounded bounded_attention(const AttentionProblem& p, const std::vector<fl
             if (d % 32 == 0) largest_of_step = std::abs(sum);
             largest_of_step = std::max(largest_of_step, std::abs(product));
             sum += product, magnitude += std::abs(product);
-            if (fp8_keys > 0 && (d % 32 == 31 || d == p.head_dim - 1)) {
+            if (fp8.scores && (d % 32 == 31 || d == p.head_dim - 1)) {
               fp8_error += kFp8Step * largest_of_step;
             }
           }
@@ -159,7 +166,7 @@ inline Bounded bounded_attention(const AttentionProblem& p, const std::vector<fl
         const size_t row = static_cast<size_t>((b * p.query_length + i) * p.heads + h);
         double largest_v = 0;
         for (const int64_t j : keys) {
-          if (fp8_keys == 0) break;
+          if (fp8.keys == 0) break;
           const float* vr = row_of(v, j, dv);
           for (int64_t d = 0; d < dv; ++d) largest_v = std::max(largest_v, double{std::abs(vr[d])});
         }

@@ -18,6 +18,18 @@ inline std::vector<AttentionMode> expanding_modes() {
   return modes;
 }
 
+// Within the bound of what is multiplied in E4M3 and what in bf16.
+inline void expect_expanded(Stream& stream, const Case& c) {
+  const AttentionProblem& p = c.problem;
+  Fp8Products fp8;
+  if (!p.variable_length && p.softcap == 0) {  // the dense form
+    fp8.scores = p.q == Format::fp8_e4m3 && p.k == p.q && p.mode.pv == Format::bf16;
+    const bool values = p.v == Format::fp8_e4m3 && p.mode.pv == p.v && is_block(p.k);
+    if (values) fp8.keys = std::max(p.head_dim, p.value_dim) > 192 ? 64 : 192;  // of a tile
+  }
+  expect_on(stream, c, bounded(c, fp8));
+}
+
 // The same codes with a scale for each head.
 inline Case with_head_scales(Case c) {
   for (Tensor* each : {&c.tensors.q, &c.tensors.k, &c.tensors.v}) {

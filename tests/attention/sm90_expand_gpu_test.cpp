@@ -17,7 +17,7 @@ class AttentionExpandOnGpu : public Gpu {
 
 TEST_F(AttentionExpandOnGpu, EveryModeAndInstanceWithinTheBound) {
   Stream stream(device);
-  for (const Case& c : expanding_cases()) expect_on(stream, c);
+  for (const Case& c : expanding_cases()) expect_expanded(stream, c);
 }
 
 TEST_F(AttentionExpandOnGpu, RandomProblems) {
@@ -46,13 +46,13 @@ TEST_F(AttentionExpandOnGpu, RandomProblems) {
     if (upto(4) == 0) p.softcap = 20;
     if (upto(4) == 0) set_sinks(&c, random_tensor({p.heads}, Format::f32, i));
     SCOPED_TRACE("problem " + std::to_string(i));
-    expect_on(stream, c);
+    expect_expanded(stream, c);
     if (!by_row || upto(3) != 0) continue;
     // The form for any lengths; pages give its bits.
     p.variable_length = true;
     const auto all = static_cast<int32_t>(p.key_length);
     c.tensors.seqused_k = i32(std::vector<int32_t>(static_cast<size_t>(p.batch), all), {p.batch});
-    expect_on(stream, c);
+    expect_expanded(stream, c);
     run_on(stream, &c);
     Case other = paged(c, 1 + upto(100));
     run_on(stream, &other);

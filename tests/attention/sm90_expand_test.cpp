@@ -15,7 +15,7 @@ TEST(AttentionSm90Expand, EveryModeAndInstanceWithinTheBound) {
     if (number % 5 != 0) continue;
 #endif
     EXPECT_EQ(attention_sm90_expand_error(c.problem), "");
-    expect_on(stream, c);
+    expect_expanded(stream, c);
   }
 }
 
@@ -30,7 +30,7 @@ TEST(AttentionSm90Expand, EveryLayoutGivesTheSameBits) {
     AttentionProblem& p = c.problem;
     p.causal = true, p.out = Format::bf16, p.variable_length = true;
     c.tensors.seqused_k = i32({151, 151, 151}, {3});
-    expect_on(stream, c);
+    expect_expanded(stream, c);
     run_on(stream, &c);
     for (const int64_t page_size : {16, 100}) {
       Case other = paged(c, page_size);
@@ -113,26 +113,34 @@ TEST(AttentionSm90Expand, StrictUnderAdversarialSchedules) {
   }
 }
 
-// V in E4M3 that lies where no tensor copy begins is expanded, as other formats are.
-TEST(AttentionSm90Expand, ValuesThatNoCopyReaches) {
+// Codes of E4M3 that lie where no tensor copy begins are expanded, as other formats are.
+TEST(AttentionSm90Expand, CodesThatNoCopyReaches) {
   Stream stream = hopper();
   const Device& device = stream.device();
   const int64_t keys = 150, dim = 64, pitch = 72;
-  Case c = make_case({1, 66, keys, 1, 1, dim}, {Format::nvfp4, Format::fp8_e4m3}, 3);
-  c.problem.out = Format::bf16;
-  AttentionTensors t = on(device, c);
-  const Tensor host = Tensor::zeros({keys * pitch}, Format::fp8_e4m3);
-  for (int64_t i = 0; i < keys; ++i) {
-    std::memcpy(host.data<char>() + i * pitch, c.tensors.v.data<char>() + i * dim, dim);
+  const Format fp8 = Format::fp8_e4m3;
+  const auto moved = [&](const Tensor& there, const Tensor& here) {
+    const Tensor host = Tensor::zeros({keys * pitch}, fp8);
+    for (int64_t i = 0; i < keys; ++i) {
+      std::memcpy(host.data<char>() + i * pitch, here.data<char>() + i * dim, dim);
+    }
+    const auto memory = std::make_shared<Tensor>(host.to(device));
+    return Tensor::share(memory, memory->data<char>(), {1, keys, 1, dim},
+                         {keys * pitch, pitch, dim, 1}, fp8, device)
+        .quantized(there.scaling(), there.scales());
+  };
+  for (const AttentionMode& mode :
+       {AttentionMode{Format::nvfp4, fp8}, AttentionMode{fp8, Format::bf16}}) {
+    Case c = make_case({1, 66, keys, 1, 1, dim}, mode, 3);
+    c.problem.out = Format::bf16;
+    AttentionTensors t = on(device, c);
+    (mode.pv == fp8 ? t.v : t.k) =
+        mode.pv == fp8 ? moved(t.v, c.tensors.v) : moved(t.k, c.tensors.k);
+    run(plan(c.problem, device), t, stream);
+    stream.synchronize();
+    const Bounded reference = bounded(c);
+    EXPECT_TRUE(within(to_floats(t.out.to(Device::cpu())), reference.out, reference.out_bound));
   }
-  const Tensor memory = host.to(device);
-  t.v = Tensor::view(memory.data(), {1, keys, 1, dim}, {keys * pitch, pitch, dim, 1},
-                     Format::fp8_e4m3, device)
-            .quantized(t.v.scaling(), t.v.scales());
-  run(plan(c.problem, device), t, stream);
-  stream.synchronize();
-  const Bounded reference = bounded(c);
-  EXPECT_TRUE(within(to_floats(t.out.to(Device::cpu())), reference.out, reference.out_bound));
 }
 
 TEST(AttentionSm90Expand, RefusesWithTheReason) {

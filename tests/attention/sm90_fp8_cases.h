@@ -89,7 +89,8 @@ inline Bounded bounded(const Fp8Problem& x) {
   const AttentionProblem& p = x.c.problem;
   const int64_t widest = std::max(p.head_dim, p.value_dim);
   const int64_t keys = widest <= 64 ? 192 : widest <= 128 ? 256 : 128;  // of a tile
-  return bounded_attention(p, x.q.values, x.k.values, x.v.values, {}, x.c.tensors.sinks, keys);
+  return bounded_attention(p, x.q.values, x.k.values, x.v.values, {}, x.c.tensors.sinks,
+                           {true, keys});
 }
 
 // Around the edges of tiles of 128 to 256 keys and of 128 and 192 rows; every instance.

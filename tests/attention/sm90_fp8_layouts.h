@@ -22,7 +22,7 @@ inline Bounded bounded_fp8(const Case& c) {
   const int64_t widest = std::max(p.head_dim, p.value_dim);
   const int64_t keys = widest <= 64 ? 96 : p.head_dim <= 192 && p.value_dim <= 128 ? 128 : 64;
   return bounded_attention(p, values_of(c.tensors.q), values_of(c.tensors.k),
-                           values_of(c.tensors.v), c.tensors.mask, c.tensors.sinks, keys);
+                           values_of(c.tensors.v), c.tensors.mask, c.tensors.sinks, {true, keys});
 }
 
 // Every rule, instance and kind of scale, pages, and widths that no tensor copy takes.

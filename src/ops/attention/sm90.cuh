@@ -16,9 +16,9 @@
 // lengths and pages in memory, softcap, split keys, rows of several heads, and tensors that the
 // copy engine does not take; StagedMask is General with mask tensors that come by tensor copies, as
 // K does, Masked with others, whose terms want registers of their own; Expanded and ExpandedGeneral
-// (sm90_expanded.cuh) are both over quantised operands that another kernel has expanded. A tile's
-// Work is made anew where it is needed: what is not alive in the loop over keys costs it no
-// register.
+// (sm90_expanded.cuh) are both over quantised operands that another kernel has expanded; KeyCodes
+// is Expanded with Q and K in E4M3 as they are, whose S is a product of 8 bits. A tile's Work is
+// made anew where it is needed: what is not alive in the loop over keys costs it no register.
 #pragma once
 #include "base/launch.h"
 #include "hw/fence.h"
@@ -34,7 +34,8 @@ template <hw::Type kType, Tile kTile, class Source = Dense>
 struct Forward {
   using Params = typename Source::Params;
   using Work = typename Source::Work;
-  using L = Layout<kTile, Source::kGeneral, Source::kScaled, Source::kStagedMasks>;
+  using L =
+      Layout<kTile, Source::kGeneral, Source::kScaled, Source::kStagedMasks, Source::kKeyBits>;
   using Barrier = typename L::Barrier;
   using Worker = typename L::Worker;
   using Schedule = typename Source::Schedule;

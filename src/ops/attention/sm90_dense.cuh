@@ -37,7 +37,8 @@ struct NoScales {};
 struct Dense {
   using Params = attention_sm90::Params;
   static constexpr bool kGeneral = false, kScaled = false, kStagedMasks = false;
-  using Schedule = pipe::PairedSchedule;  // all lengths are known: nothing to ask for
+  static constexpr uint32_t kKeyBits = 16;  // of an element of Q and K
+  using Schedule = pipe::PairedSchedule;    // all lengths are known: nothing to ask for
 
   template <class Layout>
   HT_DEVICE static Schedule schedule(const Params&, hw::SharedAddress) {
@@ -78,14 +79,14 @@ struct Dense {
   HT_DEVICE static void load_keys(Producer& fill, const hw::TensorMap* map, hw::SharedAddress to,
                                   const SharedTile& tile, int32_t head, uint32_t n, int32_t batch,
                                   hw::Site site = hw::Site::current()) {
-    constexpr uint32_t kShare = Layout::kKeys / Layout::kCluster, kPanel = Layout::kPanel;
+    constexpr uint32_t kShare = Layout::kKeys / Layout::kCluster;
     constexpr uint16_t kAllBlocks = (1 << Layout::kCluster) - 1;
     const uint32_t first = Layout::block_rank() * kShare;
     const pipe::Slot slot = fill.acquire(site);
-    to = to + (slot.stage * tile.bytes() + first * kPanel * 2);
+    to = to + (slot.stage * tile.bytes() + first * tile.span());
     HT_UNROLL
     for (uint32_t panel = 0; panel < tile.panels(); ++panel) {
-      const int32_t at[4] = {static_cast<int32_t>(panel * kPanel), head,
+      const int32_t at[4] = {static_cast<int32_t>(panel * tile.panel_elements()), head,
                              static_cast<int32_t>(n * Layout::kKeys + first), batch};
       if constexpr (Layout::kCluster > 1) {
         hw::tensor_load_multicast(to + panel * tile.panel_bytes(), map, at, slot.full, kAllBlocks,
@@ -118,10 +119,11 @@ struct Dense {
       const uint32_t block = t.query * Layout::kCluster + Layout::block_rank();
       HT_UNROLL
       for (uint32_t panel = 0; panel < q_tile.panels(); ++panel) {
-        hw::tensor_load(base + panel * q_tile.panel_bytes(), &p.q,
-                        {static_cast<int32_t>(panel * Layout::kPanel), static_cast<int32_t>(t.head),
-                         static_cast<int32_t>(block * Layout::kRows), batch},
-                        q.full);
+        hw::tensor_load(
+            base + panel * q_tile.panel_bytes(), &p.q,
+            {static_cast<int32_t>(panel * q_tile.panel_elements()), static_cast<int32_t>(t.head),
+             static_cast<int32_t>(block * Layout::kRows), batch},
+            q.full);
       }
       for (uint32_t n = keys.end; n-- > keys.first;) {
         if (n > keys.first) load_k(n - 1);

@@ -72,6 +72,11 @@ int general_tile_of(const AttentionProblem& p) {
                                       static_cast<uint32_t>(value_dim(p)));
 }
 
+// Whether Q and K in E4M3 are multiplied as they are, beside V in bf16.
+bool keeps_keys(const AttentionProblem& p) {
+  return form_of(p) == Form::dense && p.mode.pv == Format::bf16 && p.q == Format::fp8_e4m3 &&
+         p.k == Format::fp8_e4m3;
+}
 // Whether V in E4M3 is multiplied as it is: P is rounded to E4M3 anyway, and a product of 8 bits
 // takes half the time. K has no scales then that are not in its numbers.
 bool keeps_values(const AttentionProblem& p) {
@@ -111,6 +116,7 @@ void prepare_expanding(AttentionPlan& plan) {
     load(form == Form::dense ? expanded_instance(dense_tile_of(p)).image
                              : expanded_general_instance(general_tile_of(p)).image,
          plan.device);
+    if (keeps_keys(p)) load(key_codes_instance(dense_tile_of(p)).image, plan.device);
     if (keeps_values(p)) load(fp8_values_instance(values_tile_of(p)).image, plan.device);
   }
   plan.workspace = std::move(workspace);
@@ -120,10 +126,10 @@ void prepare_expanding(AttentionPlan& plan) {
 bool readable(const Operand& x) { return x.copy_bytes >= attention_sm80::unit_bytes(x.format) / 2; }
 
 // Expands what is to be into the plan's memory. `p`, `t` and `codes` become what the kernel for
-// bf16 is to see: keys one after the other, and of scales those that are not in the numbers. `all`:
-// V, too.
-void widen(AttentionProblem& p, AttentionTensors& t, Codes& codes, bool all, uint8_t* memory,
-           const Device& device, Stream& stream) {
+// bf16 is to see: keys one after the other, and of scales those that are not in the numbers.
+// `kept`: of Q, K and V what stays as it is.
+void widen(AttentionProblem& p, AttentionTensors& t, Codes& codes, const std::array<bool, 3>& kept,
+           uint8_t* memory, const Device& device, Stream& stream) {
   WidenParams params{};
   uint32_t count = 0, largest = 0;
   const int64_t pages = t.k.size(0);
@@ -133,7 +139,7 @@ void widen(AttentionProblem& p, AttentionTensors& t, Codes& codes, bool all, uin
   Operand* const operands[] = {&codes.q, &codes.k, &codes.v};
   for (size_t i = 0; i < 3; ++i) {
     WideOperand x = shapes[i];
-    if (!x.expanded || (i == 2 && !all)) continue;
+    if (!x.expanded || kept[i]) continue;
     const bool packed = tensors[i]->rank() == 3, keys = i > 0;
     if (packed) x.shape[0] = 1, x.shape[1] = tensors[i]->size(0);
     WideRows& to = params.operands[count++];
@@ -167,14 +173,14 @@ void widen(AttentionProblem& p, AttentionTensors& t, Codes& codes, bool all, uin
     operands[i]->scale_shift = 0;
     memory += x.scale_bytes();
   }
-  p.q = p.k = Format::bf16;
-  if (all) p.v = Format::bf16;
+  p.q = t.q.format(), p.k = t.k.format(), p.v = t.v.format();
   p.paged = false;
   if (largest == 0) return;
   launch(widen_image(), {.grid = {largest, count, 1}, .block = {Widen::kThreads, 1, 1}}, params,
          stream);
 }
 
+// Q and K in bf16, or both in E4M3.
 void run_dense(const AttentionProblem& p, const AttentionTensors& t, const Codes& codes,
                Workspace& workspace, const Device& device, Stream& stream) {
   const int index = dense_tile_of(p);
@@ -183,11 +189,13 @@ void run_dense(const AttentionProblem& p, const AttentionTensors& t, const Codes
   ExpandedParams params{};
   set_common(p, t, chip, &params);
   params.codes = codes;
-  params.q = workspace.maps.get(box_of(t.q, 64 * tile.warpgroups, 1, p.query_length), device);
+  const bool as_codes = p.k != Format::bf16;
+  const auto line = line_swizzle(tile.head_dim * (as_codes ? 1 : 2));
+  params.q = workspace.maps.get(box_of(t.q, 64 * tile.warpgroups, 1, p.query_length, line), device);
   const uint32_t rows = tile.keys / tile.cluster;
-  params.k = workspace.maps.get(box_of(t.k, rows, 1, p.key_length), device);
+  params.k = workspace.maps.get(box_of(t.k, rows, 1, p.key_length, line), device);
   params.v = workspace.maps.get(box_of(t.v, rows, 1, p.key_length), device);
-  const auto kernel = expanded_instance(index);
+  const auto kernel = as_codes ? key_codes_instance(index) : expanded_instance(index);
   launch(kernel.image, kernel.shape(params, static_cast<uint32_t>(chip.sm_count)), params, stream);
 }
 
@@ -256,10 +264,17 @@ void run_expanding(const AttentionPlan& plan, const AttentionTensors& tensors, S
   fits = fits && rows(t.q) <= p.batch * p.query_length && rows(t.k) <= p.batch * p.key_length;
   if (!fits) return attention_sm80_gpu.run(workspace.other, tensors, stream);
   bool dense = form_of(p) == Form::dense && aligned(t.out);
-  const bool keeps = dense && keeps_values(p) && copied_by_engine(t.v) &&
-                     (shapes[0].expanded || copied_by_engine(t.q));
-  widen(p, t, codes, !keeps, workspace.operands, plan.device, stream);
-  if (keeps) {
+  // What is not expanded is where copies reach it, or all is expanded that can be.
+  const auto copied = [&](const Tensor& x, size_t i, bool kept) {
+    return (shapes[i].expanded && !kept) || copied_by_engine(x);
+  };
+  const auto can_keep = [&](bool keys, bool values) {
+    return dense && copied(t.q, 0, keys) && copied(t.k, 1, keys) && copied(t.v, 2, values);
+  };
+  const bool keys = keeps_keys(p) && can_keep(true, false);
+  const bool values = keeps_values(p) && can_keep(false, true);
+  widen(p, t, codes, {keys, keys, values}, workspace.operands, plan.device, stream);
+  if (values) {
     return run_values(p, t, scales_beside(codes, t.v), workspace, plan.device, stream);
   }
   dense = dense && copied_by_engine(t.q) && copied_by_engine(t.k) && copied_by_engine(t.v);
@@ -273,6 +288,12 @@ std::string describe_expanding(const AttentionPlan& plan) {
     return concat(
         "expanded operands would take ", wide_bytes(p), " bytes: ",
         attention_sm80_gpu.describe(static_cast<const Workspace*>(plan.workspace.get())->other));
+  }
+  if (keeps_keys(p)) {
+    const Tile& tile = kExpandedTiles[dense_tile_of(p)];
+    return concat("tiles of ", 64 * tile.warpgroups, " queries x ", tile.keys, " keys, ",
+                  tile.warpgroups, " warpgroups, q and k in fp8, ", plan.workspace_bytes,
+                  " bytes of workspace");
   }
   if (keeps_values(p)) {
     const Fp8Tile& tile = kFp8ValuesTiles[values_tile_of(p)];

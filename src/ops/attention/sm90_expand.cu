@@ -21,6 +21,10 @@ const void* gpu_expanded_entry(int tile) {
   return entry<Expanded, kExpandedTiles>(tile,
                                          std::make_integer_sequence<int, kExpandedTileCount>());
 }
+const void* gpu_key_codes_entry(int tile) {
+  return entry<KeyCodes, kExpandedTiles>(tile,
+                                         std::make_integer_sequence<int, kExpandedTileCount>());
+}
 const void* gpu_expanded_general_entry(int tile) {
   return entry<ExpandedGeneral, kExpandedGeneralTiles>(
       tile, std::make_integer_sequence<int, kExpandedGeneralTileCount>());

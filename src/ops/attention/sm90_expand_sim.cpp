@@ -9,12 +9,13 @@ namespace halftone::attention_sm90 {
 
 namespace {
 
-enum class Entry { dense, general, widen };
+enum class Entry { dense, key_codes, general, widen };
 const void* entry_of([[maybe_unused]] Entry entry, [[maybe_unused]] int tile) {
 #if HALFTONE_ATTENTION_GPU
-  return entry == Entry::dense     ? gpu_expanded_entry(tile)
-         : entry == Entry::general ? gpu_expanded_general_entry(tile)
-                                   : gpu_widen_entry();
+  return entry == Entry::dense       ? gpu_expanded_entry(tile)
+         : entry == Entry::key_codes ? gpu_key_codes_entry(tile)
+         : entry == Entry::general   ? gpu_expanded_general_entry(tile)
+                                     : gpu_widen_entry();
 #else
   return nullptr;
 #endif
@@ -35,6 +36,10 @@ Instance<typename Source::Params> pick(Entry entry, int tile,
 
 Instance<ExpandedParams> expanded_instance(int tile) {
   return pick<Expanded, kExpandedTiles>(Entry::dense, tile,
+                                        std::make_integer_sequence<int, kExpandedTileCount>());
+}
+Instance<ExpandedParams> key_codes_instance(int tile) {
+  return pick<KeyCodes, kExpandedTiles>(Entry::key_codes, tile,
                                         std::make_integer_sequence<int, kExpandedTileCount>());
 }
 Instance<ExpandedGeneralParams> expanded_general_instance(int tile) {

@@ -36,11 +36,13 @@ inline constexpr int kExpandedTileCount = sizeof(kExpandedTiles) / sizeof(kExpan
 
 // sm90_expand.cu
 const void* gpu_expanded_entry(int tile);
+const void* gpu_key_codes_entry(int tile);
 const void* gpu_expanded_general_entry(int tile);
 const void* gpu_widen_entry();
 
 // sm90_expand_sim.cpp
 Instance<ExpandedParams> expanded_instance(int tile);
+Instance<ExpandedParams> key_codes_instance(int tile);
 Instance<ExpandedGeneralParams> expanded_general_instance(int tile);
 KernelImage widen_image();
 

@@ -99,6 +99,11 @@ struct Expanded : Dense {
   }
 };
 
+// Q and K in E4M3 as they are: S of their codes, whose scales are all outside the numbers.
+struct KeyCodes : Expanded {
+  static constexpr uint32_t kKeyBits = 8;
+};
+
 struct ExpandedGeneralParams : GeneralParams {
   Codes codes;  // of keys without pages
 };

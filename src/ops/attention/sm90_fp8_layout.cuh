@@ -6,13 +6,6 @@
 
 namespace halftone::attention_sm90 {
 
-// The widest that a line of `bytes` is whole spans of.
-HT_HOST_DEVICE tile::Swizzle line_swizzle(uint32_t bytes) {
-  return bytes % 128 == 0  ? tile::Swizzle::b128
-         : bytes % 64 == 0 ? tile::Swizzle::b64
-                           : tile::Swizzle::b32;
-}
-
 // One instance.
 struct Fp8Tile {
   uint32_t head_dim, value_dim;  // multiples of 64

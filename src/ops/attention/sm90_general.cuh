@@ -56,6 +56,7 @@ struct General {
   using Params = GeneralParams;
   static constexpr bool kGeneral = true, kMasks = false, kStagedMasks = false;
   static constexpr bool kScaled = false;  // rows have scales of their own
+  static constexpr uint32_t kKeyBits = 16;
   using Schedule = pipe::DynamicSchedule;
 
   template <class Layout>

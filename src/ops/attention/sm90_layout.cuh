@@ -16,6 +16,13 @@ using tile::SharedTile;
 // ptxas moves the wait for P V up to the top of its block of instructions.
 enum class Overlap { assembler, own, others };
 
+// The widest that a line of `bytes` is whole spans of.
+HT_HOST_DEVICE tile::Swizzle line_swizzle(uint32_t bytes) {
+  return bytes % 128 == 0  ? tile::Swizzle::b128
+         : bytes % 64 == 0 ? tile::Swizzle::b64
+                           : tile::Swizzle::b32;
+}
+
 // One instance. `head_dim` and `value_dim` are the largest: what a smaller problem lacks is filled
 // with zeros.
 struct Tile {
@@ -43,9 +50,12 @@ constexpr Budget budget(uint32_t warpgroups, bool threads_copy, bool scaled = fa
 inline constexpr uint32_t kOutRows = 16;  // of a warp
 
 // kThreadsCopy: whether four warps fill the stages, or one thread by the copy engine. kScaled: keys
-// may have scales. kMasked: terms of a mask tensor have stages.
-template <Tile kTile, bool kThreadsCopy, bool kScaled = false, bool kWithMask = false>
+// may have scales. kMasked: terms of a mask tensor have stages. kKeyBits: of an element of Q and K.
+template <Tile kTile, bool kThreadsCopy, bool kScaled = false, bool kWithMask = false,
+          uint32_t kBitsOfKeys = 16>
 struct Layout {
+  static constexpr uint32_t kKeyBits = kBitsOfKeys;
+  static_assert(kKeyBits == 16 || !kThreadsCopy, "threads copy elements of one size");
   static constexpr bool kMasked = kWithMask;
   static constexpr uint32_t kHeadDim = kTile.head_dim, kValueDim = kTile.value_dim;
   static constexpr uint32_t kKeys = kTile.keys, kWarpgroups = kTile.warpgroups;
@@ -69,10 +79,10 @@ struct Layout {
   static constexpr uint32_t kTurnThreads = 256;  // the warpgroup that waits, and the one before
 
   HT_HOST_DEVICE static SharedTile q_tile() {
-    return {Major::k, tile::Swizzle::b128, 16, kRows, kHeadDim};
+    return {Major::k, line_swizzle(kHeadDim * kKeyBits / 8), kKeyBits, kRows, kHeadDim};
   }
   HT_HOST_DEVICE static SharedTile k_tile() {
-    return {Major::k, tile::Swizzle::b128, 16, kKeys, kHeadDim};
+    return {Major::k, line_swizzle(kHeadDim * kKeyBits / 8), kKeyBits, kKeys, kHeadDim};
   }
   HT_HOST_DEVICE static SharedTile v_tile() {
     return {Major::mn, tile::Swizzle::b128, 16, kValueDim, kKeys};
@@ -81,8 +91,9 @@ struct Layout {
   HT_HOST_DEVICE static SharedTile out_tile() {
     return {Major::k, tile::Swizzle::b128, 16, kOutRows, kValueDim};
   }
-  static constexpr uint32_t kQBytes = kRows * kHeadDim * 2;
-  static constexpr uint32_t kKBytes = kKeys * kHeadDim * 2, kVBytes = kKeys * kValueDim * 2;
+  static constexpr uint32_t kQBytes = kRows * kHeadDim * kKeyBits / 8;
+  static constexpr uint32_t kKBytes = kKeys * kHeadDim * kKeyBits / 8;
+  static constexpr uint32_t kVBytes = kKeys * kValueDim * 2;
 
   static constexpr hw::Scope kScope = kCluster > 1 ? hw::Scope::cluster : hw::Scope::cta;
   using QRing = pipe::Ring<1, kQBytes>;

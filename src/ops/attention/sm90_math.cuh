@@ -128,11 +128,12 @@ struct Products {
   HT_DEVICE void multiply_keys(uint32_t stage, hw::Site site = hw::Site::current()) {
     const auto k = tile::WgmmaDescriptor::of(Layout::k_tile(),
                                              (base + (Layout::kK + stage * Layout::kKBytes)).value);
+    constexpr hw::Type kOfKeys = Layout::kKeyBits == 8 ? hw::Type::e4m3 : kType;
     hw::wgmma_fence(site);
     HT_UNROLL
-    for (uint32_t d = 0; d < Layout::kHeadDim; d += 16) {
-      hw::wgmma<kType>(s, q.advanced(Layout::q_tile().advance(0, d)),
-                       k.advanced(Layout::k_tile().advance(0, d)), d > 0, site);
+    for (uint32_t d = 0; d < Layout::kHeadDim; d += 256 / Layout::kKeyBits) {
+      hw::wgmma<kOfKeys>(s, q.advanced(Layout::q_tile().advance(0, d)),
+                         k.advanced(Layout::k_tile().advance(0, d)), d > 0, site);
     }
     hw::wgmma_commit(site);
   }
