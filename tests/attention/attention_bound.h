@@ -10,11 +10,11 @@
 
 namespace halftone::test {
 
-// What tensor cores multiply in E4M3: the scores, and P V of tiles of so many keys (0: in more
-// bits).
-struct Fp8Products {
-  bool scores = false;
-  int64_t keys = 0;
+// What the tensor cores of Hopper multiply in E4M3: the scores, and P V of tiles of so many keys (0:
+// in more bits). And the keys that share a second level of P in NVFP4 there (0: as elsewhere).
+struct HopperTiles {
+  bool fp8_scores = false;
+  int64_t fp8_keys = 0, nvfp4_keys = 0;
 };
 
 struct Bounded {
@@ -48,7 +48,8 @@ inline double mask_term(const Tensor& mask, int64_t b, int64_t head, int64_t i, 
 //  * P is rounded for the product, not for the norm: relative u_p, and for E4M3, whose subnormal
 //    spacing is 2^-9 / 256, also 2^-18 of the largest P of the chunk, at most 1. A scale a row of V
 //    multiplies P and costs one rounding to bf16 more. P in NVFP4 is rounded here as well, so that
-//    only what may fall to either side of a tie is left.
+//    only what may fall to either side of a tie is left; tiles of keys that weigh less than 2^-60
+//    of the largest may count as nothing.
 //  * the sums over n keys and their chunks: (n + 16) e each, numerator and norm.
 // With w = softmax: |error| <= sum_j w_j |v_j| (x_j + u_p + (n + 16) e) + |o| sum_j w_j x_j + ...,
 // all times 1.01 for products of errors; and half a unit of the output format.
@@ -61,7 +62,7 @@ inline double mask_term(const Tensor& mask, int64_t b, int64_t head, int64_t i, 
 inline Bounded bounded_attention(const AttentionProblem& p, const std::vector<float>& q,
                                  const std::vector<float>& k, const std::vector<float>& v,
                                  const Tensor& mask = {}, const Tensor& sinks = {},
-                                 const Fp8Products& fp8 = {}) {
+                                 const HopperTiles& hopper = {}) {
   const double e = 0x1p-24;
   const bool f32_products = p.mode.qk == Format::f32 || p.mode.qk == Format::f16;
   const double u_q = !f32_products && (p.q == Format::f32 || p.q == Format::f16) ? 0x1p-8 : 0.0;
@@ -69,15 +70,16 @@ inline Bounded bounded_attention(const AttentionProblem& p, const std::vector<fl
   if (!f32_products) e_exp = 0x1p-17 + 4 * e, u_p = 0x1p-8;
   if (p.mode.pv == Format::f16) u_p = 0x1p-11, floor_p = 0x1p-25;
   if (p.mode.pv == Format::fp8_e4m3) u_p = 0x1p-4 + 0x1p-8, floor_p = 0x1p-18;
-  if (p.mode.pv == Format::nvfp4) u_p = 0;
+  if (p.mode.pv == Format::nvfp4) u_p = 0, floor_p = 0x1p-60;
   if (!f32_products && is_fp8(p.v) && p.mode.pv == Format::bf16) u_p = 0x1p-8;
   constexpr double kFp8Step = 34 * 0x1p-13;
-  u_p += static_cast<double>(fp8.keys / 32) * kFp8Step;
+  u_p += static_cast<double>(hopper.fp8_keys / 32) * kFp8Step;
   const double u_out = p.out == Format::f32 ? e : p.out == Format::bf16 ? 0x1p-8 : 0x1p-11;
   const double floor_out = p.out == Format::f16 ? 0x1p-25 : 0;  // subnormal f16 are 2^-24 apart
 
   const int64_t dv = p.value_dim == 0 ? p.head_dim : p.value_dim, group = p.heads / p.kv_heads;
-  const int64_t chunk = std::max(p.head_dim, dv) <= 256   ? 256
+  const int64_t chunk = hopper.nvfp4_keys != 0            ? hopper.nvfp4_keys
+                        : std::max(p.head_dim, dv) <= 256 ? 256
                         : std::max(p.head_dim, dv) <= 512 ? 128
                                                           : 64;
   const double scale = p.softmax_scale.value_or(1.0f / std::sqrt(static_cast<float>(p.head_dim)));
@@ -120,7 +122,7 @@ inline Bounded bounded_attention(const AttentionProblem& p, const std::vector<fl
             if (d % 32 == 0) largest_of_step = std::abs(sum);
             largest_of_step = std::max(largest_of_step, std::abs(product));
             sum += product, magnitude += std::abs(product);
-            if (fp8.scores && (d % 32 == 31 || d == p.head_dim - 1)) {
+            if (hopper.fp8_scores && (d % 32 == 31 || d == p.head_dim - 1)) {
               fp8_error += kFp8Step * largest_of_step;
             }
           }
@@ -166,7 +168,7 @@ inline Bounded bounded_attention(const AttentionProblem& p, const std::vector<fl
         const size_t row = static_cast<size_t>((b * p.query_length + i) * p.heads + h);
         double largest_v = 0;
         for (const int64_t j : keys) {
-          if (fp8.keys == 0) break;
+          if (hopper.fp8_keys == 0) break;
           const float* vr = row_of(v, j, dv);
           for (int64_t d = 0; d < dv; ++d) largest_v = std::max(largest_v, double{std::abs(vr[d])});
         }

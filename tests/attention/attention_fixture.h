@@ -64,9 +64,9 @@ inline void run_case(Case* c, int threads = 2) {
 inline std::vector<float> values_of(const Tensor& t) {
   return is_plain_float(t.format()) ? to_floats(t) : to_floats(dequantize(t));
 }
-inline Bounded bounded(const Case& c, const Fp8Products& fp8 = {}) {
+inline Bounded bounded(const Case& c, const HopperTiles& hopper = {}) {
   return bounded_attention(c.problem, values_of(c.tensors.q), values_of(c.tensors.k),
-                           values_of(c.tensors.v), c.tensors.mask, c.tensors.sinks, fp8);
+                           values_of(c.tensors.v), c.tensors.mask, c.tensors.sinks, hopper);
 }
 
 // out and lse within their bounds.

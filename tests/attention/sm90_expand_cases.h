@@ -13,21 +13,27 @@ inline std::vector<AttentionMode> expanding_modes() {
   std::vector<AttentionMode> modes;
   for (const AttentionMode& mode : attention_modes()) {
     const bool plain = mode.qk == Format::bf16 || is_plain_float(mode.qk);
-    if (!plain && mode.pv != Format::nvfp4 && mode.qk != mode.pv) modes.push_back(mode);
+    if (!plain && (mode.pv == Format::nvfp4 || mode.qk != mode.pv)) modes.push_back(mode);
   }
   return modes;
 }
 
-// Within the bound of what is multiplied in E4M3 and what in bf16.
-inline void expect_expanded(Stream& stream, const Case& c) {
-  const AttentionProblem& p = c.problem;
-  Fp8Products fp8;
-  if (!p.variable_length && p.softcap == 0) {  // the dense form
-    fp8.scores = p.q == Format::fp8_e4m3 && p.k == p.q && p.mode.pv == Format::bf16;
-    const bool values = p.v == Format::fp8_e4m3 && p.mode.pv == p.v && is_block(p.k);
-    if (values) fp8.keys = std::max(p.head_dim, p.value_dim) > 192 ? 64 : 192;  // of a tile
+// What the kernel for such a problem multiplies in E4M3, and rounds to NVFP4.
+inline HopperTiles expanded_tiles(const AttentionProblem& p) {
+  const int64_t dim = std::max(p.head_dim, p.value_dim);
+  HopperTiles tiles;
+  if (p.mode.pv == Format::nvfp4) {
+    tiles.nvfp4_keys = dim <= 64 ? 96 : p.head_dim <= 192 && p.value_dim <= 128 ? 128 : 64;
   }
-  expect_on(stream, c, bounded(c, fp8));
+  if (!p.variable_length && p.softcap == 0) {  // the dense form
+    tiles.fp8_scores = p.q == Format::fp8_e4m3 && p.k == p.q && p.mode.pv == Format::bf16;
+    const bool values = p.v == Format::fp8_e4m3 && p.mode.pv == p.v && is_block(p.k);
+    if (values) tiles.fp8_keys = dim > 192 ? 64 : 192;
+  }
+  return tiles;
+}
+inline void expect_expanded(Stream& stream, const Case& c) {
+  expect_on(stream, c, bounded(c, expanded_tiles(c.problem)));
 }
 
 // The same codes with a scale for each head.
@@ -106,6 +112,17 @@ inline std::vector<Case> expanding_cases() {
   add(make_case({1, 140, 300, 2, 1, 256}, beside[2], ++seed), false);
   add(make_case({1, 140, 260, 2, 1, 256}, beside[0], Format::bf16, beside[0].qk, e4m3, ++seed),
       true, 70);
+  // P in NVFP4, tile after tile, and where most tiles are far below the largest score, before it
+  // and behind.
+  const AttentionMode four{Format::nvfp4, Format::nvfp4};
+  add(make_case({1, 200, 500, 2, 1, 64}, four, ++seed), false);
+  add(make_case({1, 140, 450, 2, 1, 128}, four, ++seed), true);
+  add(make_case({1, 140, 300, 1, 1, 192, 128}, four, ++seed), false);
+  add(make_case({1, 140, 300, 1, 1, 256}, four, ++seed), true, 90);
+  add(make_case({1, 130, 700, 1, 1, 128}, four, ++seed), false);
+  cases.back().problem.softmax_scale = 4;
+  add(make_case({1, 130, 300, 2, 1, 128}, four, ++seed), true);
+  cases.back().problem.softcap = 20;
   return cases;
 }
 

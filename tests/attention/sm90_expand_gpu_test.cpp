@@ -33,7 +33,7 @@ TEST_F(AttentionExpandOnGpu, RandomProblems) {
     const AttentionMode mode = modes[static_cast<size_t>(upto(static_cast<int64_t>(modes.size())))];
     // nvfp4 does not expand into fp8.
     const bool narrow = mode.pv != Format::bf16 && mode.qk == Format::nvfp4;
-    const Format codes = narrow ? Format::mxfp8 : mode.qk;
+    const Format codes = mode.pv == Format::nvfp4 ? mode.pv : narrow ? Format::mxfp8 : mode.qk;
     const Format q = upto(2) == 0 ? Format::bf16 : mode.qk, v = upto(2) == 0 ? mode.pv : codes;
     const bool by_row = upto(2) == 0;
     Case c = make_case(s, mode, q, mode.qk, v, 300 + i,

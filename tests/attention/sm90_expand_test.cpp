@@ -1,7 +1,9 @@
 // Attention over quantised keys on the simulated Hopper.
 #include "attention/sm90_expand_cases.h"
 #include "attention/sm90_simulated.h"
+#include "formats/codec.h"
 #include "ops/attention/sm90.h"
+#include "ops/attention/sm90_nvfp4.cuh"
 
 namespace halftone::test {
 namespace {
@@ -83,6 +85,41 @@ TEST(AttentionSm90Expand, AWrongScaleBreaksTheBound) {
   EXPECT_FALSE(within(to_floats(c.tensors.out), reference.out, reference.out_bound));
 }
 
+// Nor would keys of other tiles that share a second level of P go unnoticed.
+TEST(AttentionSm90Expand, TheSecondLevelIsOfATile) {
+  Stream stream = hopper();
+  Case c = make_case({1, 64, 500, 1, 1, 128}, {Format::nvfp4, Format::nvfp4}, 3);
+  c.problem.out = Format::bf16;
+  run_on(stream, &c);
+  HopperTiles tiles = expanded_tiles(c.problem);
+  const auto keeps = [&] {
+    const Bounded reference = bounded(c, tiles);
+    return bool{within(to_floats(c.tensors.out), reference.out, reference.out_bound)};
+  };
+  EXPECT_TRUE(keeps());
+  for (const int64_t keys : {64, 256}) {
+    tiles.nvfp4_keys = keys;
+    EXPECT_FALSE(keeps()) << keys;
+  }
+}
+
+// Against the codec: all ties, and what lies beside them; and the quotients of all scales.
+TEST(AttentionSm90Expand, RoundsToNvfp4AsTheCodecDoes) {
+  using namespace attention_sm90;
+  for (int eighth = 0; eighth <= 80; ++eighth) {
+    const float x = static_cast<float>(eighth) / 8;
+    for (const float near : {std::nextafter(x, 0.0f), x, std::nextafter(x, 10.0f)}) {
+      EXPECT_EQ(round_to_e2m1(near), decode_e2m1(encode_e2m1(near))) << near;
+    }
+  }
+  EXPECT_EQ(round_to_e2m1(0x1p-140f), 0);
+  for (uint8_t code = 1; code < 0x7f; ++code) {
+    const auto scale = static_cast<float>(decode_e4m3(code));
+    EXPECT_EQ(nvfp4_inverse(scale), 2688 / scale) << scale;
+  }
+  EXPECT_EQ(nvfp4_inverse(0), 0);
+}
+
 // The dense form, by itself and in clusters, and the general one.
 TEST(AttentionSm90Expand, StrictUnderAdversarialSchedules) {
   struct Order {
@@ -102,7 +139,10 @@ TEST(AttentionSm90Expand, StrictUnderAdversarialSchedules) {
                          Order{{1, 130, 300, 1, 1, 192, 128}, {nvfp4, fp8}, fp8, false},
                          Order{{1, 66, 200, 1, 1, 256}, {nvfp4, fp8}, fp8, true},
                          Order{{1, 130, 300, 1, 1, 128}, {nvfp4, fp8}, fp8, true, 20},
-                         Order{{1, 130, 300, 1, 1, 128}, {nvfp4, bf16}, nvfp4, true, 20}}) {
+                         Order{{1, 130, 300, 1, 1, 128}, {nvfp4, bf16}, nvfp4, true, 20},
+                         Order{{1, 130, 300, 1, 1, 64}, {nvfp4, nvfp4}, nvfp4, true},
+                         Order{{1, 130, 390, 1, 1, 128}, {nvfp4, nvfp4}, nvfp4, false},
+                         Order{{1, 130, 300, 1, 1, 128}, {nvfp4, nvfp4}, nvfp4, true, 20}}) {
     expect_strict_in_any_order([&](Stream& stream) {
       Case c = make_case(o.sizes, o.mode, o.mode.qk, o.mode.qk, o.v, 5);
       if (o.powers) c = with_powers(c);

@@ -17,7 +17,8 @@
 // copy engine does not take; StagedMask is General with mask tensors that come by tensor copies, as
 // K does, Masked with others, whose terms want registers of their own; Expanded and ExpandedGeneral
 // (sm90_expanded.cuh) are both over quantised operands that another kernel has expanded; KeyCodes
-// is Expanded with Q and K in E4M3 as they are, whose S is a product of 8 bits. A tile's Work is
+// is Expanded with Q and K in E4M3 as they are, whose S is a product of 8 bits; Nvfp4Weights and its
+// general form (sm90_nvfp4.cuh) have P in NVFP4. A tile's Work is
 // made anew where it is needed: what is not alive in the loop over keys costs it no register.
 #pragma once
 #include "base/launch.h"
@@ -139,7 +140,7 @@ struct Forward {
           static_cast<int32_t>((t.query * L::kCluster + L::block_rank()) * L::kRows + warp_row);
       const KeyTiles keys = uniform_tiles(work, t);
       const KeyInterval seen[2] = {work.keys(row), work.keys(row + 8)};
-      Softmax softmax(Source::score_scale(p));
+      typename Source::Softmax softmax(Source::score_scale(p));
       if (!keys.none()) {
         float rescale[2];
         [[maybe_unused]] const auto scales =
@@ -150,7 +151,11 @@ struct Forward {
           release(read_k, site);
           if (n == keys.first) read_q.release(lane == 0, site);
           if constexpr (kTile.overlap == Overlap::others) hw::wgmma_wait<0>(site);
-          if constexpr (Source::kScaled) scales.scores(math.s, scale_place, site);
+          if constexpr (Source::kScaled) {
+            scales.scores(math.s, scale_place, site);
+          } else if constexpr (Source::kFactors) {
+            scales.scores(math.s);
+          }
           if constexpr (Source::kStagedMasks) {
             p.scores.scale_all(math.s);
             read_mask.wait(site);
@@ -208,7 +213,7 @@ struct Forward {
         hw::wgmma_wait<0>();
         hw::hold_registers(math.o);
         release(read_v);
-        if constexpr (Source::kScaled) scales.results(math.o);
+        if constexpr (Source::kFactors) scales.results(math.o);
       }
       if constexpr (Source::kGeneral) {
         if (p.splits > 1) {

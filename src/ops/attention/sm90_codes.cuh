@@ -104,21 +104,14 @@ HT_DEVICE void round_to_fp8(float (&s)[kCount]) {
   }
 }
 
-// The scales of a thread's two rows of a tile of `Work`, and of its keys in shared memory.
-template <class Layout>
-struct RowScales {
-  hw::SharedAddress base;
+// What scores and results are to be multiplied by, of a thread's two rows of a tile of `Work`.
+struct Factors {
   float row[2], value;
-  bool keys, values, fp8_weights;
 
   // `fold`: S is not used but times the softmax's scale, so a row's own may join that.
-  template <class Work>
-  HT_DEVICE RowScales(const Codes& codes, const Work& work, hw::SharedAddress memory, int32_t first,
-                      Softmax& softmax, bool fold)
-      : base(memory + Layout::kScales),
-        keys(has_rows(codes.k)),
-        values(has_rows(codes.v)),
-        fp8_weights(codes.fp8_weights) {
+  template <class Work, class RowSoftmax>
+  HT_DEVICE Factors(const Codes& codes, const Work& work, int32_t first, RowSoftmax& softmax,
+                    bool fold) {
     const auto of_head = [&](const Operand& x) {
       if (x.scaling != Scales::row || has_rows(x)) return 1.0f;
       const attention_sm80::Place at{work.sequence, 0};
@@ -129,7 +122,6 @@ struct RowScales {
         hw::mul(attention_sm80::factor_of(codes.q, work.sequence),
                 hw::mul(attention_sm80::factor_of(codes.k, work.sequence), of_head(codes.k)));
     value = hw::mul(attention_sm80::factor_of(codes.v, work.sequence), of_head(codes.v));
-    if (fp8_weights) softmax.lift = 8;  // the largest P is 256
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
       row[half] = all;
@@ -148,6 +140,12 @@ struct RowScales {
       }
     }
   }
+  template <uint32_t kCount>
+  HT_DEVICE void scale_rows(float (&s)[kCount]) const {
+    if (row[0] == 1 && row[1] == 1) return;
+    HT_UNROLL
+    for (uint32_t i = 0; i < kCount; ++i) s[i] = hw::mul(s[i], row[i / 2 % 2]);
+  }
   // Whether keys have scales of their own; else one is for all of a head.
   HT_DEVICE static bool has_rows(const Operand& x) {
     return x.scaling == Scales::row && x.scale_row_bytes != 0;
@@ -158,12 +156,28 @@ struct RowScales {
                                           int64_t{row >> x.scale_shift} * x.scale_row_bytes);
   }
 
+};
+
+// The same, and the scales of keys in shared memory.
+template <class Layout>
+struct RowScales : Factors {
+  hw::SharedAddress base;
+  bool keys, values, fp8_weights;
+
+  template <class Work>
+  HT_DEVICE RowScales(const Codes& codes, const Work& work, hw::SharedAddress memory, int32_t first,
+                      Softmax& softmax, bool fold)
+      : Factors(codes, work, first, softmax, fold),
+        base(memory + Layout::kScales),
+        keys(has_rows(codes.k)),
+        values(has_rows(codes.v)),
+        fp8_weights(codes.fp8_weights) {
+    if (fp8_weights) softmax.lift = 8;  // the largest P is 256
+  }
+
   template <uint32_t kCount>
   HT_DEVICE void scores(float (&s)[kCount], uint32_t slot, hw::Site site) const {
-    if (row[0] != 1 || row[1] != 1) {
-      HT_UNROLL
-      for (uint32_t i = 0; i < kCount; ++i) s[i] = hw::mul(s[i], row[i / 2 % 2]);
-    }
+    scale_rows(s);
     const hw::SharedAddress own = base + slot * Layout::kScaleBytes;
     if (keys && !all_ones(own, 0, site)) scale_columns(s, own, site);
   }

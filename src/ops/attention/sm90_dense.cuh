@@ -36,7 +36,10 @@ struct NoScales {};
 
 struct Dense {
   using Params = attention_sm90::Params;
-  static constexpr bool kGeneral = false, kScaled = false, kStagedMasks = false;
+  using Softmax = attention_sm90::Softmax;
+  static constexpr bool kGeneral = false, kStagedMasks = false;
+  static constexpr bool kFactors = false;   // scores and results are to be multiplied
+  static constexpr bool kScaled = false;    // by what each key has, too
   static constexpr uint32_t kKeyBits = 16;  // of an element of Q and K
   using Schedule = pipe::PairedSchedule;    // all lengths are known: nothing to ask for
 

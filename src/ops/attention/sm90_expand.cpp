@@ -62,14 +62,29 @@ Form form_of(const AttentionProblem& p) {
   const bool general = p.paged || p.variable_length || p.softcap != 0 || !(softmax_scale(p) > 0);
   return general || p.key_length == 0 ? Form::general : Form::dense;
 }
+// Whether P is rounded to NVFP4: the same tiles have instances for that.
+bool nvfp4_weights(const AttentionProblem& p) { return p.mode.pv == Format::nvfp4; }
+int general_tile_of(const AttentionProblem& p) {
+  return choose_expanded_general_tile(static_cast<uint32_t>(p.head_dim),
+                                      static_cast<uint32_t>(value_dim(p)));
+}
 int dense_tile_of(const AttentionProblem& p) {
   return choose_tile(kExpandedTiles, static_cast<uint32_t>(p.head_dim),
                      static_cast<uint32_t>(value_dim(p)), masked(p),
                      static_cast<uint32_t>(p.query_length), static_cast<uint32_t>(p.key_length));
 }
-int general_tile_of(const AttentionProblem& p) {
-  return choose_expanded_general_tile(static_cast<uint32_t>(p.head_dim),
-                                      static_cast<uint32_t>(value_dim(p)));
+// The instance for bf16, of the dense form and of the general one, and its tile.
+Instance<ExpandedParams> dense_of(const AttentionProblem& p) {
+  return nvfp4_weights(p) ? nvfp4_instance(general_tile_of(p))
+                          : expanded_instance(dense_tile_of(p));
+}
+Instance<ExpandedGeneralParams> general_of(const AttentionProblem& p) {
+  const int index = general_tile_of(p);
+  return nvfp4_weights(p) ? nvfp4_general_instance(index) : expanded_general_instance(index);
+}
+const Tile& dense_tile(const AttentionProblem& p) {
+  return nvfp4_weights(p) ? kExpandedGeneralTiles[general_tile_of(p)]
+                          : kExpandedTiles[dense_tile_of(p)];
 }
 
 // Whether Q and K in E4M3 are multiplied as they are, beside V in bf16.
@@ -113,9 +128,7 @@ void prepare_expanding(AttentionPlan& plan) {
     fill_memory(plan.device, workspace->counter, 0, sizeof(uint32_t));
     plan.workspace_bytes += bytes;
     load(widen_image(), plan.device);
-    load(form == Form::dense ? expanded_instance(dense_tile_of(p)).image
-                             : expanded_general_instance(general_tile_of(p)).image,
-         plan.device);
+    load(form == Form::dense ? dense_of(p).image : general_of(p).image, plan.device);
     if (keeps_keys(p)) load(key_codes_instance(dense_tile_of(p)).image, plan.device);
     if (keeps_values(p)) load(fp8_values_instance(values_tile_of(p)).image, plan.device);
   }
@@ -183,8 +196,7 @@ void widen(AttentionProblem& p, AttentionTensors& t, Codes& codes, const std::ar
 // Q and K in bf16, or both in E4M3.
 void run_dense(const AttentionProblem& p, const AttentionTensors& t, const Codes& codes,
                Workspace& workspace, const Device& device, Stream& stream) {
-  const int index = dense_tile_of(p);
-  const Tile& tile = kExpandedTiles[index];
+  const Tile& tile = dense_tile(p);
   const DeviceProperties& chip = properties(device);
   ExpandedParams params{};
   set_common(p, t, chip, &params);
@@ -195,7 +207,10 @@ void run_dense(const AttentionProblem& p, const AttentionTensors& t, const Codes
   const uint32_t rows = tile.keys / tile.cluster;
   params.k = workspace.maps.get(box_of(t.k, rows, 1, p.key_length, line), device);
   params.v = workspace.maps.get(box_of(t.v, rows, 1, p.key_length), device);
-  const auto kernel = as_codes ? key_codes_instance(index) : expanded_instance(index);
+  if (nvfp4_weights(p)) {
+    params.staged = workspace.maps.get(box_of(t.out, kOutRows, 1, p.query_length), device);
+  }
+  const auto kernel = as_codes ? key_codes_instance(dense_tile_of(p)) : dense_of(p);
   launch(kernel.image, kernel.shape(params, static_cast<uint32_t>(chip.sm_count)), params, stream);
 }
 
@@ -225,8 +240,7 @@ void run_values(const AttentionProblem& p, const AttentionTensors& t, const Fp8S
 
 void run_general(const AttentionProblem& p, const AttentionTensors& t, const Codes& codes,
                  Workspace& workspace, const Device& device, Stream& stream) {
-  const int index = general_tile_of(p);
-  const Tile& tile = kExpandedGeneralTiles[index];
+  const Tile& tile = kExpandedGeneralTiles[general_tile_of(p)];
   const DeviceProperties& chip = properties(device);
   ExpandedGeneralParams params{};
   set_general(p, t, chip, &params);
@@ -242,7 +256,7 @@ void run_general(const AttentionProblem& p, const AttentionTensors& t, const Cod
     params.q =
         workspace.maps.get(box_of(t.q, 64 * tile.warpgroups, 1, t.q.size(t.q.rank() - 3)), device);
   }
-  const auto kernel = expanded_general_instance(index);
+  const auto kernel = general_of(p);
   launch(kernel.image, kernel.shape(params, static_cast<uint32_t>(chip.sm_count)), params, stream);
 }
 
@@ -301,8 +315,8 @@ std::string describe_expanding(const AttentionPlan& plan) {
                   tile.warpgroups, " warpgroups, q and k expanded to bf16 before, v in fp8, ",
                   plan.workspace_bytes, " bytes of workspace");
   }
-  const Tile& tile = form == Form::dense ? kExpandedTiles[dense_tile_of(p)]
-                                         : kExpandedGeneralTiles[general_tile_of(p)];
+  const Tile& tile =
+      form == Form::dense ? dense_tile(p) : kExpandedGeneralTiles[general_tile_of(p)];
   return concat("tiles of ", 64 * tile.warpgroups, " queries x ", tile.keys, " keys, ",
                 tile.warpgroups, " warpgroups, codes expanded to bf16 before, ",
                 plan.workspace_bytes, " bytes of workspace");
@@ -313,9 +327,11 @@ std::string describe_expanding(const AttentionPlan& plan) {
 std::string attention_sm90_expand_error(const AttentionProblem& p) {
   // What it hands over to the other kernel must suit that one, too.
   if (std::string error = attention_sm80_error(p); !error.empty()) return error;
-  if (!quantised(p.mode.qk) || (p.mode.pv != Format::bf16 && p.mode.pv != Format::fp8_e4m3)) {
+  if (!quantised(p.mode.qk) || (p.mode.pv != Format::bf16 && p.mode.pv != Format::fp8_e4m3 &&
+                                p.mode.pv != Format::nvfp4)) {
     return concat("mode is ", to_string(p.mode),
-                  "; attention_sm90_expand takes those of quantised keys and pv in bf16 or fp8");
+                  "; attention_sm90_expand takes those of quantised keys and pv in bf16, fp8 or"
+                  " nvfp4");
   }
   const Format formats[] = {p.q, p.k, p.v};
   const char* const names[] = {"q", "k", "v"};

@@ -9,16 +9,25 @@ namespace halftone::attention_sm90 {
 
 namespace {
 
-enum class Entry { dense, key_codes, general, widen };
+enum class Entry { dense, key_codes, general, nvfp4, nvfp4_general, widen };
 const void* entry_of([[maybe_unused]] Entry entry, [[maybe_unused]] int tile) {
 #if HALFTONE_ATTENTION_GPU
-  return entry == Entry::dense       ? gpu_expanded_entry(tile)
-         : entry == Entry::key_codes ? gpu_key_codes_entry(tile)
-         : entry == Entry::general   ? gpu_expanded_general_entry(tile)
-                                     : gpu_widen_entry();
-#else
-  return nullptr;
+  switch (entry) {
+    case Entry::dense:
+      return gpu_expanded_entry(tile);
+    case Entry::key_codes:
+      return gpu_key_codes_entry(tile);
+    case Entry::general:
+      return gpu_expanded_general_entry(tile);
+    case Entry::nvfp4:
+      return gpu_nvfp4_entry(tile);
+    case Entry::nvfp4_general:
+      return gpu_nvfp4_general_entry(tile);
+    case Entry::widen:
+      return gpu_widen_entry();
+  }
 #endif
+  return nullptr;
 }
 
 template <class Source, const auto& kTiles, int... kIndex>
@@ -45,6 +54,14 @@ Instance<ExpandedParams> key_codes_instance(int tile) {
 Instance<ExpandedGeneralParams> expanded_general_instance(int tile) {
   return pick<ExpandedGeneral, kExpandedGeneralTiles>(
       Entry::general, tile, std::make_integer_sequence<int, kExpandedGeneralTileCount>());
+}
+Instance<ExpandedParams> nvfp4_instance(int tile) {
+  return pick<Nvfp4Weights, kExpandedGeneralTiles>(
+      Entry::nvfp4, tile, std::make_integer_sequence<int, kExpandedGeneralTileCount>());
+}
+Instance<ExpandedGeneralParams> nvfp4_general_instance(int tile) {
+  return pick<Nvfp4WeightsGeneral, kExpandedGeneralTiles>(
+      Entry::nvfp4_general, tile, std::make_integer_sequence<int, kExpandedGeneralTileCount>());
 }
 KernelImage widen_image() {
   return {"attention_sm90_expand widen",

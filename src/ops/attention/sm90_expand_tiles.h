@@ -1,12 +1,13 @@
 // The instances of attention over quantised operands on Hopper.
 #pragma once
-#include "ops/attention/sm90_expanded.cuh"
+#include "ops/attention/sm90_nvfp4.cuh"
 #include "ops/attention/sm90_tiles.h"
 #include "ops/attention/sm90_widen.cuh"
 
 namespace halftone::attention_sm90 {
 
-// As those of the general form for many rows.
+// As those of the general form for many rows. Of P in NVFP4 they are those of the dense form, too:
+// a tile of keys is what shares a second level, whatever the form.
 inline constexpr Tile kExpandedGeneralTiles[] = {
     {64, 64, 96, 3, 1},
     {128, 128, 128, 2, 1},
@@ -39,11 +40,16 @@ const void* gpu_expanded_entry(int tile);
 const void* gpu_key_codes_entry(int tile);
 const void* gpu_expanded_general_entry(int tile);
 const void* gpu_widen_entry();
+// sm90_nvfp4.cu
+const void* gpu_nvfp4_entry(int tile);
+const void* gpu_nvfp4_general_entry(int tile);
 
 // sm90_expand_sim.cpp
 Instance<ExpandedParams> expanded_instance(int tile);
 Instance<ExpandedParams> key_codes_instance(int tile);
 Instance<ExpandedGeneralParams> expanded_general_instance(int tile);
+Instance<ExpandedParams> nvfp4_instance(int tile);  // of kExpandedGeneralTiles
+Instance<ExpandedGeneralParams> nvfp4_general_instance(int tile);
 KernelImage widen_image();
 
 }  // namespace halftone::attention_sm90

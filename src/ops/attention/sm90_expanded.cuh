@@ -19,7 +19,7 @@ struct ExpandedParams : Params {
 
 struct Expanded : Dense {
   using Params = ExpandedParams;
-  static constexpr bool kScaled = true;
+  static constexpr bool kFactors = true, kScaled = true;
 
   struct Work : Dense::Work {
     uint32_t sequence, head;
@@ -110,7 +110,7 @@ struct ExpandedGeneralParams : GeneralParams {
 
 struct ExpandedGeneral : General {
   using Params = ExpandedGeneralParams;
-  static constexpr bool kScaled = true;
+  static constexpr bool kFactors = true, kScaled = true;
 
   template <class Layout>
   HT_DEVICE static RowScales<Layout> row_scales(const Params& p, const Work& work,

@@ -55,7 +55,8 @@ HT_HOST_DEVICE int32_t clamp(int32_t x, int32_t low, int32_t high) {
 struct General {
   using Params = GeneralParams;
   static constexpr bool kGeneral = true, kMasks = false, kStagedMasks = false;
-  static constexpr bool kScaled = false;  // rows have scales of their own
+  using Softmax = attention_sm90::Softmax;
+  static constexpr bool kFactors = false, kScaled = false;  // as those of Dense
   static constexpr uint32_t kKeyBits = 16;
   using Schedule = pipe::DynamicSchedule;
 

@@ -183,9 +183,9 @@ struct SplitSum {
 
 // What a split leaves for sm90_combine.cuh: O not divided, and the sum as sum x
 // 2^level; 0 x 2^-inf, and no O, where the row sees nothing of the split.
-template <class Params, class Work, uint32_t kCount>
+template <class Params, class Work, class RowSoftmax, uint32_t kCount>
 HT_DEVICE void store_partial(const Params& p, const Work& work, int32_t first_row, bool none,
-                             const Softmax& softmax, const float (&o)[kCount]) {
+                             const RowSoftmax& softmax, const float (&o)[kCount]) {
   const uint32_t quad = hw::lane_index() % 4;
   HT_UNROLL
   for (uint32_t half = 0; half < 2; ++half) {
