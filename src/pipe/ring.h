@@ -55,6 +55,26 @@ requires((kStages & (kStages - 1)) == 0) class Cursor<kStages> {
   uint32_t count_ = 0;
 };
 
+// The same of one of two consumers that share a ring by turns, kRun stages each. Each has stages of
+// its own, whatever the round: a stage that others empty says nothing about the phase one waits
+// for.
+template <uint32_t kStages, uint32_t kRun>
+class TurnCursor {
+  static_assert(kStages % (2 * kRun) == 0, "both consumers have the same stages in every round");
+
+ public:
+  HT_DEVICE explicit TurnCursor(uint32_t consumer) : stage_(consumer * kRun) {}
+  HT_DEVICE uint32_t stage() const { return stage_; }
+  HT_DEVICE uint32_t phase() const { return phase_; }
+  HT_DEVICE void advance() {
+    if (++stage_ % kRun == 0) stage_ += kRun;
+    if (stage_ >= kStages) stage_ -= kStages, phase_ ^= 1;
+  }
+
+ private:
+  uint32_t stage_, phase_ = 0;
+};
+
 struct Slot {
   uint32_t stage;
   hw::Mbarrier full;  // where the copies into the stage complete
@@ -127,9 +147,11 @@ struct Ring {
     Cursor<kStages> cursor_;
   };
 
-  class Consumer {
+  template <class Place>
+  class ConsumerAt {
    public:
-    HT_DEVICE explicit Consumer(const Ring& ring) : ring_(ring) {}
+    HT_DEVICE explicit ConsumerAt(const Ring& ring, Place first = {})
+        : ring_(ring), cursor_(first), released_(first) {}
 
     // Waits for the next stage's contents.
     HT_DEVICE uint32_t wait(hw::Site site = hw::Site::current()) {
@@ -172,12 +194,19 @@ struct Ring {
 
    private:
     Ring ring_;
-    Cursor<kStages> cursor_;
-    Cursor<kStages> released_;
+    Place cursor_, released_;
   };
+  using Consumer = ConsumerAt<Cursor<kStages>>;
+  template <uint32_t kRun>
+  using TurnConsumer = ConsumerAt<TurnCursor<kStages, kRun>>;
 
   HT_DEVICE Producer producer() const { return Producer(*this); }
   HT_DEVICE Consumer consumer() const { return Consumer(*this); }
+  // One of two (0 or 1) that take turns of kRun stages.
+  template <uint32_t kRun>
+  HT_DEVICE TurnConsumer<kRun> turn_consumer(uint32_t which) const {
+    return TurnConsumer<kRun>(*this, TurnCursor<kStages, kRun>(which));
+  }
 };
 
 // sm_80 up, filled by cp.async: all threads of the block fill and read, and one barrier a stage

@@ -20,15 +20,17 @@ inline std::vector<AttentionMode> expanding_modes() {
 
 // What the kernel for such a problem multiplies in E4M3, and rounds to NVFP4.
 inline HopperTiles expanded_tiles(const AttentionProblem& p) {
-  const int64_t dim = std::max(p.head_dim, p.value_dim);
   HopperTiles tiles;
   if (p.mode.pv == Format::nvfp4) {
-    tiles.nvfp4_keys = dim <= 64 ? 96 : p.head_dim <= 192 && p.value_dim <= 128 ? 128 : 64;
+    tiles.nvfp4_keys = std::max(p.head_dim, p.value_dim) <= 64   ? 96
+                       : p.head_dim <= 192 && p.value_dim <= 128 ? 128
+                                                                 : 64;
   }
   if (!p.variable_length && p.softcap == 0) {  // the dense form
     tiles.fp8_scores = p.q == Format::fp8_e4m3 && p.k == p.q && p.mode.pv == Format::bf16;
-    const bool values = p.v == Format::fp8_e4m3 && p.mode.pv == p.v && is_block(p.k);
-    if (values) tiles.fp8_keys = dim > 192 ? 64 : 192;
+    const bool values = p.v == Format::fp8_e4m3 && p.mode.pv == p.v && is_block(p.k) &&
+                        p.head_dim <= 192 && p.value_dim <= 128;
+    if (values) tiles.fp8_keys = 192;
   }
   return tiles;
 }

@@ -178,6 +178,27 @@ SimulatorReport expect_clean(const Stream& stream) {
   return report;
 }
 
+// Tiles of 64 columns with two pairs of warpgroups by turns: more tiles than blocks and an odd
+// number of stages, so that the pairs change places from one tile to the next, and a single stage,
+// of which the second pair has nothing.
+TEST(MatmulSm90, PairsOfWarpgroupsTakeTurns) {
+  constexpr int64_t kOutputs = 133 * 128 + 24;
+  for (const auto& [spec, k] :
+       {std::pair<WeightSpec, int64_t>{{F::fp8_e4m3, true, {F::f32, 128, 128}}, 384},
+        {{F::fp8_e4m3, true, {F::f32, 1, 0}}, 128},
+        {{F::mxfp8, true, {F::ue8m0, 1, 32}}, 128},
+        {{F::int4, true, {F::bf16, 1, 128, ScaleLayout::linear, true}}, 768}}) {
+    Stream stream(Device::simulator(Arch::sm_90a));
+    check_schedules(stream);
+    const GpuCase c{spec, kBf16, 20, kOutputs, k, F::bf16};
+    const std::string kernel = kernel_of(c, stream.device());
+    ASSERT_NE(kernel.find("tiles of 128 x 64"), std::string::npos) << kernel;
+    expect_product(stream, c, 3);
+    expect_clean(stream);
+    if (kSanitized) break;
+  }
+}
+
 TEST(MatmulSm90, ManyRowsWithScalesOfGroups) {
   for (const auto& [spec, k] :
        {std::pair<WeightSpec, int64_t>{{F::fp8_e4m3, true, {F::f32, 128, 128}}, 720},

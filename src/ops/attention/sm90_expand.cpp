@@ -93,10 +93,12 @@ bool keeps_keys(const AttentionProblem& p) {
          p.k == Format::fp8_e4m3;
 }
 // Whether V in E4M3 is multiplied as it is: P is rounded to E4M3 anyway, and a product of 8 bits
-// takes half the time. K has no scales then that are not in its numbers.
+// takes half the time. K has no scales then that are not in its numbers. Of wider heads K in bf16
+// leaves room for tiles of 64 keys alone, which lose more than that.
 bool keeps_values(const AttentionProblem& p) {
   return form_of(p) == Form::dense && p.mode.pv == Format::fp8_e4m3 && p.v == Format::fp8_e4m3 &&
-         is_block(p.k);
+         is_block(p.k) && p.head_dim <= kFp8ValuesMost.head_dim &&
+         value_dim(p) <= kFp8ValuesMost.value_dim;
 }
 int values_tile_of(const AttentionProblem& p) {
   return choose_fp8_tile(kFp8ValuesTiles, p.head_dim, value_dim(p));
@@ -327,8 +329,8 @@ std::string describe_expanding(const AttentionPlan& plan) {
 std::string attention_sm90_expand_error(const AttentionProblem& p) {
   // What it hands over to the other kernel must suit that one, too.
   if (std::string error = attention_sm80_error(p); !error.empty()) return error;
-  if (!quantised(p.mode.qk) || (p.mode.pv != Format::bf16 && p.mode.pv != Format::fp8_e4m3 &&
-                                p.mode.pv != Format::nvfp4)) {
+  if (!quantised(p.mode.qk) ||
+      (p.mode.pv != Format::bf16 && p.mode.pv != Format::fp8_e4m3 && p.mode.pv != Format::nvfp4)) {
     return concat("mode is ", to_string(p.mode),
                   "; attention_sm90_expand takes those of quantised keys and pv in bf16, fp8 or"
                   " nvfp4");

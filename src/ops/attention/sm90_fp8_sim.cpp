@@ -59,7 +59,7 @@ Instance<Fp8Params> fp8_instance(int tile, KeyScaling of_keys) {
   return {};
 }
 Instance<Fp8Params> fp8_values_instance(int tile) {
-  return values(tile, std::make_integer_sequence<int, kFp8TileCount>());
+  return values(tile, std::make_integer_sequence<int, kFp8ValuesTileCount>());
 }
 Instance<Fp8GeneralParams> fp8_general_instance(int tile) {
   return general(tile, std::make_integer_sequence<int, kFp8GeneralTileCount>());

@@ -27,12 +27,13 @@ inline constexpr Fp8Tile kFp8RowTiles[kFp8TileCount] = {
     {256, 256, 128, 2, 128, false},
 };
 // Beside Q and K in bf16.
-inline constexpr Fp8Tile kFp8ValuesTiles[kFp8TileCount] = {
+inline constexpr int kFp8ValuesTileCount = 3;
+inline constexpr Fp8Tile kFp8ValuesTiles[kFp8ValuesTileCount] = {
     {64, 64, 192, 3, 64, false, true},
     {128, 128, 192, 2, 128, false, true},
     {192, 128, 128, 2, 64, true, true},
-    {256, 256, 64, 2, 128, false, true},
 };
+inline constexpr Fp8Tile kFp8ValuesMost = kFp8ValuesTiles[kFp8ValuesTileCount - 1];
 constexpr const Fp8Tile& fp8_tile(KeyScaling of_keys, int i) {
   return of_keys == KeyScaling::heads    ? kFp8Tiles[i]
          : of_keys == KeyScaling::blocks ? kFp8BlockTiles[i]

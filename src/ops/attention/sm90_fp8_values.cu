@@ -18,7 +18,7 @@ const void* entry(int tile, std::integer_sequence<int, kIndex...>) {
 }  // namespace
 
 const void* gpu_fp8_values_entry(int tile) {
-  return entry(tile, std::make_integer_sequence<int, kFp8TileCount>());
+  return entry(tile, std::make_integer_sequence<int, kFp8ValuesTileCount>());
 }
 
 }  // namespace halftone::attention_sm90

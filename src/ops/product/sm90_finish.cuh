@@ -13,7 +13,16 @@
 
 namespace halftone::product {
 
-enum class Sm90Barrier { first_group, second_group, both, count };
+enum class Sm90Barrier {
+  first_group,
+  second_group,
+  both,
+  handed0,  // the sums of the second pair of warpgroups, by rows of W
+  handed1,
+  taken0,
+  taken1,
+  count
+};
 
 template <class Stages>
 struct Sm90Finish : Sm90FinishRows {

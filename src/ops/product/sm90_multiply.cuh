@@ -4,15 +4,16 @@
 //
 // Blocks stay on the chip and walk over tiles of 128 rows of W by kColumns rows of x. A warp starts
 // the copies of both, three more make what multiplies codes or sums, two warpgroups multiply. Where
-// tiles are few, the blocks of a cluster share K.
+// tiles are few, the blocks of a cluster share K; tiles of 64 columns whose W takes many
+// instructions have four warpgroups, two for every other stage.
 //
 // Of experts a list in device memory says whose matrix is multiplied by which rows of x, which lie
 // by expert: a tile has rows of one part of the list, and only those are loaded.
 //
-// Sums: one chain of MMAs over K, 16 elements each; with scales of groups, one for every 64
-// elements (sm90_sums.cuh), which the scales multiply on its way to an f32 sum. Parts of K are
-// added in their order. So the bits of an output are a function of its rows of W and x, the format,
-// the number of parts and whether the sums of a tile are in units of the last scale.
+// Sums: one chain of MMAs over K (of every other stage), 16 elements each; with scales of groups,
+// one for every 64 elements (sm90_sums.cuh), which the scales multiply on its way to an f32 sum.
+// Parts of K are added in their order. So the bits of an output are a function of its rows of W and
+// x, the format, the number of parts and whether the sums of a tile are in units of the last scale.
 #pragma once
 #include "base/launch.h"
 #include "hw/griddep.h"
@@ -43,14 +44,18 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
   enum class Worker { load, multiply };
   // Warps that decode scales need more registers than one thread that starts copies.
   static constexpr uint32_t kMinBlocks = Stages::kBlocks;
-  static constexpr uint32_t kLoaders = kSums && Stages::kSlots > 1 && kMinBlocks == 1 ? 72
-                                       : kTables                                      ? 56
-                                                                                      : 40;
-  // Of what 12 warps start with: what the loaders leave.
-  static constexpr uint32_t kMultiply = (kMinBlocks == 1 ? 252 : 120) - kLoaders / 2;
-  static constexpr pipe::Roles kRoles{{{"load", 4, kLoaders}, {"multiply", 8, kMultiply / 8 * 8}}};
+  static constexpr uint32_t kPairs = Stages::kPairs;
+  static constexpr uint32_t kLoaders = kSums && Stages::kSlots > 1 && kMinBlocks == 1 && kPairs == 1
+                                           ? 72
+                                       : kTables ? 56
+                                                 : 40;
+  // Of what all warps start with, 168, 80 or 96 a thread: what the loaders leave.
+  static constexpr uint32_t kMultiply =
+      kPairs == 2 ? 120 - kLoaders / 4 : (kMinBlocks == 1 ? 252 : 120) - kLoaders / 2;
+  static constexpr pipe::Roles kRoles{
+      {{"load", 4, kLoaders}, {"multiply", 8 * kPairs, kMultiply / 8 * 8}}};
   static constexpr uint32_t kThreads = kRoles.threads();
-  static constexpr uint32_t kMultipliers = 8, kTableWarps = 3;
+  static constexpr uint32_t kMultipliers = 8, kTableWarps = 3;  // of a stage
   static constexpr uint32_t kSharedBytes = Stages::kSharedBytes;
 
   // Of `parts` parts of experts; without experts of all rows of x.
@@ -230,12 +235,13 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
   HT_DEVICE static void multiply(const Params& p, const Rings& rings, hw::SharedAddress base,
                                  Schedule schedule) {
     const Range range(p);
+    const uint32_t warpgroup = pipe::uniform(hw::warp_index()) / 4 - 1;
     const Finish finish(p, base);
-    Sums sums(p, base, rings.w.consumer(), rings.x.consumer());
+    Sums sums(p, base, warpgroup, rings.w, rings.x);
     hw::griddepcontrol_wait();
     for (pipe::HalvedTile t; schedule.next(t);) {
       // Where K is split a block has one tile: its factors are there before its sums.
-      if (Stages::kCanSplit && p.split > 1) finish.store_factors(tile_of(p, t));
+      if (Stages::kCanSplit && p.split > 1 && warpgroup < 2) finish.store_factors(tile_of(p, t));
       const uint32_t steps = range.end - range.begin;
       if constexpr (kNarrow) {
         const Tile rows = tile_of(p, t);
@@ -247,6 +253,13 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
       } else {
         sums.add_up(steps);
       }
+      if constexpr (kPairs == 2) {
+        if (warpgroup >= 2) {
+          sums.hand_over();
+          continue;
+        }
+        sums.take_over();
+      }
       const Tile tile = tile_of(p, t);
       if constexpr (Stages::kCanSplit) {
         if (p.split > 1) {
@@ -256,7 +269,12 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
       }
       finish.tile(tile, sums.result());
     }
-    finish.drain();
+    if (warpgroup < 2) {
+      finish.drain();
+    } else if (p.split > 1) {
+      hw::cluster_arrive();
+      hw::cluster_wait();
+    }
   }
 };
 

@@ -19,8 +19,13 @@ struct Sm90Stages {
   static constexpr bool kUnits = kScales == Sm90Scales::sums && kTileColumns == 256;
   static constexpr bool kExpands = Policy::kBits < 16 && !kFp8;
   static constexpr uint32_t kRows = 128, kColumns = kTileColumns;
-  // Few columns leave registers and shared memory for two blocks, which hide each other's waits.
+  // Few columns leave registers and shared memory for two blocks, which hide each other's waits; of
+  // 64 columns for two pairs of warpgroups, which take the stages of W by turns: what expands codes
+  // waits for its integer units, and two warps a scheduler are too few to hide that. Of codes that
+  // need few instructions, with as many stages as fit, it gains nothing (products-hopper.md).
   static constexpr uint32_t kBlocks = kColumns < 64 ? 2 : 1;
+  static constexpr bool kManyInstructions = kCode == GpuCode::e4m3 || kCode == GpuCode::int4;
+  static constexpr uint32_t kPairs = kColumns == 64 && kExpands && kManyInstructions ? 2 : 1;
   static constexpr uint32_t kShared = (228 / kBlocks - 1) * 1024;
   static constexpr uint32_t kLine = 128;                         // bytes of a row of a stage
   static constexpr uint32_t kDepth = kLine * 8 / Policy::kBits;  // elements of K of a stage of W
@@ -55,17 +60,20 @@ struct Sm90Stages {
   static_assert(kPiece * kPieceRow + 512 <= kStaging);
   static_assert(!kCanCopyOut || 2 * kPieceBytes <= kStaging);
 
+  // The second pair's sums, as its threads have them, for the first to add.
+  static constexpr uint32_t kHandover = kPairs == 2 ? kRows * kColumns * 4 : 0;
+
   // 64 KB of x in flight or more, of few columns what serves the loads' latency; W gets what is
   // left, up to 128 KB.
   static constexpr uint32_t kXStages = kColumns == 256 ? 4 : kColumns == 64 ? 8 : 6;
-  static constexpr uint32_t kLeft = kShared - kXStages * kXBytes - 2 * kStaging - 512;
+  static constexpr uint32_t kLeft = kShared - kXStages * kXBytes - 2 * kStaging - kHandover - 512;
   static constexpr uint32_t kFitting = kLeft / (kBytes + kTable);
-  static constexpr uint32_t kStages = kFitting < 8 ? kFitting : 8;
+  static constexpr uint32_t kStages = (kFitting < 8 ? kFitting : 8) / kPairs * kPairs;
   static_assert(kStages >= 3, "three warps fill the tables of stages");
 
   static constexpr uint32_t kX = kStages * kBytes;
   static constexpr uint32_t kOut = kX + kXStages * kXBytes;
-  static constexpr uint32_t kTables = kOut + 2 * kStaging;
+  static constexpr uint32_t kOfSecond = kOut + 2 * kStaging, kTables = kOfSecond + kHandover;
   static constexpr uint32_t kBarriers = kTables + kStages * kTable;
   using Ring = pipe::Ring<kStages, kBytes>;
   using XRing = pipe::Ring<kXStages, kXBytes>;

@@ -5,15 +5,21 @@
 // suffice for both, the sums are in units of the last scale, and a chain of another scale adds to
 // what their quotient has multiplied. Of FP8 by FP8: chains of 128 elements.
 //
+// Tiles of 64 columns of E4M3 and INT4 have two pairs of warpgroups, each for every other stage:
+// four warps a scheduler hide the latency of the integer units that expand codes, where two leave
+// them idle for half of the time.
+//
 // The tensor cores must not wait for what the warps do in between. While a chain runs the codes of
 // the next step are expanded, and what multiplies the chain is loaded; while it joins the sum, the
 // tensor cores belong to the other warpgroup. So a warp must be quick from the end of a chain to
 // the start of the next: it finds the factors in registers, and gives the stage back first.
 #pragma once
+#include <type_traits>
+
 #include "hw/fence.h"
 #include "hw/warp.h"
+#include "ops/product/sm90_finish.cuh"
 #include "ops/product/sm90_operand.cuh"
-#include "pipe/uniform.h"
 
 namespace halftone::product {
 
@@ -28,12 +34,21 @@ struct Sm90Sums {
   static constexpr bool kSums = Stages::kSums && !kUnits;
   // Tiles of 256 columns can be multiplied by their first 128 alone.
   static constexpr bool kNarrow = kColumns == 256;
+  // Where two pairs of warpgroups take the stages of W by turns, each has sums of its own.
+  static constexpr uint32_t kPairs = Stages::kPairs;
+  template <class Ring, uint32_t kRun>
+  using ReaderOf =
+      typename std::conditional_t<kPairs == 2,
+                                  std::type_identity<typename Ring::template TurnConsumer<kRun>>,
+                                  std::type_identity<typename Ring::Consumer>>::type;
+  using Reader = ReaderOf<typename Stages::Ring, 1>;
+  using XReader = ReaderOf<typename Stages::XRing, kXSteps>;
 
   const Sm90Params& params;
   const hw::SharedAddress base;
-  typename Stages::Ring::Consumer read;
-  typename Stages::XRing::Consumer read_x;
-  const uint32_t group = pipe::uniform(hw::warp_index()) / 4 - 1;
+  const uint32_t group, pair;  // of a pair the warpgroup, whose rows of W are 64 of the tile's
+  Reader read;
+  XReader read_x;
   const bool first_lane = hw::lane_index() == 0;
   const Operand operand;
   // Two sets of registers: one is filled while the tensor cores use the other.
@@ -41,12 +56,14 @@ struct Sm90Sums {
   Chain chain;
   Chain total;
 
-  HT_DEVICE Sm90Sums(const Sm90Params& p, hw::SharedAddress shared,
-                     typename Stages::Ring::Consumer w, typename Stages::XRing::Consumer x)
+  HT_DEVICE Sm90Sums(const Sm90Params& p, hw::SharedAddress shared, uint32_t warpgroup,
+                     const typename Stages::Ring& w, const typename Stages::XRing& x)
       : params(p),
         base(shared),
-        read(w),
-        read_x(x),
+        group(warpgroup % 2),
+        pair(warpgroup / 2),
+        read(reader<1>(w)),
+        read_x(reader<kXSteps>(x)),
         operand(group * 64 + hw::warp_index() % 4 * 16) {}
 
   HT_DEVICE const Chain& result() const {
@@ -56,15 +73,41 @@ struct Sm90Sums {
       return chain;
     }
   }
+  // From the second pair to the first, thread by thread. The one waits until it is taken.
+  HT_DEVICE void hand_over(hw::Site site = hw::Site::current()) {
+    const hw::SharedAddress own = handover();
+    HT_UNROLL
+    for (uint32_t i = 0; i < kColumns / 2; ++i) {
+      hw::store_shared(own + i * kHandoverRow, result()[i], site);
+    }
+    pipe::arrive<Sm90Barrier::handed0, Sm90Barrier::handed1>(group, 256, site);
+    pipe::sync<Sm90Barrier::taken0, Sm90Barrier::taken1>(group, 256, site);
+  }
+  HT_DEVICE void take_over(hw::Site site = hw::Site::current()) {
+    const hw::SharedAddress own = handover();
+    Chain& sums = const_cast<Chain&>(result());
+    pipe::sync<Sm90Barrier::handed0, Sm90Barrier::handed1>(group, 256, site);
+    HT_UNROLL
+    for (uint32_t i = 0; i < kColumns / 2; ++i) {
+      sums[i] += hw::load_shared<float>(own + i * kHandoverRow, site);
+    }
+    pipe::arrive<Sm90Barrier::taken0, Sm90Barrier::taken1>(group, 256, site);
+  }
   // The next stages of W, by the first kWidth columns.
   template <uint32_t kWidth = kColumns>
   HT_DEVICE void add_up(uint32_t stages) {
+    if constexpr (kPairs == 2) {
+      // By the number of a stage since the first, whatever tile it belongs to.
+      const uint32_t others = pair ^ begun % 2;
+      begun += stages;
+      stages = (stages + 1 - others) / 2;
+    }
     HT_UNROLL
     for (uint32_t i = 0; i < kColumns / 2; ++i) total[i] = 0;
-    if constexpr (kNarrow) {
+    if constexpr (kNarrow || kPairs == 2) {
       // Nothing of the tile before: with columns that this one may not have alive from one to the
       // next, ptxas waits for every MMA by itself. Of codes it sees so much without being held to
-      // it.
+      // it. And a pair without a stage adds 0.
       HT_UNROLL
       for (uint32_t i = 0; i < kColumns / 2; ++i) chain[i] = 0;
       if constexpr (!kExpands) hw::hold_registers(chain);
@@ -83,6 +126,20 @@ struct Sm90Sums {
   }
 
  private:
+  uint32_t begun = 0;  // stages, of all tiles
+
+  static constexpr uint32_t kHandoverRow = 256 * 4;  // of a register, of all threads of a pair
+  HT_DEVICE hw::SharedAddress handover() const {
+    return base + (Stages::kOfSecond + hw::thread_index().x % 256 * 4);
+  }
+  template <uint32_t kRun, class Ring>
+  HT_DEVICE auto reader(const Ring& ring) const {
+    if constexpr (kPairs == 2) {
+      return ring.template turn_consumer<kRun>(pair);
+    } else {
+      return ring.consumer();
+    }
+  }
   // The registers of the first columns of the chain.
   template <uint32_t kWidth>
   HT_DEVICE float (&columns())[kWidth / 2] {
@@ -168,6 +225,8 @@ struct Sm90Sums {
   HT_DEVICE void add_groups(uint32_t steps) {
     if constexpr (Stages::kFp8) {
       return add_fp8<kFactors>(steps);
+    } else if constexpr (kPairs == 2) {
+      return add_groups_in_turn<kFactors>(steps);
     } else {
       uint32_t stage = read.wait();
       operand.expand(codes(stage), table(stage), 0, a[0]);
@@ -191,6 +250,27 @@ struct Sm90Sums {
         }
         release_read();
       }
+    }
+  }
+  // With one set of registers, as there are none for two: the other pair has the integer units
+  // while the tensor cores read it.
+  template <Sm90Factors kFactors>
+  HT_DEVICE void add_groups_in_turn(uint32_t steps) {
+    for (uint32_t step = 0; step < steps; ++step) {
+      const uint32_t stage = read.wait();
+      HT_ROLLED
+      for (uint32_t i = 0; i < kXSteps; ++i) {
+        operand.expand(codes(stage), table(stage), i, a[0]);
+        start(stage, 0, !(params.chains_of_two && i % 2 == 1));
+        if (params.chains_of_two && i % 2 == 0) {
+          hw::wgmma_wait<0>();
+          hold(0);
+          read_x.release(first_lane);
+        } else {
+          end_chain<kFactors>(0, table(stage), i);
+        }
+      }
+      release_read();
     }
   }
   // One set of sums, in units of the last scale. Powers of two and signs multiply the codes, so
