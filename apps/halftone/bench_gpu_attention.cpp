@@ -147,8 +147,8 @@ std::vector<BenchRow> bench_gpu_prefill(const GpuBench& b) {
       if (!plain && (b.few_sizes() || s.batch > 2 || s.heads != s.kv_heads)) continue;
       if (mode.qk == Format::f16 && (s.head_dim != 128 || s.batch != 1)) continue;
       if (!can_run(prefill_problem(s, mode), b.stream.device()).ok) continue;
-      const bool by_rows = mode.pv == Format::fp8_e4m3 || mode.qk == Format::fp8_e4m3 ||
-                           mode.qk == Format::int8;
+      const bool by_rows =
+          mode.pv == Format::fp8_e4m3 || mode.qk == Format::fp8_e4m3 || mode.qk == Format::int8;
       for (const int64_t scale_tokens : {1, 0, 128}) {
         // A scale for all, as other libraries have them, and blocks, beside one a row.
         if (scale_tokens != 1 && !by_rows) continue;
