@@ -10,8 +10,8 @@
 
 namespace halftone::test {
 
-// What the tensor cores of Hopper multiply in E4M3: the scores, and P V of tiles of so many keys (0:
-// in more bits). And the keys that share a second level of P in NVFP4 there (0: as elsewhere).
+// What the tensor cores of Hopper multiply in E4M3: the scores, and P V of tiles of so many keys
+// (0: in more bits). And the keys that share a second level of P in NVFP4 there (0: as elsewhere).
 struct HopperTiles {
   bool fp8_scores = false;
   int64_t fp8_keys = 0, nvfp4_keys = 0;

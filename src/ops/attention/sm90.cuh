@@ -17,9 +17,9 @@
 // copy engine does not take; StagedMask is General with mask tensors that come by tensor copies, as
 // K does, Masked with others, whose terms want registers of their own; Expanded and ExpandedGeneral
 // (sm90_expanded.cuh) are both over quantised operands that another kernel has expanded; KeyCodes
-// is Expanded with Q and K in E4M3 as they are, whose S is a product of 8 bits; Nvfp4Weights and its
-// general form (sm90_nvfp4.cuh) have P in NVFP4. A tile's Work is
-// made anew where it is needed: what is not alive in the loop over keys costs it no register.
+// is Expanded with Q and K in E4M3 as they are, whose S is a product of 8 bits; Nvfp4Weights and
+// its general form (sm90_nvfp4.cuh) have P in NVFP4. A tile's Work is made anew where it is needed:
+// what is not alive in the loop over keys costs it no register.
 #pragma once
 #include "base/launch.h"
 #include "hw/fence.h"

@@ -155,7 +155,6 @@ struct Factors {
     return reinterpret_cast<const float*>(first +
                                           int64_t{row >> x.scale_shift} * x.scale_row_bytes);
   }
-
 };
 
 // The same, and the scales of keys in shared memory.
