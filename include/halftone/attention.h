@@ -45,12 +45,11 @@ std::vector<AttentionMode> attention_modes();          // every mode this versio
 //    times it rounded to fp8.
 //  * P in NVFP4 has two levels. Within a tile of keys (256, 128 above dimensions of 256, 64 above
 //    512; on Hopper 96 up to 64, 128 up to 192 and 128, else 64), P is taken relative to the row's
-//    largest score in the tile, so that it is at most
-//    1; that score and 1/2688 are the f32 second level, folded into O. Each 16 keys from a multiple
-//    of 16, hidden ones as 0, share scale = E4M3(448 * largest P); an element is
-//    E2M1(P * RN(2688 / scale)), 0 where the scale is 0. Conversions round to nearest even and
-//    saturate, products and the quotient are single roundings of f32. V has its scales along
-//    value_dim, like K, and expands exactly.
+//    largest score in the tile, so that it is at most 1; that score and 1/2688 are the f32 second
+//    level, folded into O. Each 16 keys from a multiple of 16, hidden ones as 0, share
+//    scale = E4M3(448 * largest P); an element is E2M1(P * RN(2688 / scale)), 0 where the scale is
+//    0. Conversions round to nearest even and saturate, products and the quotient are single
+//    roundings of f32. V has its scales along value_dim, like K, and expands exactly.
 struct AttentionProblem {
   int64_t batch = 0;
   int64_t heads = 0, kv_heads = 0;      // heads is a multiple of kv_heads
