@@ -15,6 +15,7 @@ TEST_F(MatmulOnGpu, EveryFormat) {
   for (const GpuCase& c : plain_cases(1, 13, 700)) expect_product(stream, c, 3);
   for (const GpuCase& c : plain_cases(5, 19, 1100)) expect_product(stream, c, 4);
   for (const GpuCase& c : plain_cases(45, 37, 330)) expect_product(stream, c, 5);
+  for (const GpuCase& c : plain_cases(21, 300, 2048)) expect_product(stream, c, 6);
 }
 
 TEST_F(MatmulOnGpu, RandomProblems) {
@@ -31,6 +32,7 @@ TEST_F(MatmulOnGpu, RandomProblems) {
     c.m = upto(2) == 0 ? 1 + upto(16) : 1 + upto(300);
     c.n = 1 + upto(300);
     c.k = (1 + upto(600 / step)) * step;
+    if (upto(4) == 0) c.k = (1 + upto(6)) * 512;  // what kernels that copy whole stages take
     c.out = upto(2) == 0 ? Format::f32 : Format::bf16;
     SCOPED_TRACE("problem " + std::to_string(i));
     expect_product(stream, c, 100 + i);

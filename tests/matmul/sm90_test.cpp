@@ -29,8 +29,8 @@ const std::vector<WeightSpec> kSpecs = {
 TEST(MatmulSm90, EveryFormat) {
   Stream stream(Device::simulator(Arch::sm_90a));
   for (const WeightSpec& w : kSpecs) {
-    for (const auto& [m, n, k] : {std::array<int64_t, 3>{17, 40, 256}, {140, 130, 640}}) {
-      const GpuCase c{w, kBf16, m, n, k, m == 17 ? F::f32 : F::bf16};
+    for (const auto& [m, n, k] : {std::array<int64_t, 3>{35, 40, 256}, {140, 130, 640}}) {
+      const GpuCase c{w, kBf16, m, n, k, m == 35 ? F::f32 : F::bf16};
       ASSERT_NE(kernel_of(c, stream.device()).find("matmul_sm90"), std::string::npos);
       expect_product(stream, c, 3);
     }
@@ -42,7 +42,7 @@ TEST(MatmulSm90, EveryFormat) {
 // makes its row of W, and no other, NaN.
 TEST(MatmulSm90, NotANumber) {
   Stream stream(Device::simulator(Arch::sm_90a));
-  const int64_t m = 17, n = 384, k = 256;
+  const int64_t m = 35, n = 384, k = 256;
   for (const WeightSpec& spec : {WeightSpec{F::fp8_e4m3, true, {F::f32, 1, 0}},
                                  {F::fp8_e4m3, true, {F::f32, 128, 128}},
                                  {F::mxfp8, true, {F::ue8m0, 1, 32}}}) {
@@ -133,7 +133,7 @@ TEST(MatmulSm90, StrictUnderAdversarialSchedules) {
     // Eight parts of K, each of nine stages of 128 bytes: every stage of the ring is used again.
     const int64_t parts = 8 * 9 * 128 * 8 / bits(spec.format);
     for (const auto& [m, n, k, out] :
-         {std::tuple<int64_t, int64_t, int64_t, F>{20, 40, parts, F::f32},
+         {std::tuple<int64_t, int64_t, int64_t, F>{36, 40, parts, F::f32},
           {150, 130, 512, F::bf16}}) {
       const Tensor x = random_weight(of_x, m, k, 3).tensor;
       const Tensor w = random_weight(spec, n, k, 4).tensor;

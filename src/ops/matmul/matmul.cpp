@@ -54,6 +54,8 @@ constexpr MatmulKernel kTable[] = {
       &cpu_baseline::f32_kernels}},
     {{"matmul_sm90_row", Device::Kind::cuda, CpuLevel::baseline, products::accepts_sm90_row,
       &products::matmul_sm90_row, Arch::sm_90a}},
+    {{"matmul_sm90_dozens", Device::Kind::cuda, CpuLevel::baseline, products::accepts_sm90_dozens,
+      &products::matmul_sm90_dozens, Arch::sm_90a}},
     {{"matmul_cublaslt_blocks", Device::Kind::cuda, CpuLevel::baseline,
       products::accepts_cublaslt_blocks, &products::matmul_cublaslt, Arch::sm_90a, false, true}},
     {{"matmul_sm90", Device::Kind::cuda, CpuLevel::baseline, products::accepts_sm90,

@@ -6,6 +6,7 @@
 #include "ops/matmul/matmul_run.h"
 #include "ops/product/gpu.h"
 #include "ops/product/sm90.h"
+#include "ops/product/sm90_dozens_launch.h"
 #include "ops/product/sm90_row_launch.h"
 
 namespace halftone::products {
@@ -168,6 +169,16 @@ void run_row(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream)
   if (plan.problem.quantize_out) quantise_results(plan.problem, w.results, t.out, stream);
 }
 
+void run_dozens(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream) {
+  const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
+  const MatmulTensors t = turned(plan, given, stream);
+  product::GpuProduct g = product_of(plan.problem, w, t);
+  w.x.enter(t.x, plan.problem.m, &g, stream);
+  if (!fits_sm90_dozens(w.weight, g)) return run_sm90(plan, given, stream);
+  launch_sm90_dozens(w.weight, g, stream);
+  if (plan.problem.quantize_out) quantise_results(plan.problem, w.results, t.out, stream);
+}
+
 void run_cublaslt(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {
   const auto& w = static_cast<const CublasLtWorkspace&>(
       *static_cast<const GpuWorkspace*>(plan.workspace.get()));
@@ -187,6 +198,11 @@ std::string describe_cublaslt(const MatmulProblem& p, const Device&) {
 
 std::string describe_row(const MatmulProblem&, const Device&) {
   return "one row, 16 rows of W a tile";
+}
+
+std::string describe_dozens(const MatmulProblem& p, const Device& device) {
+  return product::describe_sm90_dozens(p.m, p.n, p.k, p.gated.has_value(),
+                                       properties(device).sm_count);
 }
 
 std::string describe_sm90(const MatmulProblem& p, const Device& device) {
@@ -236,6 +252,13 @@ std::string accepts_sm90_row(const MatmulProblem& p) {
   return product::refuse_sm90_row(w.weight, w.x, p.weight, p.scaling, p.m, p.n, p.k);
 }
 
+std::string accepts_sm90_dozens(const MatmulProblem& p) {
+  std::string reason = accepts_sm90(p);
+  if (!reason.empty()) return reason;
+  const GpuWorkspace w = make_workspace(p, Arch::sm_90a);
+  return product::refuse_sm90_dozens(w.weight, w.x, p.weight, p.scaling, p.m, p.k);
+}
+
 std::string accepts_cublaslt(const MatmulProblem& p) {
   std::string reason = accepts_dense(p);
   if (reason.empty() && scaled_by_blocks(p)) {
@@ -257,5 +280,6 @@ const MatmulGpu matmul_gpu = {workspace, run_gpu, describe_gpu};
 const MatmulGpu matmul_sm90 = {workspace, run_sm90, describe_sm90};
 const MatmulGpu matmul_cublaslt = {workspace_cublaslt, run_cublaslt, describe_cublaslt};
 const MatmulGpu matmul_sm90_row = {workspace, run_row, describe_row};
+const MatmulGpu matmul_sm90_dozens = {workspace, run_dozens, describe_dozens};
 
 }  // namespace halftone::products

@@ -8,6 +8,7 @@ namespace halftone::products {
 std::string accepts_gpu(const MatmulProblem&);
 std::string accepts_sm90(const MatmulProblem&);
 std::string accepts_sm90_row(const MatmulProblem&);
+std::string accepts_sm90_dozens(const MatmulProblem&);
 std::string accepts_cublaslt(const MatmulProblem&);
 std::string accepts_cublaslt_blocks(const MatmulProblem&);
 
@@ -17,9 +18,10 @@ struct MatmulGpu {
   void (*run)(const MatmulPlan&, const MatmulTensors&, Stream&);
   std::string (*describe)(const MatmulProblem&, const Device&);
 };
-extern const MatmulGpu matmul_gpu;       // of every GPU
-extern const MatmulGpu matmul_sm90;      // many rows on wgmma
-extern const MatmulGpu matmul_cublaslt;  // dense, by the vendor's library
-extern const MatmulGpu matmul_sm90_row;  // one row, W by tensor copies
+extern const MatmulGpu matmul_gpu;          // of every GPU
+extern const MatmulGpu matmul_sm90;         // many rows on wgmma
+extern const MatmulGpu matmul_cublaslt;     // dense, by the vendor's library
+extern const MatmulGpu matmul_sm90_row;     // one row, W by tensor copies
+extern const MatmulGpu matmul_sm90_dozens;  // of codes, some dozens of rows
 
 }  // namespace halftone::products

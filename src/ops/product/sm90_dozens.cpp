@@ -1,0 +1,177 @@
+#include <algorithm>
+#include <bit>
+
+#include "base/message.h"
+#include "hw/image.h"
+#include "ops/product/sm90_dozens.cuh"
+#include "ops/product/sm90_dozens_launch.h"
+#include "ops/product/weights.h"
+#include "pipe/tensor_map.h"
+
+namespace halftone::product {
+
+namespace {
+
+constexpr int64_t kFewest = 9, kMost = 32;  // rows of x
+
+struct Sm90DozensInstance {
+  KernelImage image;
+  uint32_t columns, threads, shared_bytes;
+};
+
+template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
+Sm90DozensInstance instance() {
+  using Stages = Sm90DozensStages<kCode, kScales, kTiles>;
+  return {hw::image_of<Sm90Dozens<kCode, kScales, kTiles> >("matmul_sm90_dozens", Arch::sm_90a),
+          Stages::kColumns, Stages::kThreads, Stages::kSharedBytes};
+}
+template <GpuCode kCode, Sm90Scales kScales>
+Sm90DozensInstance instance(int64_t m) {
+  return m <= 16 ? instance<kCode, kScales, 2>() : instance<kCode, kScales, 4>();
+}
+Sm90DozensInstance instance_of(const GpuWeight& w, Format scale, int64_t m) {
+  const bool powers = w.scaled && scale == Format::ue8m0;
+  switch (w.code) {
+    case GpuCode::e4m3:
+      if (powers) return instance<GpuCode::e4m3, Sm90Scales::powers>(m);
+      return w.scaled ? instance<GpuCode::e4m3, Sm90Scales::sums>(m)
+                      : instance<GpuCode::e4m3, Sm90Scales::none>(m);
+    case GpuCode::int8:
+      return w.scaled ? instance<GpuCode::int8, Sm90Scales::sums>(m)
+                      : instance<GpuCode::int8, Sm90Scales::none>(m);
+    case GpuCode::int4:
+      return instance<GpuCode::int4, Sm90Scales::sums>(m);
+    default:
+      return w.pairs ? instance<GpuCode::e2m1, Sm90Scales::pairs>(m)
+                     : instance<GpuCode::e2m1, Sm90Scales::powers>(m);
+  }
+}
+
+constexpr uint32_t kTileRows = 128, kDepth = 256;  // of every instance
+
+int64_t tiles_of(int64_t n, bool gate) { return ceil_div(n, gate ? kTileRows / 2 : kTileRows); }
+
+// Blocks that share the K of a tile: a cluster. Two blocks a multiprocessor; clusters of two always
+// fit, of larger ones some places stay free (sm90.cpp). In stages; filling the first and adding up
+// the sums of a cluster take about as long as three.
+uint32_t blocks_of_tile(int64_t tiles, int64_t steps, int multiprocessors) {
+  uint32_t best = 1;
+  int64_t least = 0;
+  for (uint32_t blocks = 1; blocks <= std::min<int64_t>(8, steps); ++blocks) {
+    const int64_t places = 2 * multiprocessors;
+    const int64_t clusters = (blocks <= 2 ? places : places * 5 / 6) / blocks;
+    const int64_t time =
+        ceil_div(tiles, clusters) * (ceil_div(steps, blocks) + (blocks > 1 ? 3 : 2));
+    if (least != 0 && time >= least) continue;
+    least = time, best = blocks;
+  }
+  return best;
+}
+
+bool has_powers(const GpuWeight& w, Format scale) { return w.scaled && scale == Format::ue8m0; }
+
+// W as lines of 128 bytes of its rows.
+pipe::TensorBox weight_box(const GpuProduct& p, const GpuSource& source) {
+  const GpuLayout& l = p.weight;
+  const auto bits_of = static_cast<uint32_t>(bits(l.format));
+  pipe::TensorBox b;
+  b.type = hw::Type::u8, b.rank = 3, b.swizzle = tile::Swizzle::b128;
+  b.address = const_cast<uint8_t*>(row_address(l, source, 0));
+  b.extent = {128, p.n, p.k * bits_of / 1024};
+  b.stride = {static_cast<uint64_t>(l.row_bytes * l.row_step), 128};
+  b.box = {128, 32, kDepth * bits_of / 1024};
+  return b;
+}
+pipe::TensorBox scale_box(const GpuProduct& p, const GpuSource& source) {
+  const GpuLayout& l = p.weight;
+  return pipe::matrix_box(hw::Type::u8, const_cast<uint8_t*>(scale_address(l, source, 0, 0)), p.n,
+                          p.k / l.group, static_cast<uint64_t>(l.scale_row * l.row_step), 32, 16,
+                          tile::Swizzle::none);
+}
+pipe::TensorBox x_box(const GpuProduct& p, uint32_t columns) {
+  pipe::TensorBox b;
+  b.type = hw::Type::bf16, b.rank = 3, b.swizzle = tile::Swizzle::b128;
+  b.address = const_cast<uint8_t*>(p.x);
+  b.extent = {64, p.m, p.k / 64};
+  b.stride = {static_cast<uint64_t>(p.x_row), 128};
+  b.box = {64, columns, kDepth / 64};
+  return b;
+}
+
+}  // namespace
+
+std::string refuse_sm90_dozens(const GpuWeight& w, const GpuX& x, Format weight, const Scaling& s,
+                               int64_t m, int64_t k) {
+  if (m < kFewest || m > kMost) {
+    return concat("m is ", m, "; matmul_sm90_dozens takes ", kFewest, " to ", kMost, " rows");
+  }
+  const bool code = w.code == GpuCode::e4m3 || w.code == GpuCode::int8 || w.code == GpuCode::e2m1 ||
+                    w.code == GpuCode::int4;
+  if (!x.direct() || w.dequantise || !code) {
+    return concat("x is not bf16, or the weight is ", name(weight),
+                  "; matmul_sm90_dozens multiplies bf16 by codes of E4M3, INT8, E2M1 and INT4");
+  }
+  const bool nibbles = bits(weight) == 4, powers = has_powers(w, s.format);
+  const bool of_chains = s.block_cols > 0 && s.block_cols % 128 == 0 &&
+                         std::has_single_bit(static_cast<uint64_t>(s.block_cols)) &&
+                         is_plain_float(s.format);
+  const bool blocks = (w.pairs && s.block_cols == 16 && s.block_rows == 1) ||
+                      (powers && w.code != GpuCode::int8 && w.code != GpuCode::int4 &&
+                       s.block_cols == 32 && s.block_rows == 1);
+  const bool sums = w.scaled && w.code != GpuCode::e2m1 && of_chains;
+  const bool none = !nibbles && !w.scaled && !w.pairs;
+  if ((!blocks && !sums && !none) || s.layout != ScaleLayout::linear || s.asymmetric) {
+    return concat(
+        "weight is ", name(weight), " with ", to_string(s),
+        " scales; matmul_sm90_dozens takes linear ones of rows, of the block formats and ",
+        "floats of 128 times a power of two, without zero points");
+  }
+  const int64_t whole = powers ? 2 * kDepth : kDepth;
+  if (k % whole != 0) return concat("K is ", k, "; matmul_sm90_dozens takes multiples of ", whole);
+  return "";
+}
+
+bool fits_sm90_dozens(const GpuWeight& w, const GpuProduct& p) {
+  const GpuLayout& l = p.weight;
+  const auto aligned = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };
+  const bool copied = w.pairs || has_powers(w, l.scale_format);
+  for (const GpuSource& s : p.source) {
+    if (s.zeros != nullptr || !aligned(row_address(l, s, 0))) return false;
+    if (copied && !aligned(scale_address(l, s, 0, 0))) return false;
+  }
+  if (copied && (l.scale_step != 1 || l.scale_row * l.row_step % 16 != 0)) return false;
+  if (w.scaled && l.scale_step % scale_bytes(l.scale_format) != 0) return false;
+  return l.row_bytes * l.row_step % 16 == 0 && aligned(p.x) && p.x_row % 16 == 0;
+}
+
+std::string describe_sm90_dozens(int64_t m, int64_t n, int64_t k, bool gate, int multiprocessors) {
+  const uint32_t blocks = blocks_of_tile(tiles_of(n, gate), k / kDepth, multiprocessors);
+  return concat("tiles of 128 x ", m <= 16 ? 16 : 32, ", codes in order",
+                blocks > 1 ? concat(", K in ", blocks, " parts") : "");
+}
+
+void launch_sm90_dozens(const GpuWeight& w, const GpuProduct& product, Stream& stream) {
+  const Device& device = stream.device();
+  Sm90DozensParams p{};
+  p.product = product;
+  const GpuProduct& g = p.product;
+  const GpuLayout& l = g.weight;
+  const Sm90DozensInstance i = instance_of(w, l.scale_format, g.m);
+  const bool gate = g.finish.gate, copied = w.pairs || has_powers(w, l.scale_format);
+  for (uint32_t half = 0; half < (gate ? 2 : 1); ++half) {
+    p.w[half] = pipe::make_tensor_map(weight_box(g, g.source[half]), device);
+    if (copied) p.scales[half] = pipe::make_tensor_map(scale_box(g, g.source[half]), device);
+  }
+  p.x = pipe::make_tensor_map(x_box(g, i.columns), device);
+  if (w.scaled && !copied) p.log2_groups = static_cast<uint32_t>(std::countr_zero(l.group / 128));
+  const int64_t tiles = tiles_of(g.n, gate);
+  const uint32_t blocks = blocks_of_tile(tiles, g.k / kDepth, properties(device).sm_count);
+  LaunchShape shape;
+  shape.grid = {static_cast<uint32_t>(tiles) * blocks, (g.m + i.columns - 1) / i.columns, 1};
+  shape.block.x = i.threads;
+  if (blocks > 1) shape.cluster = {blocks, 1, 1};
+  shape.shared_bytes = i.shared_bytes;
+  launch(i.image, taking_turns(shape, stream), p, stream);
+}
+
+}  // namespace halftone::product

@@ -1,0 +1,17 @@
+// Some dozens of rows of x times W on Hopper, host side (sm90_dozens.cuh).
+#pragma once
+#include "ops/product/gpu.h"
+#include "ops/product/sm90_dozens.h"
+
+namespace halftone::product {
+
+// Empty, or the rule that a weight with rows of k elements breaks, or m rows of x.
+std::string refuse_sm90_dozens(const GpuWeight&, const GpuX&, Format weight, const Scaling&,
+                               int64_t m, int64_t k);
+// Whether the operands lie where tensor copies can take them.
+bool fits_sm90_dozens(const GpuWeight&, const GpuProduct&);
+// What a block works on, of `multiprocessors`.
+std::string describe_sm90_dozens(int64_t m, int64_t n, int64_t k, bool gate, int multiprocessors);
+void launch_sm90_dozens(const GpuWeight&, const GpuProduct&, Stream&);
+
+}  // namespace halftone::product

@@ -1,0 +1,206 @@
+// Some dozens of rows of x times codes on simulated Hopper.
+#include <array>
+#include <cmath>
+
+#include "matmul/gpu_cases.h"
+#include "ops/product/sm90_dozens_launch.h"
+#include "support/sanitized.h"
+
+namespace halftone::test {
+namespace {
+
+using F = Format;
+using Options = SimulatorOptions;
+
+const WeightSpec kBf16{F::bf16};
+const WeightSpec kNvfp4{F::nvfp4, true, {F::fp8_e4m3, 1, 16}, true};
+const WeightSpec kMxfp8{F::mxfp8, true, {F::ue8m0, 1, 32}};
+const WeightSpec kMxfp4{F::mxfp4, true, {F::ue8m0, 1, 32}};
+// Every way in which codes and scales enter.
+const std::vector<WeightSpec> kSpecs = {{F::fp8_e4m3, true, {F::f32, 1, 0}},
+                                        {F::fp8_e4m3, true, {F::f32, 128, 128}},
+                                        {F::fp8_e4m3, true, {F::bf16, 1, 256}},
+                                        kMxfp8,
+                                        {F::int8, true, {F::f32, 1, 0}},
+                                        {F::int8, true, {F::f16, 1, 128}},
+                                        kNvfp4,
+                                        kMxfp4,
+                                        {F::int4, true, {F::f16, 1, 128}}};
+
+bool in_order(const GpuCase& c, const Device& device) {
+  return kernel_of(c, device).find("codes in order") != std::string::npos;
+}
+
+// Tiles that are not full; K of one block, and in parts that are not equally long.
+TEST(MatmulSm90Dozens, EveryFormat) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  uint64_t seed = 1;
+  for (const WeightSpec& w : kSpecs) {
+    for (const auto& [m, n, k] :
+         {std::array<int64_t, 3>{9, 40, 512}, {17, 130, 1536}, {32, 128, 5 * 512}}) {
+      const GpuCase c{w, kBf16, m, n, k, m == 17 ? F::bf16 : F::f32};
+      ASSERT_TRUE(in_order(c, stream.device())) << label(w);
+      expect_product(stream, c, ++seed);
+    }
+  }
+}
+
+// No race, no conflict of banks, whatever the order; and the same bits. Every stage is used again.
+TEST(MatmulSm90Dozens, StrictUnderAdversarialSchedules) {
+  constexpr uint64_t kSeeds = kSanitized ? 1 : 3;
+  constexpr size_t kEvery = kSanitized ? 4 : 1;
+  for (size_t i = 0; i < kSpecs.size(); i += kEvery) {
+    for (const auto& [m, n, k] : {std::array<int64_t, 3>{12, 40, 8 * 5 * 512}, {30, 140, 3072}}) {
+      const Tensor x = random_weight(kBf16, m, k, 3).tensor;
+      const Tensor w = random_weight(kSpecs[i], n, k, 4).tensor;
+      std::vector<float> first;
+      for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+        Stream stream(Device::simulator(Arch::sm_90a));
+        configure(stream, {.severity = Options::Severity::strict,
+                           .numerics = Options::Numerics::fast,
+                           .schedule = Options::Schedule::adversarial,
+                           .seed = seed,
+                           .throws = false});
+        MatmulOptions options;
+        options.out = F::f32;
+        const std::vector<float> y = to_floats(matmul_on(stream, x, w, options));
+        const SimulatorReport report = simulator_report(stream);
+        ASSERT_TRUE(report.clean()) << label(kSpecs[i]) << "\n" << to_string(report);
+        EXPECT_EQ(report.counters.shared_wavefronts, report.counters.shared_ideal)
+            << label(kSpecs[i]) << " " << m << "\n"
+            << to_string(report);
+        if (first.empty()) first = y;
+        ASSERT_EQ(y, first) << "seed " << seed;
+      }
+    }
+  }
+}
+
+// Codes that are no number make their row of W, and no other, NaN.
+TEST(MatmulSm90Dozens, NotANumber) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t m = 17, n = 256, k = 512;
+  for (const WeightSpec& spec : {kSpecs[0], kSpecs[1], kMxfp8}) {
+    const Tensor x = random_tensor({m, k}, F::bf16, 3, Data::normal);
+    const Tensor w = random_weight(spec, n, k, 4).tensor;
+    for (int64_t j = 0; j < n; j += 3) {
+      w.data<uint8_t>()[j * k + j / 3 * 37 % k] = j % 2 == 0 ? 0x7f : 0xff;
+    }
+    const std::vector<float> y = to_floats(matmul_on(stream, x, w));
+    for (int64_t i = 0; i < m * n; ++i) {
+      ASSERT_EQ(std::isnan(y[static_cast<size_t>(i)]), i % n % 3 == 0) << label(spec) << " " << i;
+    }
+  }
+}
+
+// Powers of two that bf16 codes cannot be multiplied by.
+TEST(MatmulSm90Dozens, ScalesBeyondBf16) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t m = 20, n = 40, k = 1024;
+  for (const WeightSpec& spec : {kMxfp4, kMxfp8}) {
+    const Weight x = random_weight(kBf16, m, k, 4);
+    Weight w = random_weight(spec, n, k, 3);
+    auto* scales = w.tensor.scales().data<uint8_t>();
+    for (int64_t i = 0; i < n * k / 32; ++i) {
+      const int exponent = i % 7 == 0 ? 129 + static_cast<int>(i % 40) : scales[i];
+      for (int64_t j = i * 32; j < (i + 1) * 32; ++j) {
+        w.values[static_cast<size_t>(j)] *= std::ldexp(1.0, exponent - scales[i]);
+      }
+      scales[i] = static_cast<uint8_t>(exponent);
+    }
+    const std::vector<float> x_values(x.values.begin(), x.values.end());
+    const Expected e = expect(x_values, w.values, m, n, k);
+    MatmulOptions o;
+    o.out = F::f32;
+    EXPECT_TRUE(within(to_floats(matmul_on(stream, x.tensor, w.tensor, o)), e.values,
+                       gpu_bounds(e, k, F::f32, 0x1p60, true)))
+        << label(spec);
+  }
+}
+
+// How far apart silu(gate) * up may be in two kernels, each of whose sums are within their bounds.
+double gated_bound(double gate, double gate_off, double up, double up_off) {
+  const double silu = std::abs(gate) / (1 + std::exp(-gate));  // whose slope is below 1.1
+  const double off = 1.1 * gate_off * (std::abs(up) + up_off) + silu * up_off;
+  return 2 * (off + 0x1p-20 * silu * std::abs(up));
+}
+
+// Bias and gates of both orders, as the kernel of more rows makes them.
+TEST(MatmulSm90Dozens, EndsLikeOthers) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t k = 1024, m = 33;
+  for (const WeightSpec& spec : {kSpecs[1], kNvfp4, kMxfp4}) {
+    const int64_t n = spec.scaling.block_rows == 128 ? 128 : 136;
+    const Weight w = random_weight(spec, 2 * n, k, 5);
+    const Tensor x = random_tensor({m, k}, F::bf16, 4);
+    const Tensor bias = random_tensor({2 * n}, F::f32, 6);
+    Expected e = expect(to_floats(x), w.values, m, 2 * n, k);
+    for (size_t i = 0; i < e.values.size(); ++i) {
+      const float b = bias.data<float>()[i % static_cast<size_t>(2 * n)];
+      e.values[i] += b, e.magnitudes[i] += std::abs(b);
+    }
+    const std::vector<double> off = gpu_bounds(e, k, F::f32, 10, true);
+    for (const bool interleaved : {false, true}) {
+      SCOPED_TRACE(concat(label(spec), interleaved ? " interleaved" : ""));
+      MatmulOptions o;
+      o.out = F::f32, o.bias = bias;
+      o.gated = GatedActivation::swiglu(), o.interleaved = interleaved;
+      const std::vector<float> all = to_floats(matmul_on(stream, x, w.tensor, o));
+      const std::vector<float> few =
+          to_floats(matmul_on(stream, x.slice(0, 0, 32).contiguous_copy(), w.tensor, o));
+      for (int64_t i = 0; i < 32 * n; ++i) {
+        const int64_t row = i / n * 2 * n, j = i % n;
+        const auto gate = static_cast<size_t>(row + (interleaved ? 2 * j : j));
+        const size_t up = gate + static_cast<size_t>(interleaved ? 1 : n);
+        ASSERT_NEAR(few[static_cast<size_t>(i)], all[static_cast<size_t>(i)],
+                    gated_bound(e.values[gate], off[gate], e.values[up], off[up]))
+            << i;
+      }
+    }
+  }
+}
+
+TEST(MatmulSm90Dozens, ToleranceBreaksOnSmallErrors) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t m = 9, n = 11, k = 1024;
+  for (const WeightSpec& spec : {kSpecs[1], kNvfp4, kSpecs[8]}) {
+    SCOPED_TRACE(label(spec));
+    const Weight w = random_weight(spec, n, k, 5);
+    const Tensor x = random_tensor({m, k}, F::bf16, 6);
+    const Expected e = expect(to_floats(x), w.values, m, n, k);
+    const auto fits = [&](const Tensor& changed) {
+      MatmulOptions o;
+      o.out = F::f32;
+      return static_cast<bool>(within(to_floats(matmul_on(stream, changed, w.tensor, o)), e.values,
+                                      gpu_bounds(e, k, F::f32, 10, true)));
+    };
+    ASSERT_TRUE(fits(x));
+    Tensor wrong = x.contiguous_copy();
+    std::swap(wrong.data<uint16_t>()[k - 3], wrong.data<uint16_t>()[k - 4]);
+    EXPECT_FALSE(fits(wrong));
+    wrong = x.contiguous_copy();
+    wrong.data<uint16_t>()[k - 1] = 0;  // the last element of K is skipped
+    EXPECT_FALSE(fits(wrong));
+  }
+}
+
+TEST(MatmulSm90Dozens, RefusesWithTheReason) {
+  const auto reason = [](const GpuCase& c) {
+    product::XSpec x;
+    x.format = c.x.format;
+    const product::GpuWeight w =
+        product::gpu_weight(x, c.weight.format, c.weight.scaled, c.weight.scaling);
+    return refuse_sm90_dozens(w, product::GpuX(x, w, c.k), c.weight.format, c.weight.scaling, c.m,
+                              c.k);
+  };
+  EXPECT_EQ(reason({kNvfp4, kBf16, 32, 64, 1024}), "");
+  EXPECT_NE(reason({kNvfp4, kBf16, 33, 64, 1024}).find("m is 33"), std::string::npos);
+  EXPECT_NE(reason({kNvfp4, {F::f32}, 32, 64, 1024}).find("x is not bf16"), std::string::npos);
+  EXPECT_NE(reason({kBf16, kBf16, 32, 64, 1024}).find("the weight is bf16"), std::string::npos);
+  EXPECT_NE(reason({kMxfp4, kBf16, 32, 64, 1280}).find("multiples of 512"), std::string::npos);
+  const WeightSpec zeros{F::int4, true, {F::bf16, 1, 128, ScaleLayout::linear, true}};
+  EXPECT_NE(reason({zeros, kBf16, 32, 64, 1024}).find("without zero points"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace halftone::test
