@@ -58,7 +58,7 @@ std::shared_ptr<void> workspace(const MoeProblem& p, const Device& device, int64
   };
   w.in = product_of(p, true, p.intermediate, p.hidden, false, device);
   w.out = product_of(p, false, p.hidden, p.intermediate, false, device);
-  rows_of(&w.in, w.in.hopper ? rows : p.tokens, w.in.hopper);
+  rows_of(&w.in, w.in.ordered() ? rows : p.tokens, w.in.ordered());
   rows_of(&w.out, rows);
   w.h_rows = allot({rows, p.intermediate}, h);
   w.down = allot({rows + (shared ? p.tokens : 0), p.hidden}, Format::f32);
@@ -187,7 +187,7 @@ void run_gpu(const MoePlan& plan, const MoeTensors& t, Stream& stream) {
   set_weight(w.in.weight, e.up, &g);
   set_gate(p, &g);
   set_out(w.h_rows, 0, &g);
-  if (in.hopper) {  // rows of x in the order of the experts
+  if (in.ordered()) {  // rows of x in the order of the experts
     w.in.x.enter(t.x, p.tokens * p.top_k, &g, stream, w.in.as_codes(in), token_of);
   } else {
     w.in.x.enter(t.x, p.tokens, &g, stream);
@@ -199,7 +199,8 @@ void run_gpu(const MoePlan& plan, const MoeTensors& t, Stream& stream) {
   set_weight(w.out.weight, e.down, &d);
   set_out(w.down, 0, &d);
   // Ahead of it is the other product alone, which has waited for the sort.
-  d.constant_weight = in.few && out.few;
+  const auto takes_turns_first = [](const GroupedProduct::Choice& c) { return c.few || c.dozens; };
+  d.constant_weight = takes_turns_first(in) && takes_turns_first(out);
   w.out.x.enter(w.h_rows, p.tokens * p.top_k, &d, stream, w.out.as_codes(out));
   multiply_experts(p, w, e, true, out, d, stream);
   if (p.shared_intermediate > 0) multiply_shared(p, t, w, e, stream);

@@ -14,6 +14,7 @@ GroupedProduct::GroupedProduct(const product::XSpec& spec, const product::Sm90Pr
   constexpr int64_t kFew = 16;
   const bool sm90a = device.arch() == Arch::sm_90a;
   few = sm90a && takes_sm90_expert_rows(sm90, weight, x);
+  dozens = sm90a && takes_sm90_expert_dozens(sm90, weight, x);
   hopper = sm90a && sm90.m >= kFew && refuse_sm90(sm90, weight, x).empty();
   const int64_t average = sm90.experts > 0 ? product::ceil_div(sm90.m, sm90.experts) : sm90.m;
   many = !product::is_few(average * x.terms());
@@ -25,10 +26,13 @@ GroupedProduct::Choice GroupedProduct::choose(const product::GpuLayout& layout,
                                               const Tensor& given, bool copied) const {
   Choice c;
   c.few = few && fits_sm90_expert_rows(weight, layout, matrices, given);
+  const Tensor as_given = copied ? Tensor() : given;
+  c.dozens = !c.few && dozens && fits_sm90_expert_dozens(weight, layout, matrices, as_given);
   c.hopper =
-      !c.few && hopper && fits_sm90(sm90, weight, x, layout, matrices, copied ? Tensor() : given);
+      !c.few && !c.dozens && hopper && fits_sm90(sm90, weight, x, layout, matrices, as_given);
   if (sm90.experts == 0) return c;
   c.part_rows = c.few      ? part_rows_sm90_expert_rows(sm90, weight)
+                : c.dozens ? part_rows_sm90_expert_dozens(sm90)
                 : c.hopper ? part_rows_sm90(sm90, weight, x)
                            : part_rows;
   c.parts = static_cast<uint32_t>(parts_at_most(c.part_rows));
@@ -38,12 +42,14 @@ GroupedProduct::Choice GroupedProduct::choose(const product::GpuLayout& layout,
 int64_t GroupedProduct::parts_at_most() const {
   int64_t most = parts_at_most(part_rows);
   if (few) most = std::max(most, parts_at_most(part_rows_sm90_expert_rows(sm90, weight)));
+  if (dozens) most = std::max(most, parts_at_most(part_rows_sm90_expert_dozens(sm90)));
   return hopper ? std::max(most, parts_at_most(part_rows_sm90(sm90, weight, x))) : most;
 }
 
 void GroupedProduct::launch(const product::GpuProduct& g, const product::Sm90Matrices& matrices,
                             const Choice& c, Stream& stream) const {
   if (c.few) return launch_sm90_expert_rows(sm90, weight, g, matrices, c.parts, stream);
+  if (c.dozens) return launch_sm90_expert_dozens(sm90, weight, g, matrices, c.parts, stream);
   if (!c.hopper) return launch_product(weight, g, many, c.parts, stream);
   launch_sm90(sm90, weight, x, g, matrices, c.parts, stream);
 }
@@ -52,6 +58,9 @@ std::string GroupedProduct::describe(const Device& device) const {
   if (few) {
     return concat("parts of up to ", part_rows_sm90_expert_rows(sm90, weight),
                   " rows, lines of W to each warp");
+  }
+  if (dozens) {
+    return concat("tiles of 128 x ", part_rows_sm90_expert_dozens(sm90), ", codes in order");
   }
   return hopper ? describe_sm90(sm90, weight, x, properties(device).sm_count)
                 : concat("parts of ", part_rows, " rows");

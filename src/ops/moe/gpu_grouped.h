@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 
+#include "ops/product/sm90_expert_dozens_launch.h"
 #include "ops/product/sm90_expert_rows_launch.h"
 
 namespace halftone::experts {
@@ -10,8 +11,9 @@ struct GroupedProduct {
   product::GpuWeight weight;
   product::GpuX x;
   product::Sm90Problem sm90;  // without experts: one weight for all rows
-  // The kernels of Hopper for few rows and for many, if the copy engine takes the weights.
-  bool few = false, hopper = false;
+  // The kernels of Hopper for few rows, for dozens and for many, if the copy engine takes the
+  // weights.
+  bool few = false, dozens = false, hopper = false;
   bool many = false;       // of the others, the one for many rows
   uint32_t part_rows = 0;  // of an expert there
 
@@ -20,11 +22,12 @@ struct GroupedProduct {
 
   // What runs once the weights are known.
   struct Choice {
-    bool few = false, hopper = false;
-    uint32_t part_rows = 0, parts = 0;  // at most
+    bool few = false, dozens = false, hopper = false;
+    uint32_t part_rows = 0, parts = 0;                 // at most
+    bool ordered() const { return dozens || hopper; }  // rows of x are those of the parts
   };
-  // `x`: as it is given; `copied`: into another order before the kernel for many rows, not before
-  // the one for few.
+  bool ordered() const { return dozens || hopper; }
+  // `x`: as it is given; `copied`: into another order before kernels that want it so.
   Choice choose(const product::GpuLayout&, const product::Sm90Matrices&, const Tensor& x,
                 bool copied = false) const;
   bool as_codes(const Choice& c) const { return c.hopper && takes_codes_sm90(sm90, weight, x); }

@@ -224,7 +224,7 @@ Sm90Matrices sm90_matrices(const GpuLayout& l, const GpuSource* sources, size_t 
   if (offsets != 0) all.shift = static_cast<uint32_t>(std::min(std::countr_zero(offsets), 30));
   all.last = static_cast<int64_t>((last - first) >> all.shift);
   all.aligned = all.aligned && all.last <= INT_MAX;
-  all.scales_by_fours = scales % 4 == 0;
+  all.scales_aligned = 1U << std::countr_zero(scales | 16);
   const int64_t run = 32 * l.row_step;
   const auto in_runs = [&](const GpuSource& s) { return s.first_row / l.row_step % 32 == 0; };
   all.scales_of_runs = l.group == 0 || l.block_rows == 0 ||
@@ -241,7 +241,7 @@ bool fits_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, const Gp
     return matrices.scales_of_runs;  // parts have as many rows as the tiles of this kernel
   }
   if (scales != Sm90Scales::pairs && scales != Sm90Scales::powers) return true;
-  return matrices.scales_by_fours && (layout.scales != ScaleLayout::linear ||
+  return matrices.scales_aligned >= 4 && (layout.scales != ScaleLayout::linear ||
                                       (layout.scale_step == 1 && layout.scale_row % 4 == 0));
 }
 

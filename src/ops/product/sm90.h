@@ -14,7 +14,7 @@ struct Sm90Matrices {
   uint32_t shift = 4;
   int64_t last = 0;              // steps to the last
   bool aligned = false;          // as the copy engine wants all of them
-  bool scales_by_fours = false;  // all begin at a multiple of 4 bytes
+  uint32_t scales_aligned = 1;   // all begin at a multiple of so many bytes, 16 at most
   bool scales_of_runs = false;   // 32 rows of a tile have the same
 };
 Sm90Matrices sm90_matrices(const GpuLayout&, const GpuSource*, size_t count);

@@ -100,7 +100,7 @@ bool fits_sm90_expert_rows(const GpuWeight& w, const GpuLayout& l, const Sm90Mat
                            const Tensor& x) {
   if (!matrices.aligned) return false;
   if (reinterpret_cast<uintptr_t>(x.data()) % 16 != 0 || x.stride(0) * 2 % 16 != 0) return false;
-  if (w.pairs) return matrices.scales_by_fours && l.scale_step == 1 && l.scale_row % 4 == 0;
+  if (w.pairs) return matrices.scales_aligned >= 4 && l.scale_step == 1 && l.scale_row % 4 == 0;
   return !w.scaled || l.scale_step % scale_bytes(l.scale_format) == 0;
 }
 

@@ -12,28 +12,10 @@
 #include "hw/tma.h"
 #include "ops/product/sm90_expert_rows.h"
 #include "ops/product/sm90_row_span.cuh"
+#include "ops/product/sm90_tile_run.cuh"
 #include "pipe/named_barrier.h"
 
 namespace halftone::product {
-
-// The tiles of a block, one after the other: tile `tile` of part `part`.
-struct Sm90TileRun {
-  uint32_t left, part, tile, tiles;
-  bool entered = true;  // a part whose tiles come now for the first time
-
-  HT_DEVICE Sm90TileRun(const GpuProduct& p, uint32_t tiles_of_part) : tiles(tiles_of_part) {
-    const uint64_t all = uint64_t{hw::load_global(p.part_count)} * tiles;
-    const uint32_t block = hw::block_index().x, blocks = hw::grid_size().x;
-    const auto first = static_cast<uint32_t>(all * block / blocks);
-    left = static_cast<uint32_t>(all * (block + 1) / blocks) - first;
-    part = first / tiles, tile = first % tiles;
-  }
-  HT_DEVICE void next() {
-    --left;
-    entered = ++tile == tiles;
-    if (entered) tile = 0, ++part;
-  }
-};
 
 template <GpuCode kCode, Sm90RowScales kScales>
 struct Sm90ExpertRows {
@@ -59,23 +41,11 @@ struct Sm90ExpertRows {
     return p.product.finish.gate ? first : first + p.warps_n * 8;
   }
 
-  struct Part {
-    GpuPart rows;
-    GpuSource source[2];
-
-    HT_DEVICE void load(const GpuProduct& p, uint32_t index, hw::Site site = hw::Site::current()) {
-      rows = hw::load_global(p.parts + index, site);
-      const GpuSource* at = p.experts + rows.expert * p.expert_step;
-      source[0] = load_source(at, site);
-      source[1] = load_source(at + (p.finish.gate ? 1 : 0), site);
-    }
-  };
-
   HT_DEVICE static void load(const Params& params, const Ring& ring, hw::SharedAddress base) {
     const GpuProduct& p = params.product;
     const uint32_t span_bytes = params.warps_n * 8 * Stages::kSpan;  // of a half
     auto fill = ring.producer();
-    Part part;
+    Sm90Part part;
     int32_t matrix[2] = {};
     hw::CachePolicy policy = hw::kEvictFirst;
     for (Sm90TileRun run(p, params.tiles); run.left > 0; run.next()) {
@@ -83,12 +53,9 @@ struct Sm90ExpertRows {
         part.load(p, run.part);
         HT_UNROLL
         for (uint32_t half = 0; half < 2; ++half) {
-          const uint8_t* first = row_address(p.weight, part.source[half], 0);
-          matrix[half] = static_cast<int32_t>((first - params.w_first) >> params.w_shift);
+          matrix[half] = part.matrix(p.weight, half, params.w_first, params.w_shift);
         }
-        // Only a part that is not full says that nobody will read W again.
-        const bool last = static_cast<uint32_t>(part.rows.count) < p.part_rows || p.part_rows == 1;
-        policy = {last ? hw::kEvictFirst.bits : hw::kEvictNormal.bits};
+        policy = part.weight_policy(p);
       }
       const uint32_t n0 = run.tile * outputs(params);
       const auto first = static_cast<int32_t>(n0);
@@ -118,7 +85,7 @@ struct Sm90ExpertRows {
     const uint32_t lane = hw::lane_index(), all = outputs(params), of_half = params.warps_n * 8;
     auto read = ring.consumer();
     for (Sm90TileRun run(p, params.tiles); run.left > 0; run.next()) {
-      Part part;
+      Sm90Part part;
       part.load(p, run.part);
       const hw::SharedAddress sums = base + (Stages::kSums + read.wait() * Stages::kSumBytes);
       HT_ROLLED
@@ -193,7 +160,7 @@ struct Sm90ExpertRows {
         begin(source[0], source[1], tile);
       }
     }
-    HT_DEVICE void keep(const Part& part, hw::Site site = hw::Site::current()) const {
+    HT_DEVICE void keep(const Sm90Part& part, hw::Site site = hw::Site::current()) const {
       HT_UNROLL
       for (uint32_t half = 0; half < 2; ++half) {
         const Kept kept{part.source[half].scales, part.source[half].first_row};
@@ -202,7 +169,7 @@ struct Sm90ExpertRows {
       }
     }
     // Rows of x of a part, each by as many warps as there are for each.
-    HT_DEVICE void bring_x(const Part& part) {
+    HT_DEVICE void bring_x(const Sm90Part& part) {
       const GpuProduct& p = params.product;
       const auto rows = static_cast<uint32_t>(part.rows.count);
       const uint32_t places = rows == 3 ? 4 : rows, warps = kWarps / places;
@@ -287,7 +254,7 @@ struct Sm90ExpertRows {
     uint32_t rows = 0;
     for (Sm90TileRun run(params.product, params.tiles); run.left > 0; run.next()) {
       if (run.entered) {
-        Part part;
+        Sm90Part part;
         part.load(params.product, run.part);
         if constexpr (kLanes) lane.begin(part.source[0], part.source[1], run.tile);
         lane.bring_x(part);

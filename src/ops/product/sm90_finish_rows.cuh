@@ -28,19 +28,23 @@ struct Sm90FinishRows {
     warp = thread / 32, lane = thread % 32;
   }
 
-  HT_DEVICE void store_factors(const Sm90Tile& t, hw::SharedAddress to, uint32_t panel) const {
+  // This thread's of an area: first scales, then biases.
+  HT_DEVICE float factor_of(const Sm90Tile& t, uint32_t panel) const {
     const uint32_t r = thread % 64, half = t.half_of(r);
     const uint32_t width = t.gate ? 32 : 64, n = t.n0 + panel * width + r % width;
-    float factor = 0;
-    if (n < p.n) {
-      if (thread < 64) {
-        factor = row_scale(p.weight, t.source_of(r), n) * p.factor;
-      } else if (const char* bias = p.finish.bias[half]; bias != nullptr) {
-        factor = pipe::load_element(
-            p.finish.bias_format, bias + t.expert * p.finish.bias_expert + n * p.finish.bias_step);
-      }
-    }
-    hw::store_shared(to + thread * 4, factor);
+    if (n >= p.n) return 0;
+    if (thread < 64) return row_scale(p.weight, t.source_of(r), n) * p.factor;
+    const char* bias = p.finish.bias[half];
+    if (bias == nullptr) return 0;
+    return pipe::load_element(p.finish.bias_format,
+                              bias + t.expert * p.finish.bias_expert + n * p.finish.bias_step);
+  }
+  HT_DEVICE void store_factor(hw::SharedAddress to, float factor,
+                              hw::Site site = hw::Site::current()) const {
+    hw::store_shared(to + thread * 4, factor, site);
+  }
+  HT_DEVICE void store_factors(const Sm90Tile& t, hw::SharedAddress to, uint32_t panel) const {
+    store_factor(to, factor_of(t, panel));
   }
 
   // Rows [first, first + count) of the area, of x from m0 on; eight outputs a thread. Of `parts`

@@ -1,0 +1,126 @@
+#include "ops/product/sm90_expert_dozens.cuh"
+
+#include <algorithm>
+#include <bit>
+
+#include "hw/image.h"
+#include "ops/product/sm90_dozens_launch.h"
+#include "ops/product/sm90_expert_dozens_launch.h"
+#include "ops/product/weights.h"
+#include "pipe/tensor_map.h"
+
+namespace halftone::product {
+
+namespace {
+
+struct Instance {
+  KernelImage image;
+  uint32_t threads, shared_bytes;
+};
+
+template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
+Instance instance() {
+  using Kernel = Sm90ExpertDozens<kCode, kScales, kTiles>;
+  using Stages = typename Kernel::Stages;
+  return {hw::image_of<Kernel>("matmul_sm90_expert_dozens", Arch::sm_90a), Stages::kThreads,
+          Stages::kSharedBytes};
+}
+template <GpuCode kCode, Sm90Scales kScales>
+Instance instance(uint32_t rows) {
+  return rows == 8    ? instance<kCode, kScales, 1>()
+         : rows == 16 ? instance<kCode, kScales, 2>()
+                      : instance<kCode, kScales, 4>();
+}
+Instance instance_of(const GpuWeight& w, const Sm90Problem& p, uint32_t rows) {
+  const bool powers = w.scaled && p.scaling.format == Format::ue8m0;
+  switch (w.code) {
+    case GpuCode::e4m3:
+      if (powers) return instance<GpuCode::e4m3, Sm90Scales::powers>(rows);
+      return w.scaled ? instance<GpuCode::e4m3, Sm90Scales::sums>(rows)
+                      : instance<GpuCode::e4m3, Sm90Scales::none>(rows);
+    case GpuCode::int8:
+      return w.scaled ? instance<GpuCode::int8, Sm90Scales::sums>(rows)
+                      : instance<GpuCode::int8, Sm90Scales::none>(rows);
+    case GpuCode::int4:
+      return instance<GpuCode::int4, Sm90Scales::sums>(rows);
+    default:
+      return w.pairs ? instance<GpuCode::e2m1, Sm90Scales::pairs>(rows)
+                     : instance<GpuCode::e2m1, Sm90Scales::powers>(rows);
+  }
+}
+
+bool copies_scales(const GpuWeight& w, Format scale) {
+  return w.pairs || (w.scaled && scale == Format::ue8m0);
+}
+
+// Average rows of an expert up to which the kernel is the fastest
+// (docs/findings/experts-hopper.md).
+constexpr int64_t kMostAverage = 24;
+
+}  // namespace
+
+bool takes_sm90_expert_dozens(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
+  if (p.experts == 0 || p.m > kMostAverage * p.experts) return false;
+  if (!refuse_sm90_dozens_formats(w, x, p.weight, p.scaling).empty()) return false;
+  // x by 64 elements; rows of W by 16 bytes, their scales by 4.
+  const int64_t unit = !copies_scales(w, p.scaling.format) ? 64 : w.pairs ? 64 : 128;
+  return p.k % unit == 0;
+}
+
+bool fits_sm90_expert_dozens(const GpuWeight& w, const GpuLayout& l, const Sm90Matrices& matrices,
+                             const Tensor& x) {
+  if (!matrices.aligned) return false;
+  if (x.defined() &&
+      (reinterpret_cast<uintptr_t>(x.data()) % 16 != 0 || x.stride(0) * 2 % 16 != 0)) {
+    return false;
+  }
+  if (!copies_scales(w, l.scale_format)) {
+    return !w.scaled || l.scale_step % scale_bytes(l.scale_format) == 0;
+  }
+  return matrices.scales_aligned >= 4 && l.scale_step == 1 && l.scale_row * l.row_step % 4 == 0;
+}
+
+// Experts have up to twice the average; rows of a second part read their weights again.
+uint32_t part_rows_sm90_expert_dozens(const Sm90Problem& p) {
+  const int64_t average = ceil_div(p.m, p.experts);
+  return average <= 4 ? 8 : average <= 10 ? 16 : 32;
+}
+
+void launch_sm90_expert_dozens(const Sm90Problem& problem, const GpuWeight& w,
+                               const GpuProduct& product, const Sm90Matrices& matrices,
+                               uint32_t parts, Stream& stream) {
+  const Device& device = stream.device();
+  const Instance i = instance_of(w, problem, product.part_rows);
+  Sm90ExpertDozensParams p{};
+  p.product = product;
+  GpuProduct& g = p.product;
+  const GpuLayout& l = g.weight;
+  g.n = static_cast<uint32_t>(problem.n);
+  const uint32_t depth = 1024 / static_cast<uint32_t>(bits(problem.weight));
+  p.steps = (g.k + depth - 1) / depth;
+  const uint32_t outputs = problem.gate ? 64 : 128;
+  p.tiles = (g.n + outputs - 1) / outputs;
+  p.w_first = matrices.first, p.w_shift = matrices.shift;
+  p.w = pipe::make_tensor_map(weight_box_sm90(l, problem, matrices, 32), device);
+  pipe::TensorBox x;
+  x.type = hw::Type::bf16, x.rank = 3, x.swizzle = tile::Swizzle::b128;
+  x.address = const_cast<uint8_t*>(g.x);
+  x.extent = {64, g.m, g.k / 64};
+  x.stride = {static_cast<uint64_t>(g.x_row), 128};
+  x.box = {64, g.part_rows, depth / 64};
+  p.x = pipe::make_tensor_map(x, device);
+  if (copies_scales(w, l.scale_format)) {
+    p.scale_bytes = g.k / l.group;
+    p.scales_whole = matrices.scales_aligned >= 16 && l.scale_row * l.row_step % 16 == 0;
+  } else if (w.scaled) {
+    p.log2_groups = static_cast<uint32_t>(std::countr_zero(l.group / 128));
+  }
+  LaunchShape shape;
+  shape.block.x = i.threads;
+  shape.shared_bytes = i.shared_bytes;
+  const uint32_t blocks = 2 * static_cast<uint32_t>(properties(device).sm_count);
+  shape.grid.x = static_cast<uint32_t>(std::min<uint64_t>(blocks, uint64_t{parts} * p.tiles));
+  launch(i.image, taking_turns(shape, stream), p, stream);
+}
+
+}  // namespace halftone::product

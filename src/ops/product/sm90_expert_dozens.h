@@ -1,0 +1,42 @@
+// Up to some dozens of rows of x for each expert times its W on Hopper: what the kernel is told,
+// and its shared memory.
+#pragma once
+#include "ops/product/sm90_dozens.h"
+
+namespace halftone::product {
+
+struct Sm90ExpertDozensParams {
+  // Its constant_weight also says that the list of parts had been written before the kernel ahead
+  // began its turn.
+  GpuProduct product;
+  // All matrices in one map, as in Sm90Params; x, whose rows lie in the order of the experts.
+  hw::TensorMap w, x;
+  const uint8_t* w_first = nullptr;
+  uint32_t w_shift = 0;
+  uint32_t tiles = 0, steps = 0;  // of a matrix; stages of a tile
+  uint32_t log2_groups = 0;       // of `sums`: runs of 128 elements that share a scale
+  uint32_t scale_bytes = 0;       // of a row; of formats whose scales are copied, ...
+  bool scales_whole = false;      // ... on 16 bytes, else on 4
+};
+
+// Two blocks a multiprocessor, each with a warp that copies beside those that multiply.
+template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
+struct Sm90ExpertDozensStages : Sm90DozensStage<kCode, kScales, kTiles> {
+  using Stage = Sm90DozensStage<kCode, kScales, kTiles>;
+  static constexpr uint32_t kThreads = (Stage::kWarps + 1) * 32, kMinBlocks = 2;
+
+  // Sums and factors of two tiles, as one is finished while another's sums come.
+  static constexpr uint32_t kRest = 2 * (Stage::kSumBytes + 2 * kSm90Factors);
+  static constexpr uint32_t kRoom = 227 * 1024 / kMinBlocks - 1024 - 1024 - kRest;
+  static constexpr uint32_t kFitting = kRoom / Stage::kBytes;
+  static constexpr uint32_t kStages = kFitting < 6 ? kFitting : 6;
+  static_assert(kStages >= 2, "one stage is read while another is filled");
+  using Ring = pipe::Ring<kStages, Stage::kX + Stage::kDepth / 64 * Stage::kSlab>;
+
+  static constexpr uint32_t kSums = kStages * Stage::kBytes;
+  static constexpr uint32_t kFactors = kSums + 2 * Stage::kSumBytes;
+  static constexpr uint32_t kBarriers = kFactors + 4 * kSm90Factors;
+  static constexpr uint32_t kSharedBytes = kBarriers + Ring::kSharedBytes;
+};
+
+}  // namespace halftone::product

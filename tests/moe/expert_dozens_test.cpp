@@ -1,0 +1,177 @@
+// Experts with up to some dozens of rows of x each, in Hopper's kernel that takes codes in order,
+// simulated.
+#include "moe/gpu_cases.h"
+
+namespace halftone::test {
+namespace {
+
+using F = Format;
+
+const WeightSpec kBlocks{F::fp8_e4m3, true, {F::f32, 128, 128}};
+const WeightSpec kMxfp8{F::mxfp8, true, {F::ue8m0, 1, 32}};
+const WeightSpec kMxfp4{F::mxfp4, true, {F::ue8m0, 1, 32}};
+const WeightSpec kNvfp4{F::nvfp4, true, {F::fp8_e4m3, 1, 16}, true};
+const WeightSpec kInt4{F::int4, true, {F::f16, 1, 128}};
+// Every way in which codes and scales enter.
+const std::vector<WeightSpec> kSpecs = {{F::fp8_e4m3, true, {F::f32, 1, 0}},
+                                        kBlocks,
+                                        {F::fp8_e4m3, true, {F::bf16, 1, 256}},
+                                        kMxfp8,
+                                        {F::int8, true, {F::f32, 1, 0}},
+                                        {F::int8, true, {F::f16, 1, 128}},
+                                        kNvfp4,
+                                        kMxfp4,
+                                        kInt4};
+std::vector<WeightSpec> some(const std::vector<WeightSpec>& all) {
+  return kSanitized ? std::vector<WeightSpec>{kNvfp4} : all;
+}
+
+struct Layer {
+  WeightSpec spec;
+  int64_t experts, hidden, inter;
+};
+// Of a layer whose experts have the rows that `r` gives them, in parts of up to `columns`.
+void expect_layer(const Layer& l, const Routing& r, int64_t columns, Stream& stream) {
+  const int64_t tokens = r.experts.size(0);
+  SCOPED_TRACE(concat(label(l.spec), ", ", tokens, " tokens, ", l.hidden, " x ", l.inter));
+  const Experts w = random_experts(l.spec, l.experts, l.hidden, l.inter);
+  MoeProblem p = problem_of(l.spec, l.experts, l.hidden, l.inter);
+  const Tensor x = small_input(tokens, l.hidden, F::bf16);
+  const Expected e = expected_moe(x, r, w, l.inter, {}, one_chain_roundings);
+  EXPECT_TRUE(within(to_floats(moe_on(stream, x, r, p, separate(w))), e.values, e.magnitudes));
+  p.tokens = tokens, p.top_k = static_cast<int>(r.experts.size(1));
+  const std::string kernel = describe(plan(p, stream.device()));
+  const std::string tiles = concat("tiles of 128 x ", columns, ", codes in order");
+  const size_t first = kernel.find(tiles);
+  ASSERT_NE(first, std::string::npos) << kernel;
+  ASSERT_NE(kernel.find(tiles, first + 1), std::string::npos) << kernel;
+}
+// Token t to expert of[t].
+Routing to_experts(const std::vector<int32_t>& of, int64_t experts) {
+  const Routing r = random_routing(static_cast<int64_t>(of.size()), experts, 1, 3);
+  std::copy(of.begin(), of.end(), r.experts.data<int32_t>());
+  return r;
+}
+// As many tokens to each expert as `rows` says, in any order.
+Routing with_rows(const std::vector<int>& rows) {
+  std::vector<int32_t> of;
+  for (size_t e = 0; e < rows.size(); ++e) of.insert(of.end(), static_cast<size_t>(rows[e]), e);
+  for (size_t i = 0; i < of.size(); ++i) std::swap(of[i], of[i * 7 % of.size()]);
+  return to_experts(of, static_cast<int64_t>(rows.size()));
+}
+
+// Parts of every width, full and not; K of one stage, and of several the last of which is not full.
+TEST(MoeExpertDozens, EveryFormat) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  for (const WeightSpec& spec : some(kSpecs)) {
+    expect_layer({spec, 6, 384, 256}, random_routing(11, 6, 2, 3), 8, stream);
+    if (kSanitized) continue;
+    expect_layer({spec, 4, 256, 640}, random_routing(18, 4, 2, 3), 16, stream);
+    expect_layer({spec, 3, 128, 384}, random_routing(25, 3, 2, 3), 32, stream);
+  }
+}
+
+// Experts without rows, with one, with all that a part takes, with one more, with three parts.
+TEST(MoeExpertDozens, PartsOfEverySize) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  for (const WeightSpec& spec : some({kBlocks, kNvfp4, kMxfp4})) {
+    expect_layer({spec, 10, 256, 128}, with_rows({0, 1, 8, 9, 19, 0, 0, 0, 2, 0}), 8, stream);
+  }
+}
+
+// Scales of rows that begin on 4 bytes and on 16; matrices that are no whole tiles; rows that are
+// no whole lines.
+TEST(MoeExpertDozens, EdgesOfTilesAndLines) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  for (const auto& [spec, hidden, inter] :
+       {std::tuple<WeightSpec, int64_t, int64_t>{kNvfp4, 320, 576},
+        {kNvfp4, 512, 768},
+        {kMxfp4, 640, 896},
+        {kMxfp8, 640, 128},
+        {{F::fp8_e4m3, true, {F::f32, 1, 0}}, 192, 320},
+        {{F::int8, true, {F::f32, 1, 0}}, 64, 704}}) {
+    if (kSanitized && hidden != 320) continue;
+    expect_layer({spec, 5, hidden, inter}, random_routing(9, 5, 2, 5), 8, stream);
+  }
+}
+
+// Blocks that have several tiles of a part: the scales of the next are asked for while one runs.
+TEST(MoeExpertDozens, BlocksWithRunsOfTiles) {
+  if (kSanitized) GTEST_SKIP() << "as EdgesOfTilesAndLines, but for time";
+  Stream stream(Device::simulator(Arch::sm_90a));
+  for (const WeightSpec& spec : {kBlocks, kNvfp4, kMxfp4, kInt4}) {
+    expect_layer({spec, 6, 256, 6784}, with_rows({0, 3, 0, 9, 0, 6}), 8, stream);
+  }
+}
+
+// Powers of two that bf16 codes cannot be multiplied by.
+TEST(MoeExpertDozens, ScalesBeyondBf16) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t experts = 5, hidden = 256, inter = 128, tokens = 18;
+  for (const WeightSpec& spec : {kMxfp4, kMxfp8}) {
+    Experts w = random_experts(spec, experts, hidden, inter);
+    auto* scales = w.down[2].scales().data<uint8_t>();
+    for (int64_t i = 0; i < hidden * inter / 32; i += 7) {
+      const int exponent = 129 + static_cast<int>(i % 6);
+      for (int64_t j = i * 32; j < (i + 1) * 32; ++j) {
+        w.down_values[2][static_cast<size_t>(j)] *= std::ldexp(1.0, exponent - scales[i]);
+      }
+      scales[i] = static_cast<uint8_t>(exponent);
+    }
+    const Tensor x = small_input(tokens, hidden, F::bf16);
+    const Routing r = random_routing(tokens, experts, 1, 3);
+    const Expected e = expected_moe(x, r, w, inter, {}, one_chain_roundings);
+    const MoeProblem p = problem_of(spec, experts, hidden, inter);
+    EXPECT_TRUE(within(to_floats(moe_on(stream, x, r, p, separate(w))), e.values, e.magnitudes))
+        << label(spec);
+  }
+}
+
+// As gpt-oss has it: biases, interleaved rows, a clamped gate.
+TEST(MoeExpertDozens, GptOss) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t experts = 4, hidden = 128, inter = 384, tokens = 13;
+  for (const bool interleaved : {false, true}) {
+    const Experts w = random_experts(kMxfp4, experts, hidden, inter);
+    ExpertTensors t = fused(w, interleaved);
+    MoeProblem p = problem_of(kMxfp4, experts, hidden, inter);
+    p.gated = GatedActivation::gpt_oss();
+    Extras extras;
+    extras.gated = p.gated;
+    add_biases(&t, &extras, experts, hidden, inter);
+    const Tensor x = random_tensor({tokens, hidden}, F::bf16, 4);
+    const Routing r = random_routing(tokens, experts, 2, 3);
+    const Expected e = expected_moe(x, r, w, inter, extras, one_chain_roundings);
+    EXPECT_TRUE(within(to_floats(moe_on(stream, x, r, p, t)), e.values, e.magnitudes));
+  }
+}
+
+TEST(MoeExpertDozens, StrictUnderAdversarialSchedules) {
+  for (const WeightSpec& spec : some(kSpecs)) {
+    expect_strict(spec, 5, 384, 256, with_rows({1, 0, 9, 7, 3}), 3);
+    if (kSanitized) continue;
+    expect_strict(spec, 3, 384, 256, random_routing(15, 3, 2, 3), 2);
+    expect_strict(spec, 3, 384, 128, random_routing(20, 3, 2, 3), 2);
+  }
+  // Every stage is used again, by other tiles.
+  if (!kSanitized) expect_strict(kNvfp4, 8, 384, 2048, random_routing(13, 8, 2, 3), 2);
+}
+
+// A token at another expert breaks the bound.
+TEST(MoeExpertDozens, ToleranceBreaksOnSmallErrors) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const Experts w = random_experts(kNvfp4, 4, 256, 128);
+  const MoeProblem p = problem_of(kNvfp4, 4, 256, 128);
+  const Tensor x = small_input(17, 256, F::bf16);
+  const Routing r = with_rows({5, 3, 8, 1});
+  const std::vector<float> got = to_floats(moe_on(stream, x, r, p, separate(w)));
+  Expected e = expected_moe(x, r, w, 128, {}, one_chain_roundings);
+  EXPECT_TRUE(within(got, e.values, e.magnitudes));
+  int32_t* of = r.experts.data<int32_t>();
+  of[16] = (of[16] + 1) % 4;
+  e = expected_moe(x, r, w, 128, {}, one_chain_roundings);
+  EXPECT_FALSE(within(got, e.values, e.magnitudes));
+}
+
+}  // namespace
+}  // namespace halftone::test
