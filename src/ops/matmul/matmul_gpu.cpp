@@ -201,7 +201,7 @@ std::string describe_row(const MatmulProblem&, const Device&) {
 }
 
 std::string describe_dozens(const MatmulProblem& p, const Device& device) {
-  return product::describe_sm90_dozens(p.weight, p.m, p.n, p.k, p.gated.has_value(),
+  return product::describe_sm90_dozens(p.m, p.n, p.k, p.gated.has_value(),
                                        properties(device).sm_count);
 }
 

@@ -47,23 +47,21 @@ Sm90DozensInstance instance_of(const GpuWeight& w, Format scale, int64_t m) {
   }
 }
 
-constexpr uint32_t kTileRows = 128;  // of every instance
-int64_t depth_of(Format weight) { return 1024 / bits(weight); }
+constexpr uint32_t kTileRows = 128, kDepth = 256;  // of every instance
 
 int64_t tiles_of(int64_t n, bool gate) { return ceil_div(n, gate ? kTileRows / 2 : kTileRows); }
 
 // Blocks that share the K of a tile: a cluster. Two blocks a multiprocessor; clusters of two always
-// fit, of larger ones some places stay free (sm90.cpp). Filling the first stage and adding up the
-// sums of a cluster take about as long as 768 elements of K.
-uint32_t blocks_of_tile(int64_t tiles, int64_t k, int64_t depth, int multiprocessors) {
-  const int64_t steps = k / depth;
+// fit, of larger ones some places stay free (sm90.cpp). In stages; filling the first and adding up
+// the sums of a cluster take about as long as three.
+uint32_t blocks_of_tile(int64_t tiles, int64_t steps, int multiprocessors) {
   uint32_t best = 1;
   int64_t least = 0;
   for (uint32_t blocks = 1; blocks <= std::min<int64_t>(8, steps); ++blocks) {
     const int64_t places = 2 * multiprocessors;
     const int64_t clusters = (blocks <= 2 ? places : places * 5 / 6) / blocks;
     const int64_t time =
-        ceil_div(tiles, clusters) * (ceil_div(steps, blocks) * depth + (blocks > 1 ? 768 : 512));
+        ceil_div(tiles, clusters) * (ceil_div(steps, blocks) + (blocks > 1 ? 3 : 2));
     if (least != 0 && time >= least) continue;
     least = time, best = blocks;
   }
@@ -75,12 +73,13 @@ bool has_powers(const GpuWeight& w, Format scale) { return w.scaled && scale == 
 // W as lines of 128 bytes of its rows.
 pipe::TensorBox weight_box(const GpuProduct& p, const GpuSource& source) {
   const GpuLayout& l = p.weight;
+  const auto bits_of = static_cast<uint32_t>(bits(l.format));
   pipe::TensorBox b;
   b.type = hw::Type::u8, b.rank = 3, b.swizzle = tile::Swizzle::b128;
   b.address = const_cast<uint8_t*>(row_address(l, source, 0));
-  b.extent = {128, p.n, p.k / static_cast<uint64_t>(depth_of(l.format))};
+  b.extent = {128, p.n, p.k * bits_of / 1024};
   b.stride = {static_cast<uint64_t>(l.row_bytes * l.row_step), 128};
-  b.box = {128, 32, 1};
+  b.box = {128, 32, kDepth * bits_of / 1024};
   return b;
 }
 pipe::TensorBox scale_box(const GpuProduct& p, const GpuSource& source) {
@@ -89,13 +88,13 @@ pipe::TensorBox scale_box(const GpuProduct& p, const GpuSource& source) {
                           p.k / l.group, static_cast<uint64_t>(l.scale_row * l.row_step), 32, 16,
                           tile::Swizzle::none);
 }
-pipe::TensorBox x_box(const GpuProduct& p, uint32_t columns, int64_t depth) {
+pipe::TensorBox x_box(const GpuProduct& p, uint32_t columns) {
   pipe::TensorBox b;
   b.type = hw::Type::bf16, b.rank = 3, b.swizzle = tile::Swizzle::b128;
   b.address = const_cast<uint8_t*>(p.x);
   b.extent = {64, p.m, p.k / 64};
   b.stride = {static_cast<uint64_t>(p.x_row), 128};
-  b.box = {64, columns, static_cast<uint32_t>(depth / 64)};
+  b.box = {64, columns, kDepth / 64};
   return b;
 }
 
@@ -134,7 +133,7 @@ std::string refuse_sm90_dozens(const GpuWeight& w, const GpuX& x, Format weight,
   }
   std::string reason = refuse_sm90_dozens_formats(w, x, weight, s);
   if (!reason.empty()) return reason;
-  const int64_t whole = has_powers(w, s.format) ? 512 : depth_of(weight);
+  const int64_t whole = has_powers(w, s.format) ? 2 * kDepth : kDepth;
   if (k % whole != 0) return concat("K is ", k, "; matmul_sm90_dozens takes multiples of ", whole);
   return "";
 }
@@ -152,9 +151,8 @@ bool fits_sm90_dozens(const GpuWeight& w, const GpuProduct& p) {
   return l.row_bytes * l.row_step % 16 == 0 && aligned(p.x) && p.x_row % 16 == 0;
 }
 
-std::string describe_sm90_dozens(Format weight, int64_t m, int64_t n, int64_t k, bool gate,
-                                 int multiprocessors) {
-  const uint32_t blocks = blocks_of_tile(tiles_of(n, gate), k, depth_of(weight), multiprocessors);
+std::string describe_sm90_dozens(int64_t m, int64_t n, int64_t k, bool gate, int multiprocessors) {
+  const uint32_t blocks = blocks_of_tile(tiles_of(n, gate), k / kDepth, multiprocessors);
   return concat("tiles of 128 x ", m <= 16 ? 16 : 32, ", codes in order",
                 blocks > 1 ? concat(", K in ", blocks, " parts") : "");
 }
@@ -171,11 +169,10 @@ void launch_sm90_dozens(const GpuWeight& w, const GpuProduct& product, Stream& s
     p.w[half] = pipe::make_tensor_map(weight_box(g, g.source[half]), device);
     if (copied) p.scales[half] = pipe::make_tensor_map(scale_box(g, g.source[half]), device);
   }
-  p.x = pipe::make_tensor_map(x_box(g, i.columns, depth_of(l.format)), device);
+  p.x = pipe::make_tensor_map(x_box(g, i.columns), device);
   if (w.scaled && !copied) p.log2_groups = static_cast<uint32_t>(std::countr_zero(l.group / 128));
   const int64_t tiles = tiles_of(g.n, gate);
-  const uint32_t blocks =
-      blocks_of_tile(tiles, g.k, depth_of(l.format), properties(device).sm_count);
+  const uint32_t blocks = blocks_of_tile(tiles, g.k / kDepth, properties(device).sm_count);
   LaunchShape shape;
   shape.grid = {static_cast<uint32_t>(tiles) * blocks, (g.m + i.columns - 1) / i.columns, 1};
   shape.block.x = i.threads;

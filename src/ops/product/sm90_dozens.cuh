@@ -36,7 +36,8 @@ struct Sm90Dozens {
         const uint32_t half = tile.half_of(r);
         const auto row = static_cast<int32_t>(tile.output(r));
         hw::tensor_load(to + r / 32 * Stages::kRun, &params.w[half],
-                        {0, row, static_cast<int32_t>(step)}, slot.full, hw::kEvictFirst);
+                        {0, row, static_cast<int32_t>(step * Stages::kLines)}, slot.full,
+                        hw::kEvictFirst);
         if constexpr (Stages::kCopied) {
           // Boxes are 16 bytes wide and begin at multiples of that: powers of several stages.
           const uint32_t column = step * Stages::kScaleBytes / 16 * 16;

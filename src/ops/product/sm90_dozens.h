@@ -13,16 +13,17 @@ struct Sm90DozensParams {
   uint32_t log2_groups = 0;  // of `sums`: runs of 128 elements that share a scale
 };
 
-// A tile is 128 rows of W (sm90_tile.cuh) by 8 kTiles of x. A stage has a line of 128 bytes of each
-// row of W, [32 rows][line]; of x as many elements, [64 elements][row], in lines as well, both
-// under the swizzle; then, of formats whose scales are copied, 16 bytes a row for them.
+// A tile is 128 rows of W (sm90_tile.cuh) by 8 kTiles of x. A stage has 256 elements of K: of W [32
+// rows][128 bytes of a row][row], of x [64 elements][row], both in lines of 128 bytes under the
+// swizzle; then, of formats whose scales are copied, 16 bytes a row for them.
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
 struct Sm90DozensStage {
   static constexpr uint32_t kBits = CodePolicy<kCode>::kBits, kLine = 128;
-  static constexpr uint32_t kRows = 128, kColumns = 8 * kTiles, kDepth = kLine * 8 / kBits;
-  static constexpr uint32_t kRun = 32 * kLine;         // bytes of 32 rows
-  static constexpr uint32_t kSlab = kColumns * kLine;  // and of 64 elements of x
-  static constexpr uint32_t kX = kRows * kLine, kOfScales = kX + kDepth / 64 * kSlab;
+  static constexpr uint32_t kRows = 128, kColumns = 8 * kTiles, kDepth = 256;
+  static constexpr uint32_t kLines = kDepth * kBits / 8 / kLine;  // of a row
+  static constexpr uint32_t kRun = 32 * kLines * kLine;           // bytes of 32 rows
+  static constexpr uint32_t kSlab = kColumns * kLine;             // and of 64 elements of x
+  static constexpr uint32_t kX = kRows / 32 * kRun, kOfScales = kX + kDepth / 64 * kSlab;
   static constexpr bool kCopied = kScales == Sm90Scales::pairs || kScales == Sm90Scales::powers;
   static constexpr uint32_t kScaleBytes = kDepth / (kScales == Sm90Scales::pairs ? 16 : 32);
   static constexpr uint32_t kBytes = kOfScales + (kCopied ? kRows * 16 : 0);
@@ -41,7 +42,7 @@ struct Sm90DozensStages : Sm90DozensStage<kCode, kScales, kTiles> {
   static constexpr uint32_t kThreads = Stage::kWarps * 32, kMinBlocks = 2;
   static constexpr uint32_t kRoom = 227 * 1024 / kMinBlocks - 1024 - 1024;
   static constexpr uint32_t kFitting = kRoom / Stage::kBytes;
-  static constexpr uint32_t kStages = kFitting < 5 ? kFitting : 5;
+  static constexpr uint32_t kStages = kFitting < 4 ? kFitting : 4;
   static_assert(kStages >= 2, "one stage is read while another is filled");
   using Ring = pipe::Ring<kStages, Stage::kBytes>;
 

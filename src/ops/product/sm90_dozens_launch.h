@@ -14,8 +14,7 @@ std::string refuse_sm90_dozens(const GpuWeight&, const GpuX&, Format weight, con
 // Whether the operands lie where tensor copies can take them.
 bool fits_sm90_dozens(const GpuWeight&, const GpuProduct&);
 // What a block works on, of `multiprocessors`.
-std::string describe_sm90_dozens(Format weight, int64_t m, int64_t n, int64_t k, bool gate,
-                                 int multiprocessors);
+std::string describe_sm90_dozens(int64_t m, int64_t n, int64_t k, bool gate, int multiprocessors);
 void launch_sm90_dozens(const GpuWeight&, const GpuProduct&, Stream&);
 
 }  // namespace halftone::product

@@ -19,7 +19,8 @@ struct Sm90DozensMultiply {
   using Stage = Sm90DozensStage<kCode, kScales, kTiles>;
   using Policy = CodePolicy<kCode>;
   static constexpr uint32_t kBits = Stage::kBits;
-  static constexpr uint32_t kOctets = 16 * 8 / kBits / 8;  // of a lane's 16 bytes
+  static constexpr uint32_t kParts = Stage::kLines;        // of a warp's codes of a stage, ...
+  static constexpr uint32_t kOctets = 16 * 8 / kBits / 8;  // ... each of so many octets a lane
   static constexpr bool kJoined = kScales == Sm90Scales::sums;
   static constexpr uint32_t kTilesN = 2;  // of 16 rows a warp
 
@@ -35,14 +36,14 @@ struct Sm90DozensMultiply {
 
     HT_DEVICE void find(const GpuProduct& p, const Sm90Tile& tile, uint32_t along_n,
                         uint32_t along_k) {
-      part = along_k * Stage::kDepth / 256;
+      part = along_k;
       if (!p.scaled) return;
       const uint32_t r = along_n * 32 + hw::lane_index(), row = tile.output(r);
       at = scale_address(p.weight, tile.source_of(r), row < p.n ? row : p.n - 1, 0);
     }
     HT_DEVICE void ask(const GpuProduct& p, uint32_t log2_groups, uint32_t step) {
       const GpuLayout& l = p.weight;
-      const uint32_t run = step * (Stage::kDepth / 128) + part;
+      const uint32_t run = step * 2 + part;
       if (at == nullptr || run * 128 >= p.k) return;  // past K x has zeros
       raw = load_scale(l.scale_format, at + (run >> log2_groups) * l.scale_step);
     }
@@ -67,36 +68,40 @@ struct Sm90DozensMultiply {
       w = along_n * Stage::kRun + r * Stage::kLine;
       x = Stage::kX + g * Stage::kLine;
       scales = Stage::kOfScales + (along_n * 32 + r) * 16;
-      w += ((along_k * 4 + quad) ^ r) * 16;
       if constexpr (kBits == 4) {
         // Octets of a lane: (along_k, quad, o). In the last of quads 2 and 3 o is exchanged by 2,
         // as otherwise quads 0 and 2 would read of the same banks.
+        w += ((along_k * 4 + quad) ^ r) * 16;
         x += (along_k * 2 + quad / 2) * Stage::kSlab + ((quad % 2 * 4 + quad / 2 * 2) ^ g) * 16;
         scales += kScales == Sm90Scales::pairs ? along_k * 8 + quad * 2 : along_k * 4 + quad;
       } else {
-        x += along_k * Stage::kSlab + ((quad * 2) ^ g) * 16;
-        scales += along_k * 2 + quad / 2;
+        w += along_k * (32 * Stage::kLine) + (quad ^ r) * 16;
+        x += along_k * 2 * Stage::kSlab + ((quad * 2) ^ g) * 16;
+        scales += along_k * 4 + quad / 2;
       }
     }
-    // The swizzle is an exclusive or.
-    HT_DEVICE uint32_t x_of(uint32_t octet) const { return x ^ octet * 16; }
+    // Of a part; the swizzle is an exclusive or.
+    HT_DEVICE uint32_t w_of(uint32_t part) const { return w ^ part * 64; }
+    HT_DEVICE uint32_t x_of(uint32_t part, uint32_t octet) const {
+      return (x + part * Stage::kSlab) ^ octet * 16;
+    }
   };
 
   // Of row `eight` of eight of a warp's 32.
-  HT_DEVICE static void load_codes(hw::SharedAddress stage, const Lane& lane, uint32_t eight,
-                                   uint32_t (&codes)[4], hw::Site site) {
+  HT_DEVICE static void load_codes(hw::SharedAddress stage, const Lane& lane, uint32_t part,
+                                   uint32_t eight, uint32_t (&codes)[4], hw::Site site) {
     const auto words =
-        hw::load_shared<hw::Words4>(stage + (lane.w + eight * 8 * Stage::kLine), site);
+        hw::load_shared<hw::Words4>(stage + (lane.w_of(part) + eight * 8 * Stage::kLine), site);
     const bool exchanged = kBits == 4 && lane.quad >= 2;
     HT_UNROLL
     for (uint32_t i = 0; i < 4; ++i) codes[i] = exchanged ? words[i ^ 2] : words[i];
   }
   // What the policy multiplies codes by, for the octets of either half of 16 bytes; false where
   // powers of two are beyond what bf16 can take.
-  HT_DEVICE static bool load_pairs(hw::SharedAddress stage, const Lane& lane, uint32_t eight,
-                                   uint32_t (&pairs)[2], hw::Site site) {
+  HT_DEVICE static bool load_pairs(hw::SharedAddress stage, const Lane& lane, uint32_t part,
+                                   uint32_t eight, uint32_t (&pairs)[2], hw::Site site) {
     pairs[0] = pairs[1] = Policy::kUnscaled;
-    const hw::SharedAddress at = stage + (lane.scales + scales_of(eight));
+    const hw::SharedAddress at = stage + (lane.scales + scales_of(eight) + part * 2);
     if constexpr (kScales == Sm90Scales::pairs) {
       uint32_t two[2];
       Policy::pairs_of(hw::load_shared<uint16_t>(at, site), two);
@@ -134,8 +139,8 @@ struct Sm90DozensMultiply {
 
   // Powers of two that bf16 cannot take in codes: the lanes of a quad one after the other, the
   // others' elements of x being zeros, so that the sums have one scale each.
-  HT_DEVICE static void multiply_apart(hw::SharedAddress stage, const Lane& lane, Sums& sums,
-                                       hw::Site site = hw::Site::current()) {
+  HT_DEVICE static void multiply_apart(hw::SharedAddress stage, const Lane& lane, uint32_t part,
+                                       Sums& sums, hw::Site site = hw::Site::current()) {
     HT_UNROLL
     for (uint32_t t = 0; t < kTilesN; ++t) {
       HT_UNROLL
@@ -150,7 +155,7 @@ struct Sm90DozensMultiply {
             HT_UNROLL
             for (uint32_t r = 0; r < 2; ++r) {
               uint32_t codes[4];
-              load_codes(stage, lane, t * 2 + r, codes, site);
+              load_codes(stage, lane, part, t * 2 + r, codes, site);
               if constexpr (kCode == GpuCode::e2m1) {
                 constexpr uint32_t kOne = Policy::kUnscaled;
                 Policy::expand_neighbours(codes[o], {kOne, kOne, kOne, kOne}, w[r]);
@@ -158,8 +163,8 @@ struct Sm90DozensMultiply {
                 Policy::expand({codes[o * 2 % 4], codes[o * 2 % 4 + 1]}, 0, w[r]);
               }
             }
-            const auto x =
-                hw::load_shared<hw::Words4>(stage + (lane.x_of(o) + j * 8 * Stage::kLine), site);
+            const auto x = hw::load_shared<hw::Words4>(
+                stage + (lane.x_of(part, o) + j * 8 * Stage::kLine), site);
             for (uint32_t s = 0; s < 4; s += 2) multiply_half(w, x, s, mask, chain, site);
           }
           HT_UNROLL
@@ -168,7 +173,7 @@ struct Sm90DozensMultiply {
             const uint32_t of_quad = kBits == 4 ? turn : turn / 2;
             const uint32_t own = kBits == 4 ? lane.quad : lane.quad / 2;
             const auto exponent = hw::load_shared<uint8_t>(
-                stage + (lane.scales - own + of_quad + scales_of(t * 2 + e / 2)), site);
+                stage + (lane.scales - own + of_quad + scales_of(t * 2 + e / 2) + part * 2), site);
             sums[t][j][e] = hw::fma(chain[e], decode_ue8m0(exponent), sums[t][j][e]);
           }
         }
@@ -179,34 +184,41 @@ struct Sm90DozensMultiply {
   // What a warp has of a stage. Of `sums` nothing but codes, see join.
   HT_DEVICE static void multiply(hw::SharedAddress stage, const Lane& lane, Sums& sums,
                                  hw::Site site = hw::Site::current()) {
-    uint32_t codes[2 * kTilesN][4], pairs[2 * kTilesN][2];
-    bool fits = true;
     HT_UNROLL
-    for (uint32_t r = 0; r < 2 * kTilesN; ++r) {
-      load_codes(stage, lane, r, codes[r], site);
-      fits = load_pairs(stage, lane, r, pairs[r], site) && fits;
-    }
-    if constexpr (kScales == Sm90Scales::powers) {
-      if (!hw::vote_all(fits, hw::kFullWarp, site)) return multiply_apart(stage, lane, sums);
-    }
-    HT_UNROLL
-    for (uint32_t o = 0; o < kOctets; ++o) {
-      // x is on its way while codes are expanded, and no MMA waits for the one before it.
-      hw::Words4 x[kTiles];
+    for (uint32_t part = 0; part < kParts; ++part) {
+      uint32_t codes[2 * kTilesN][4], pairs[2 * kTilesN][2];
+      bool fits = true;
       HT_UNROLL
-      for (uint32_t j = 0; j < kTiles; ++j) {
-        x[j] = hw::load_shared<hw::Words4>(stage + (lane.x_of(o) + j * 8 * Stage::kLine), site);
+      for (uint32_t r = 0; r < 2 * kTilesN; ++r) {
+        load_codes(stage, lane, part, r, codes[r], site);
+        fits = load_pairs(stage, lane, part, r, pairs[r], site) && fits;
       }
-      uint32_t w[kTilesN][2][1][4];
+      if constexpr (kScales == Sm90Scales::powers) {
+        if (!hw::vote_all(fits, hw::kFullWarp, site)) {
+          multiply_apart(stage, lane, part, sums);
+          continue;
+        }
+      }
       HT_UNROLL
-      for (uint32_t r = 0; r < 2 * kTilesN; ++r) expand(codes[r], o, pairs[r], w[r / 2][r % 2]);
-      HT_UNROLL
-      for (uint32_t s = 0; s < 4; s += 2) {
+      for (uint32_t o = 0; o < kOctets; ++o) {
+        // x is on its way while codes are expanded, and no MMA waits for the one before it.
+        hw::Words4 x[kTiles];
         HT_UNROLL
         for (uint32_t j = 0; j < kTiles; ++j) {
+          x[j] = hw::load_shared<hw::Words4>(stage + (lane.x_of(part, o) + j * 8 * Stage::kLine),
+                                             site);
+        }
+        uint32_t w[kTilesN][2][1][4];
+        HT_UNROLL
+        for (uint32_t r = 0; r < 2 * kTilesN; ++r) expand(codes[r], o, pairs[r], w[r / 2][r % 2]);
+        HT_UNROLL
+        for (uint32_t s = 0; s < 4; s += 2) {
           HT_UNROLL
-          for (uint32_t t = 0; t < kTilesN; ++t) {
-            multiply_half(w[t], x[j], s, 0xffffffff, sums[t][j], site);
+          for (uint32_t j = 0; j < kTiles; ++j) {
+            HT_UNROLL
+            for (uint32_t t = 0; t < kTilesN; ++t) {
+              multiply_half(w[t], x[j], s, 0xffffffff, sums[t][j], site);
+            }
           }
         }
       }

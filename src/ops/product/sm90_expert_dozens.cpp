@@ -25,11 +25,14 @@ Instance instance() {
   return {hw::image_of<Kernel>("matmul_sm90_expert_dozens", Arch::sm_90a), Stages::kThreads,
           Stages::kSharedBytes};
 }
+// Tiles of 32 columns are those of 4 bits: with codes of 8 they have no room for two blocks.
 template <GpuCode kCode, Sm90Scales kScales>
 Instance instance(uint32_t rows) {
-  return rows == 8    ? instance<kCode, kScales, 1>()
-         : rows == 16 ? instance<kCode, kScales, 2>()
-                      : instance<kCode, kScales, 4>();
+  if (rows == 8) return instance<kCode, kScales, 1>();
+  if constexpr (CodePolicy<kCode>::kBits == 4) {
+    if (rows == 32) return instance<kCode, kScales, 4>();
+  }
+  return instance<kCode, kScales, 2>();
 }
 Instance instance_of(const GpuWeight& w, const Sm90Problem& p, uint32_t rows) {
   const bool powers = w.scaled && p.scaling.format == Format::ue8m0;
@@ -55,12 +58,12 @@ bool copies_scales(const GpuWeight& w, Format scale) {
 
 // Average rows of an expert up to which the kernel is the fastest
 // (docs/findings/experts-hopper.md).
-constexpr int64_t kMostAverage = 24;
+int64_t most_average(Format weight) { return bits(weight) == 4 ? 24 : 10; }
 
 }  // namespace
 
 bool takes_sm90_expert_dozens(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
-  if (p.experts == 0 || p.m > kMostAverage * p.experts) return false;
+  if (p.experts == 0 || p.m > most_average(p.weight) * p.experts) return false;
   if (!refuse_sm90_dozens_formats(w, x, p.weight, p.scaling).empty()) return false;
   // x by 64 elements; rows of W by 16 bytes, their scales by 4.
   const int64_t unit = !copies_scales(w, p.scaling.format) ? 64 : w.pairs ? 64 : 128;
@@ -96,8 +99,8 @@ void launch_sm90_expert_dozens(const Sm90Problem& problem, const GpuWeight& w,
   GpuProduct& g = p.product;
   const GpuLayout& l = g.weight;
   g.n = static_cast<uint32_t>(problem.n);
-  const uint32_t depth = 1024 / static_cast<uint32_t>(bits(problem.weight));
-  p.steps = (g.k + depth - 1) / depth;
+  constexpr uint32_t kDepth = 256;  // of every instance
+  p.steps = (g.k + kDepth - 1) / kDepth;
   const uint32_t outputs = problem.gate ? 64 : 128;
   p.tiles = (g.n + outputs - 1) / outputs;
   p.w_first = matrices.first, p.w_shift = matrices.shift;
@@ -107,10 +110,11 @@ void launch_sm90_expert_dozens(const Sm90Problem& problem, const GpuWeight& w,
   x.address = const_cast<uint8_t*>(g.x);
   x.extent = {64, g.m, g.k / 64};
   x.stride = {static_cast<uint64_t>(g.x_row), 128};
-  x.box = {64, g.part_rows, depth / 64};
+  x.box = {64, g.part_rows, kDepth / 64};
   p.x = pipe::make_tensor_map(x, device);
   if (copies_scales(w, l.scale_format)) {
     p.scale_bytes = g.k / l.group;
+    p.scale_pitch = static_cast<uint32_t>(l.scale_row * l.row_step);
     p.scales_whole = matrices.scales_aligned >= 16 && l.scale_row * l.row_step % 16 == 0;
   } else if (w.scaled) {
     p.log2_groups = static_cast<uint32_t>(std::countr_zero(l.group / 128));

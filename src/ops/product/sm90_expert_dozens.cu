@@ -6,8 +6,7 @@
                                                    halftone::product::Sm90Scales::scales, tiles>)
 #define HT_SM90_EXPERT_DOZENS(code, scales) \
   HT_SM90_EXPERT_DOZENS_OF(code, scales, 1) \
-  HT_SM90_EXPERT_DOZENS_OF(code, scales, 2) \
-  HT_SM90_EXPERT_DOZENS_OF(code, scales, 4)
+  HT_SM90_EXPERT_DOZENS_OF(code, scales, 2)
 HT_SM90_EXPERT_DOZENS(e4m3, none)
 HT_SM90_EXPERT_DOZENS(e4m3, sums)
 HT_SM90_EXPERT_DOZENS(e4m3, powers)
@@ -16,3 +15,6 @@ HT_SM90_EXPERT_DOZENS(int8, sums)
 HT_SM90_EXPERT_DOZENS(e2m1, pairs)
 HT_SM90_EXPERT_DOZENS(e2m1, powers)
 HT_SM90_EXPERT_DOZENS(int4, sums)
+HT_SM90_EXPERT_DOZENS_OF(e2m1, pairs, 4)
+HT_SM90_EXPERT_DOZENS_OF(e2m1, powers, 4)
+HT_SM90_EXPERT_DOZENS_OF(int4, sums, 4)

@@ -39,13 +39,13 @@ struct Sm90ExpertDozens {
             gate};
   }
 
-  // A stage of all that a block copies, one after the other.
+  // The stages that a block copies, one after the other.
   struct Copies {
     const Params& params;
     hw::SharedAddress base;
     Sm90TileRun run;
-    Sm90Part part{};
-    int32_t matrix[2] = {};
+    int32_t expert_rows = 0, matrix[2] = {};  // where x begins, and where W
+    const uint8_t* scales_at[2] = {};
     hw::CachePolicy policy = hw::kEvictFirst;
     uint32_t step = 0;
 
@@ -55,10 +55,16 @@ struct Sm90ExpertDozens {
     }
     HT_DEVICE void enter() {
       if (run.left == 0 || !run.entered) return;
+      const GpuLayout& weight = params.product.weight;
+      Sm90Part part;
       part.load(params.product, run.part);
+      expert_rows = part.rows.first;
       HT_UNROLL
       for (uint32_t half = 0; half < 2; ++half) {
-        matrix[half] = part.matrix(params.product.weight, half, params.w_first, params.w_shift);
+        matrix[half] = part.matrix(weight, half, params.w_first, params.w_shift);
+        if constexpr (Stages::kCopied) {
+          scales_at[half] = scale_address(weight, part.source[half], 0, 0);
+        }
       }
       policy = part.weight_policy(params.product);
     }
@@ -69,80 +75,94 @@ struct Sm90ExpertDozens {
       run.next();
       enter();
     }
+    // Of 32 rows of the tile: the first output, and whether they are the other half of a gate.
+    HT_DEVICE uint32_t output(uint32_t run32) const {
+      return params.product.finish.gate ? run.tile * 64 + run32 / 2 * 32
+                                        : run.tile * 128 + run32 * 32;
+    }
+    HT_DEVICE bool other(uint32_t run32) const {
+      return params.product.finish.gate && run32 % 2 == 1;
+    }
 
     // By one lane.
     HT_DEVICE void weights(const pipe::Slot& slot) const {
-      const Sm90Tile tile = tile_of(params, part, run.tile);
       const hw::SharedAddress to = base + slot.stage * Stages::kBytes;
       HT_UNROLL
-      for (uint32_t r = 0; r < Stages::kRows; r += 32) {
-        hw::tensor_load(
-            to + r / 32 * Stages::kRun, &params.w,
-            {static_cast<int32_t>(step * Stages::kLine), static_cast<int32_t>(tile.output(r)),
-             tile.half_of(r) == 0 ? matrix[0] : matrix[1]},
-            slot.full, policy);
+      for (uint32_t i = 0; i < 4; ++i) {
+        HT_UNROLL
+        for (uint32_t line = 0; line < Stages::kLines; ++line) {
+          hw::tensor_load(to + (i * Stages::kRun + line * 32 * Stages::kLine), &params.w,
+                          {static_cast<int32_t>((step * Stages::kLines + line) * Stages::kLine),
+                           static_cast<int32_t>(output(i)), other(i) ? matrix[1] : matrix[0]},
+                          slot.full, policy);
+        }
       }
     }
     HT_DEVICE void rows(const pipe::Slot& slot) const {
       hw::tensor_load(base + (slot.stage * Stages::kBytes + Stages::kX), &params.x,
-                      {0, part.rows.first, static_cast<int32_t>(step * (Stages::kDepth / 64))},
+                      {0, expert_rows, static_cast<int32_t>(step * (Stages::kDepth / 64))},
                       slot.full);
     }
     // By the warp. What a row of W does not have are zeros.
     HT_DEVICE void scales(const pipe::Slot& slot, hw::Site site = hw::Site::current()) const {
-      const GpuProduct& p = params.product;
-      const Sm90Tile tile = tile_of(params, part, run.tile);
-      const uint32_t first = step * Stages::kScaleBytes;
       const hw::SharedAddress to = base + (slot.stage * Stages::kBytes + Stages::kOfScales);
-      const auto each = [&]<uint32_t kBytes>() {
-        constexpr uint32_t kPieces = Stages::kScaleBytes / kBytes;
-        HT_UNROLL
-        for (uint32_t i = hw::lane_index(); i < Stages::kRows * kPieces; i += 32) {
-          const uint32_t r = i / kPieces, piece = i % kPieces * kBytes, row = tile.output(r);
-          const uint8_t* from =
-              scale_address(p.weight, tile.source_of(r), row < p.n ? row : p.n - 1, 0);
-          const uint32_t place = Multiply::scales_of(r / 8) + r % 8 * 16 + piece;
-          copy<kBytes>(to + place, from, first + piece, site);
-        }
-      };
       if (Stages::kScaleBytes == 16 && params.scales_whole) {
-        each.template operator()<Stages::kScaleBytes>();
+        copy_scales<Stages::kScaleBytes>(to, site);
       } else {
-        each.template operator()<4>();
+        copy_scales<4>(to, site);
       }
       hw::cp_async_mbarrier_arrive_noinc(slot.full, site);
     }
     template <uint32_t kBytes>
-    HT_DEVICE void copy(hw::SharedAddress to, const uint8_t* row, uint32_t at,
-                        hw::Site site) const {
+    HT_DEVICE void copy_scales(hw::SharedAddress to, hw::Site site) const {
+      constexpr uint32_t kPieces = Stages::kScaleBytes / kBytes, kRows = 32 / kPieces;
+      const uint32_t lane = hw::lane_index(), piece = lane % kPieces * kBytes;
+      const uint32_t at = step * Stages::kScaleBytes + piece;
       const uint32_t left = at < params.scale_bytes ? params.scale_bytes - at : 0;
-      hw::cp_async_zero_fill<kBytes>(to, row + (left > 0 ? at : 0), left < kBytes ? left : kBytes,
-                                     site);
+      const uint32_t last = params.product.n - 1;
+      HT_UNROLL
+      for (uint32_t i = 0; i < Stages::kRows / kRows; ++i) {
+        const uint32_t r = i % kPieces * kRows + lane / kPieces;  // of 32
+        const uint32_t row = output(i / kPieces) + r, in_w = row < last ? row : last;
+        const uint8_t* from = (other(i / kPieces) ? scales_at[1] : scales_at[0]) +
+                              uint64_t{in_w} * params.scale_pitch + (left > 0 ? at : 0);
+        const uint32_t place =
+            i / kPieces * 32 * 16 + Multiply::scales_of(r / 8) + r % 8 * 16 + piece;
+        hw::cp_async_zero_fill<kBytes>(to + place, from, left < kBytes ? left : kBytes, site);
+      }
     }
   };
 
+  // By a warp if it copies scales, else by one lane: lanes that wait and do nothing could come so
+  // late that a stage has been filled and left again, and would wait for ever.
   HT_DEVICE static void load_all(const Params& params, const Ring& ring, hw::SharedAddress base) {
     const bool leader = hw::lane_index() == 0;
+    if (!Stages::kCopied && !leader) return;
     auto fill = ring.producer();
-    const auto acquire = [&] { return leader ? fill.acquire() : fill.wait(); };
-    Copies weights(params, base), rows = weights;
-    const auto next_weights = [&](const pipe::Slot& slot) {
-      if (leader) weights.weights(slot);
-      if constexpr (Stages::kCopied) weights.scales(slot);
-      weights.next();
-    };
-    const auto next_rows = [&](const pipe::Slot& slot) {
-      if (leader) rows.rows(slot);
-      rows.next();
+    Copies copies(params, base), first = copies;
+    const auto weights = [&] {
+      const pipe::Slot slot = leader ? fill.acquire() : fill.wait();
+      if (leader) copies.weights(slot);
+      if constexpr (Stages::kCopied) {
+        hw::warp_sync();
+        copies.scales(slot);
+      }
+      return slot;
     };
     // Rows of x come when it is this kernel's turn; of the first stages nothing waits.
-    for (uint32_t s = 0; s < Stages::kStages && weights.any(); ++s) next_weights(acquire());
+    for (uint32_t s = 0; s < Stages::kStages && copies.any(); ++s) {
+      static_cast<void>(weights());
+      copies.next();
+    }
     if (params.product.constant_weight) hw::griddepcontrol_wait();
-    for (uint32_t s = 0; s < Stages::kStages && rows.any(); ++s) next_rows({s, ring.full(s)});
-    while (weights.any()) {
-      const pipe::Slot slot = acquire();
-      next_weights(slot);
-      next_rows(slot);
+    for (uint32_t s = 0; s < Stages::kStages && first.any(); ++s) {
+      if (leader) first.rows({s, ring.full(s)});
+      first.next();
+    }
+    while (copies.any()) {
+      const pipe::Slot slot = weights();
+      if (leader) copies.rows(slot);
+      copies.next();
     }
   }
 

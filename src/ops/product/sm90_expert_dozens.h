@@ -15,8 +15,9 @@ struct Sm90ExpertDozensParams {
   uint32_t w_shift = 0;
   uint32_t tiles = 0, steps = 0;  // of a matrix; stages of a tile
   uint32_t log2_groups = 0;       // of `sums`: runs of 128 elements that share a scale
-  uint32_t scale_bytes = 0;       // of a row; of formats whose scales are copied, ...
-  bool scales_whole = false;      // ... on 16 bytes, else on 4
+  // Of formats whose scales are copied: bytes of a row, and to the next.
+  uint32_t scale_bytes = 0, scale_pitch = 0;
+  bool scales_whole = false;  // on 16 bytes, else on 4
 };
 
 // Two blocks a multiprocessor, each with a warp that copies beside those that multiply.
@@ -29,7 +30,7 @@ struct Sm90ExpertDozensStages : Sm90DozensStage<kCode, kScales, kTiles> {
   static constexpr uint32_t kRest = 2 * (Stage::kSumBytes + 2 * kSm90Factors);
   static constexpr uint32_t kRoom = 227 * 1024 / kMinBlocks - 1024 - 1024 - kRest;
   static constexpr uint32_t kFitting = kRoom / Stage::kBytes;
-  static constexpr uint32_t kStages = kFitting < 6 ? kFitting : 6;
+  static constexpr uint32_t kStages = kFitting < 4 ? kFitting : 4;
   static_assert(kStages >= 2, "one stage is read while another is filled");
   using Ring = pipe::Ring<kStages, Stage::kX + Stage::kDepth / 64 * Stage::kSlab>;
 
