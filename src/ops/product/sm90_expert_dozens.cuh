@@ -2,8 +2,8 @@
 // (sm90_dozens_multiply.cuh), the experts and their rows known on the device alone.
 //
 // Blocks stay. Each takes a run of the tiles of all parts on the list, one part after the other; a
-// warp copies stages of W, x and scales, of one tile after the other, while eight multiply. Warps
-// that share the K of a tile add their sums in shared memory.
+// lane copies stages of W and x, of one tile after the other, and a warp their scales, while eight
+// warps multiply. Those that share the K of a tile add their sums in shared memory.
 #pragma once
 #include "hw/cp_async.h"
 #include "hw/griddep.h"
@@ -133,37 +133,34 @@ struct Sm90ExpertDozens {
     }
   };
 
-  // By a warp if it copies scales, else by one lane: lanes that wait and do nothing could come so
-  // late that a stage has been filled and left again, and would wait for ever.
-  HT_DEVICE static void load_all(const Params& params, const Ring& ring, hw::SharedAddress base) {
-    const bool leader = hw::lane_index() == 0;
-    if (!Stages::kCopied && !leader) return;
+  // W and x. By one lane: lanes that wait and do nothing could come so late that a stage has been
+  // filled and left again, and would wait for ever.
+  HT_DEVICE static void load_tensors(const Params& params, const Ring& ring,
+                                     hw::SharedAddress base) {
     auto fill = ring.producer();
     Copies copies(params, base), first = copies;
-    const auto weights = [&] {
-      const pipe::Slot slot = leader ? fill.acquire() : fill.wait();
-      if (leader) copies.weights(slot);
-      if constexpr (Stages::kCopied) {
-        hw::warp_sync();
-        copies.scales(slot);
-      }
-      return slot;
-    };
     // Rows of x come when it is this kernel's turn; of the first stages nothing waits.
     for (uint32_t s = 0; s < Stages::kStages && copies.any(); ++s) {
-      static_cast<void>(weights());
+      copies.weights(fill.acquire());
       copies.next();
     }
     if (params.product.constant_weight) hw::griddepcontrol_wait();
     for (uint32_t s = 0; s < Stages::kStages && first.any(); ++s) {
-      if (leader) first.rows({s, ring.full(s)});
+      first.rows({s, ring.full(s)});
       first.next();
     }
     while (copies.any()) {
-      const pipe::Slot slot = weights();
-      if (leader) copies.rows(slot);
+      const pipe::Slot slot = fill.acquire();
+      copies.weights(slot);
+      copies.rows(slot);
       copies.next();
     }
+  }
+  // Scales, by a warp. Each of its lanes arrives for what it has copied.
+  HT_DEVICE static void load_scales(const Params& params, const Ring& ring,
+                                    hw::SharedAddress base) {
+    auto fill = ring.producer();
+    for (Copies copies(params, base); copies.any(); copies.next()) copies.scales(fill.wait());
   }
 
   HT_DEVICE static void multiply_all(const Params& params, const Ring& ring,
@@ -242,8 +239,11 @@ struct Sm90ExpertDozens {
     // The next kernel may take the parts as written before its turn: so this one's comes first.
     if (!params.product.constant_weight) hw::griddepcontrol_wait();
     hw::griddepcontrol_launch_dependents();
-    if (pipe::uniform(hw::warp_index()) == kWarps) {
-      load_all(params, ring, base);
+    const uint32_t warp = pipe::uniform(hw::warp_index());
+    if (warp == kWarps) {
+      if (hw::lane_index() == 0) load_tensors(params, ring, base);
+    } else if (warp > kWarps) {
+      if constexpr (Stages::kCopied) load_scales(params, ring, base);
     } else {
       if (params.product.constant_weight) hw::griddepcontrol_wait();
       multiply_all(params, ring, base);

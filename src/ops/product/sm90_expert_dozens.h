@@ -20,11 +20,13 @@ struct Sm90ExpertDozensParams {
   bool scales_whole = false;  // on 16 bytes, else on 4
 };
 
-// Two blocks a multiprocessor, each with a warp that copies beside those that multiply.
+// Two blocks a multiprocessor, each with a warp for tensor copies beside those that multiply, and
+// one for scales.
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
 struct Sm90ExpertDozensStages : Sm90DozensStage<kCode, kScales, kTiles> {
   using Stage = Sm90DozensStage<kCode, kScales, kTiles>;
-  static constexpr uint32_t kThreads = (Stage::kWarps + 1) * 32, kMinBlocks = 2;
+  static constexpr uint32_t kThreads = (Stage::kWarps + (Stage::kCopied ? 2 : 1)) * 32;
+  static constexpr uint32_t kMinBlocks = 2;
 
   // Sums and factors of two tiles, as one is finished while another's sums come.
   static constexpr uint32_t kRest = 2 * (Stage::kSumBytes + 2 * kSm90Factors);
