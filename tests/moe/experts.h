@@ -11,8 +11,9 @@ struct Experts {
   std::vector<std::vector<double>> gate_values, up_values, down_values;
 };
 
+// `unused` more, of one and the same tensors and without values, are for nobody's rows.
 inline Experts random_experts(const WeightSpec& spec, int64_t experts, int64_t hidden,
-                              int64_t inter) {
+                              int64_t inter, int64_t unused = 0) {
   Experts all;
   for (int64_t e = 0; e < experts; ++e) {
     const auto seed = static_cast<uint64_t>(e) * 10;
@@ -22,6 +23,9 @@ inline Experts random_experts(const WeightSpec& spec, int64_t experts, int64_t h
     all.gate.push_back(g.tensor), all.gate_values.push_back(std::move(g.values));
     all.up.push_back(u.tensor), all.up_values.push_back(std::move(u.values));
     all.down.push_back(d.tensor), all.down_values.push_back(std::move(d.values));
+  }
+  for (int64_t e = 0; e < unused; ++e) {
+    all.gate.push_back(all.gate[0]), all.up.push_back(all.up[0]), all.down.push_back(all.down[0]);
   }
   return all;
 }

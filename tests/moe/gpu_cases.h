@@ -58,11 +58,11 @@ inline void expect_experts(Stream& stream, const WeightSpec& spec, Format format
 
 // No race, no missing fence and no conflict of banks on sm_90a, whatever the order; the same bits.
 inline void expect_strict(const WeightSpec& spec, int64_t experts, int64_t hidden, int64_t inter,
-                          const Routing& r, uint64_t seeds) {
+                          const Routing& r, uint64_t seeds, int64_t unused = 0) {
   using Options = SimulatorOptions;
   SCOPED_TRACE(label(spec));
-  const Experts w = random_experts(spec, experts, hidden, inter);
-  const MoeProblem p = problem_of(spec, experts, hidden, inter);
+  const Experts w = random_experts(spec, experts, hidden, inter, unused);
+  const MoeProblem p = problem_of(spec, experts + unused, hidden, inter);
   const Tensor x = small_input(r.experts.size(0), hidden, Format::bf16);
   std::vector<float> first;
   for (uint64_t seed = 1; seed <= (kSanitized ? 1 : seeds); ++seed) {

@@ -13,8 +13,11 @@ GroupedProduct::GroupedProduct(const product::XSpec& spec, const product::Sm90Pr
   // 128 do not fill it.
   constexpr int64_t kFew = 16;
   const bool sm90a = device.arch() == Arch::sm_90a;
-  few = sm90a && takes_sm90_expert_rows(sm90, weight, x);
   dozens = sm90a && takes_sm90_expert_dozens(sm90, weight, x);
+  // The kernel for few rows is the faster one while few experts have any, and takes more formats
+  // (docs/findings/experts-hopper.md).
+  few = sm90a && takes_sm90_expert_rows(sm90, weight, x) &&
+        (!dozens || sm90.m <= std::max<int64_t>(4, sm90.experts / 8));
   hopper = sm90a && sm90.m >= kFew && refuse_sm90(sm90, weight, x).empty();
   const int64_t average = sm90.experts > 0 ? product::ceil_div(sm90.m, sm90.experts) : sm90.m;
   many = !product::is_few(average * x.terms());

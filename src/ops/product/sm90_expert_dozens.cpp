@@ -58,7 +58,7 @@ bool copies_scales(const GpuWeight& w, Format scale) {
 
 // Average rows of an expert up to which the kernel is the fastest
 // (docs/findings/experts-hopper.md).
-int64_t most_average(Format weight) { return bits(weight) == 4 ? 24 : 10; }
+int64_t most_average(Format weight) { return bits(weight) == 4 ? 32 : 12; }
 
 }  // namespace
 
@@ -86,7 +86,7 @@ bool fits_sm90_expert_dozens(const GpuWeight& w, const GpuLayout& l, const Sm90M
 // Experts have up to twice the average; rows of a second part read their weights again.
 uint32_t part_rows_sm90_expert_dozens(const Sm90Problem& p) {
   const int64_t average = ceil_div(p.m, p.experts);
-  return average <= 4 ? 8 : average <= 10 ? 16 : 32;
+  return average <= 4 ? 8 : average <= 12 ? 16 : 32;
 }
 
 void launch_sm90_expert_dozens(const Sm90Problem& problem, const GpuWeight& w,
