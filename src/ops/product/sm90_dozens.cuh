@@ -102,7 +102,7 @@ struct Sm90Dozens {
     const uint32_t panel = warp / 4;
     const hw::SharedAddress factors = base + (Stages::kFactors + panel * kSm90Factors);
     ends.store_factors(tile, factors, panel);
-    const uint32_t along_n = warp % Stages::kWarpsN, along_k = warp / Stages::kWarpsN;
+    const uint32_t along_n = warp % 4, along_k = warp / 4;
     const Lane lane(along_n, along_k);
     typename Multiply::ChainScale scale;
     if constexpr (kJoined) {

@@ -28,10 +28,8 @@ struct Sm90DozensStage {
   static constexpr uint32_t kScaleBytes = kDepth / (kScales == Sm90Scales::pairs ? 16 : 32);
   static constexpr uint32_t kBytes = kOfScales + (kCopied ? kRows * 16 : 0);
 
-  // Warps along the rows, 32 or 16 each, by two along K. With eight columns a warp has registers
-  // for half the rows, and twice as many warps hide latencies better.
-  static constexpr uint32_t kTilesN = kTiles == 1 ? 1 : 2;  // of 16 rows a warp
-  static constexpr uint32_t kWarpsN = kRows / 16 / kTilesN, kWarps = 2 * kWarpsN;
+  // Four warps along the rows, 32 each, by two along K.
+  static constexpr uint32_t kWarps = 8;
 
   // Sums of a tile: [row of x][row of W], in lines that begin four banks apart.
   static constexpr uint32_t kSumRow = (kRows + 4) * 4, kSumBytes = kColumns * kSumRow;

@@ -22,15 +22,14 @@ struct Sm90DozensMultiply {
   static constexpr uint32_t kParts = Stage::kLines;        // of a warp's codes of a stage, ...
   static constexpr uint32_t kOctets = 16 * 8 / kBits / 8;  // ... each of so many octets a lane
   static constexpr bool kJoined = kScales == Sm90Scales::sums;
-  static constexpr uint32_t kTilesN = Stage::kTilesN, kRowsOfWarp = 16 * kTilesN;
+  static constexpr uint32_t kTilesN = 2;  // of 16 rows a warp
 
   using Sums = float[kTilesN][kTiles][4];
 
   // Rows g of eight of an MMA: those whose chunks the swizzle puts into the same banks come apart.
   HT_HOST_DEVICE static uint32_t row_in_eight(uint32_t g) { return g % 2 * 4 + g / 2; }
 
-  // Scales of runs of 128 elements: lane l has that of row l of the warp (of 16, l % 16), asked for
-  // a stage ahead.
+  // Scales of runs of 128 elements: lane l has that of row l of the warp, asked for a stage ahead.
   struct ChainScale {
     const uint8_t* at = nullptr;
     uint32_t raw = 0, part = 0;
@@ -39,8 +38,7 @@ struct Sm90DozensMultiply {
                         uint32_t along_k) {
       part = along_k;
       if (!p.scaled) return;
-      const uint32_t r = along_n * kRowsOfWarp + hw::lane_index() % kRowsOfWarp;
-      const uint32_t row = tile.output(r);
+      const uint32_t r = along_n * 32 + hw::lane_index(), row = tile.output(r);
       at = scale_address(p.weight, tile.source_of(r), row < p.n ? row : p.n - 1, 0);
     }
     HT_DEVICE void ask(const GpuProduct& p, uint32_t log2_groups, uint32_t step) {
@@ -67,10 +65,9 @@ struct Sm90DozensMultiply {
     HT_DEVICE Lane(uint32_t along_n, uint32_t along_k) {
       const uint32_t g = hw::lane_index() / 4, r = row_in_eight(g);
       quad = hw::lane_index() % 4;
-      const uint32_t first = along_n * kRowsOfWarp;  // 32 rows are a run
-      w = first / 32 * Stage::kRun + (first % 32 + r) * Stage::kLine;
+      w = along_n * Stage::kRun + r * Stage::kLine;
       x = Stage::kX + g * Stage::kLine;
-      scales = Stage::kOfScales + first / 32 * 32 * 16 + scales_of(first % 32 / 8) + r * 16;
+      scales = Stage::kOfScales + (along_n * 32 + r) * 16;
       if constexpr (kBits == 4) {
         // Octets of a lane: (along_k, quad, o). In the last of quads 2 and 3 o is exchanged by 2,
         // as otherwise quads 0 and 2 would read of the same banks.
@@ -255,7 +252,7 @@ struct Sm90DozensMultiply {
         HT_UNROLL
         for (uint32_t e = 0; e < 4; ++e) {
           const uint32_t column = j * 8 + lane % 4 * 2 + e % 2;
-          const uint32_t row = along_n * kRowsOfWarp + t * 16 + e / 2 * 8 + row_in_eight(lane / 4);
+          const uint32_t row = along_n * 32 + t * 16 + e / 2 * 8 + row_in_eight(lane / 4);
           const hw::SharedAddress at = base + (column * Stage::kSumRow + row * 4);
           if constexpr (kStore) {
             hw::store_shared(at, sums[t][j][e], site);

@@ -23,9 +23,11 @@ struct Sm90ExpertDozens {
   using Ring = typename Stages::Ring;
   static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
   static constexpr uint32_t kWarps = Stages::kWarps;
-  enum class Barrier { multipliers, finishers, count };
-  static constexpr uint32_t kFinishers = 8;  // warps that end a tile, four for 64 rows of W
+  enum class Barrier { multipliers, count };
 
+  HT_DEVICE static void sync(hw::Site site = hw::Site::current()) {
+    pipe::sync<Barrier::multipliers>(kWarps * 32, site);
+  }
   HT_DEVICE static Sm90Tile tile_of(const Params& params, const Sm90Part& part, uint32_t tile) {
     const auto first = static_cast<uint32_t>(part.rows.first);
     const bool gate = params.product.finish.gate;
@@ -165,8 +167,7 @@ struct Sm90ExpertDozens {
                                      hw::SharedAddress base) {
     const GpuProduct& p = params.product;
     const uint32_t warp = pipe::uniform(hw::warp_index()), lane_index = hw::lane_index();
-    const uint32_t along_n = warp % Stages::kWarpsN, along_k = warp / Stages::kWarpsN;
-    const uint32_t panel = warp / 4;  // of those that finish
+    const uint32_t along_n = warp % 4, along_k = warp / 4, panel = warp / 4;
     const typename Multiply::Lane lane(along_n, along_k);
     const Sm90FinishRows ends(p);
     typename Multiply::ChainScale scale;
@@ -182,7 +183,7 @@ struct Sm90ExpertDozens {
           scale.ask(p, params.log2_groups, 0);
         }
       }
-      const float factor = warp < kFinishers ? ends.factor_of(tile, panel) : 0;
+      const float factor = ends.factor_of(tile, panel);
       typename Multiply::Sums total = {};
       HT_ROLLED
       for (uint32_t step = 0; step < params.steps; ++step) {
@@ -213,18 +214,17 @@ struct Sm90ExpertDozens {
       const hw::SharedAddress sums = base + (Stages::kSums + turn * Stages::kSumBytes);
       const hw::SharedAddress factors =
           base + (Stages::kFactors + (turn * 2 + panel) * kSm90Factors);
-      turn ^= 1;
+      ends.store_factor(factors, factor);
       if (along_k == 1) Multiply::template pass_sums<true>(sums, along_n, total);
-      pipe::sync<Barrier::multipliers>(kWarps * 32);
+      sync();
       if (along_k == 0) {
         Multiply::template pass_sums<false>(sums, along_n, total);
         Multiply::template pass_sums<true>(sums, along_n, total);
       }
-      if (warp >= kFinishers) continue;
-      ends.store_factor(factors, factor);
-      pipe::sync<Barrier::finishers>(kFinishers * 32);
+      sync();
       const Sm90Area area{sums + panel * 64 * 4, factors, Stages::kSumRow, 4, panel};
       ends.finish_rows(tile, area, 0, tile.end - tile.m0, tile.m0, 1);
+      turn ^= 1;
     }
   }
 
