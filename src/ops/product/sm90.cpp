@@ -242,7 +242,7 @@ bool fits_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, const Gp
   }
   if (scales != Sm90Scales::pairs && scales != Sm90Scales::powers) return true;
   return matrices.scales_aligned >= 4 && (layout.scales != ScaleLayout::linear ||
-                                      (layout.scale_step == 1 && layout.scale_row % 4 == 0));
+                                          (layout.scale_step == 1 && layout.scale_row % 4 == 0));
 }
 
 uint32_t part_rows_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {

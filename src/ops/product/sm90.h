@@ -12,10 +12,10 @@ namespace halftone::product {
 struct Sm90Matrices {
   const uint8_t* first = nullptr;
   uint32_t shift = 4;
-  int64_t last = 0;              // steps to the last
-  bool aligned = false;          // as the copy engine wants all of them
-  uint32_t scales_aligned = 1;   // all begin at a multiple of so many bytes, 16 at most
-  bool scales_of_runs = false;   // 32 rows of a tile have the same
+  int64_t last = 0;             // steps to the last
+  bool aligned = false;         // as the copy engine wants all of them
+  uint32_t scales_aligned = 1;  // all begin at a multiple of so many bytes, 16 at most
+  bool scales_of_runs = false;  // 32 rows of a tile have the same
 };
 Sm90Matrices sm90_matrices(const GpuLayout&, const GpuSource*, size_t count);
 

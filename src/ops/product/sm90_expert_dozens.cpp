@@ -85,7 +85,7 @@ bool fits_sm90_expert_dozens(const GpuWeight& w, const GpuLayout& l, const Sm90M
 
 // Experts have up to twice the average; rows of a second part read their weights again.
 uint32_t part_rows_sm90_expert_dozens(const Sm90Problem& p) {
-  const int64_t average = ceil_div(p.m, p.experts);
+  const int64_t average = std::min(ceil_div(p.m, p.experts), most_average(p.weight));
   return average <= 4 ? 8 : average <= 12 ? 16 : 32;
 }
 
