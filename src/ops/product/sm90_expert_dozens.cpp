@@ -25,14 +25,15 @@ Instance instance() {
   return {hw::image_of<Kernel>("matmul_sm90_expert_dozens", Arch::sm_90a), Stages::kThreads,
           Stages::kSharedBytes};
 }
-// Tiles of 32 columns are those of 4 bits: with codes of 8 they have no room for two blocks.
+// Tiles of 32 columns have no room for two blocks with codes of 8 bits.
+constexpr uint32_t kWidest8 = 24, kWidest4 = 32;
+
 template <GpuCode kCode, Sm90Scales kScales>
 Instance instance(uint32_t rows) {
-  if (rows == 8) return instance<kCode, kScales, 1>();
-  if constexpr (CodePolicy<kCode>::kBits == 4) {
-    if (rows == 32) return instance<kCode, kScales, 4>();
-  }
-  return instance<kCode, kScales, 2>();
+  constexpr uint32_t kWidest = CodePolicy<kCode>::kBits == 8 ? kWidest8 : kWidest4;
+  return rows == 8    ? instance<kCode, kScales, 1>()
+         : rows == 16 ? instance<kCode, kScales, 2>()
+                      : instance<kCode, kScales, kWidest / 8>();
 }
 Instance instance_of(const GpuWeight& w, const Sm90Problem& p, uint32_t rows) {
   const bool powers = w.scaled && p.scaling.format == Format::ue8m0;
@@ -58,12 +59,13 @@ bool copies_scales(const GpuWeight& w, Format scale) {
 
 // Average rows of an expert up to which the kernel is the fastest
 // (docs/findings/experts-hopper.md).
-int64_t most_average(Format weight) { return bits(weight) == 4 ? 32 : 12; }
+constexpr int64_t kMostAverage8 = 20, kMostAverage4 = 32;
 
 }  // namespace
 
 bool takes_sm90_expert_dozens(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
-  if (p.experts == 0 || p.m > most_average(p.weight) * p.experts) return false;
+  if (p.experts == 0 || p.m > (bits(p.weight) == 8 ? kMostAverage8 : kMostAverage4) * p.experts)
+    return false;
   if (!refuse_sm90_dozens_formats(w, x, p.weight, p.scaling).empty()) return false;
   // x by 64 elements; rows of W by 16 bytes, their scales by 4.
   const int64_t unit = !copies_scales(w, p.scaling.format) ? 64 : w.pairs ? 64 : 128;
@@ -85,8 +87,9 @@ bool fits_sm90_expert_dozens(const GpuWeight& w, const GpuLayout& l, const Sm90M
 
 // Experts have up to twice the average; rows of a second part read their weights again.
 uint32_t part_rows_sm90_expert_dozens(const Sm90Problem& p) {
-  const int64_t average = std::min(ceil_div(p.m, p.experts), most_average(p.weight));
-  return average <= 4 ? 8 : average <= 12 ? 16 : 32;
+  const int64_t average = ceil_div(p.m, p.experts);
+  const uint32_t widest = bits(p.weight) == 8 ? kWidest8 : kWidest4;
+  return average <= 4 ? 8 : average <= 12 ? 16 : widest;
 }
 
 void launch_sm90_expert_dozens(const Sm90Problem& problem, const GpuWeight& w,

@@ -209,8 +209,8 @@ struct Sm90ExpertDozens {
         hw::warp_sync();
         read.release(lane_index == 0);
       }
-      // A warp that stores sums of the tile after the next has met all others after they had read
-      // those of this one.
+      // Of two areas: a warp that stores sums of the tile after the next has met all others after
+      // they had read those of this one.
       const hw::SharedAddress sums = base + (Stages::kSums + turn * Stages::kSumBytes);
       const hw::SharedAddress factors =
           base + (Stages::kFactors + (turn * 2 + panel) * kSm90Factors);
@@ -224,7 +224,11 @@ struct Sm90ExpertDozens {
       sync();
       const Sm90Area area{sums + panel * 64 * 4, factors, Stages::kSumRow, 4, panel};
       ends.finish_rows(tile, area, 0, tile.end - tile.m0, tile.m0, 1);
-      turn ^= 1;
+      if constexpr (Stages::kEnds == 2) {
+        turn ^= 1;
+      } else {
+        sync();
+      }
     }
   }
 

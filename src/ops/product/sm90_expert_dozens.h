@@ -28,17 +28,19 @@ struct Sm90ExpertDozensStages : Sm90DozensStage<kCode, kScales, kTiles> {
   static constexpr uint32_t kThreads = (Stage::kWarps + (Stage::kCopied ? 2 : 1)) * 32;
   static constexpr uint32_t kMinBlocks = 2;
 
-  // Sums and factors of two tiles, as one is finished while another's sums come.
-  static constexpr uint32_t kRest = 2 * (Stage::kSumBytes + 2 * kSm90Factors);
-  static constexpr uint32_t kRoom = 227 * 1024 / kMinBlocks - 1024 - 1024 - kRest;
-  static constexpr uint32_t kFitting = kRoom / Stage::kBytes;
+  // Sums and factors: of two tiles, as one is finished while another's sums come, where two stages
+  // leave the room.
+  static constexpr uint32_t kEnd = Stage::kSumBytes + 2 * kSm90Factors;
+  static constexpr uint32_t kRoom = 227 * 1024 / kMinBlocks - 1024 - 1024;
+  static constexpr uint32_t kEnds = 2 * Stage::kBytes + 2 * kEnd <= kRoom ? 2 : 1;
+  static constexpr uint32_t kFitting = (kRoom - kEnds * kEnd) / Stage::kBytes;
   static constexpr uint32_t kStages = kFitting < 4 ? kFitting : 4;
   static_assert(kStages >= 2, "one stage is read while another is filled");
   using Ring = pipe::Ring<kStages, Stage::kX + Stage::kDepth / 64 * Stage::kSlab>;
 
   static constexpr uint32_t kSums = kStages * Stage::kBytes;
-  static constexpr uint32_t kFactors = kSums + 2 * Stage::kSumBytes;
-  static constexpr uint32_t kBarriers = kFactors + 4 * kSm90Factors;
+  static constexpr uint32_t kFactors = kSums + kEnds * Stage::kSumBytes;
+  static constexpr uint32_t kBarriers = kFactors + kEnds * 2 * kSm90Factors;
   static constexpr uint32_t kSharedBytes = kBarriers + Ring::kSharedBytes;
 };
 
