@@ -310,6 +310,16 @@ void check_box_address(Thread& thread, const Box& box, uint32_t address, const c
   }
 }
 
+// An H200 stops with "illegal instruction" otherwise, whatever the type of 8 bits and more and the
+// swizzle, also below 0 (docs/findings/products-hopper.md). Stores were not tried.
+void check_load_coordinate(Thread& thread, const Box& box, const char* what, const Site& site) {
+  const int64_t bits = int64_t{box.at[0]} * box.bits();
+  if (box.bits() < 8 || bits % 128 == 0) return;
+  fatal(thread, "tensor_map.coordinate", site, what,
+        concat(what, ": coordinate 0 = ", box.at[0], " of ", box.bits(),
+               "-bit elements is not a multiple of 16 bytes"));
+}
+
 }  // namespace
 
 void tensor_load(Thread& thread, const TensorMap* map, const int32_t* coordinates,
@@ -317,6 +327,7 @@ void tensor_load(Thread& thread, const TensorMap* map, const int32_t* coordinate
   constexpr const char* what = "cp.async.bulk.tensor.shared.global";
   const Box box = make_box(thread, map, coordinates, what, site);
   check_box_address(thread, box, destination, what, site);
+  check_load_coordinate(thread, box, what, site);
   // Loads fault when the base is nobody's, wherever the box lies; stores do not.
   const Allocation* base = find_allocation(box.map.address);
   if (base == nullptr || base->freed || !base->contains(box.map.address, 1)) {

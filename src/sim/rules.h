@@ -104,7 +104,7 @@ inline constexpr Rule kRules[] = {
   {"tensor_map.misaligned", detail::kFatal, "The tensor map is not aligned to 64 bytes.", "pass it as a kernel parameter"},
   {"tensor_map.unmapped_base", detail::kError, "A load through a map whose base address lies in no live allocation; loads fault there wherever the box lies.", "make the map from an address of the tensor's own allocation"},
   {"tensor_map.rank", detail::kFatal, "The instruction has another number of dimensions than the map.", "the form of the map's rank"},
-  {"tensor_map.coordinate", detail::kError, "A coordinate that the instruction does not take: negative in a store, inside a group of packed elements.", "clip on the host"},
+  {"tensor_map.coordinate", detail::kError, "A coordinate that the instruction does not take: negative in a store, inside a group of packed elements, the first of a load no multiple of 16 bytes.", "clip on the host, begin at 16 bytes"},
   {"tensor_map.swizzle_alignment", detail::kStrict, "A swizzled tile does not begin where the swizzle's pattern does.", "align tiles to 1024 (128-byte swizzle), 512 (64) or 256 (32) bytes"},
   {"tma.alignment", detail::kFatal, "The shared address of a tensor copy is not a multiple of 128.", "align the tile"},
   {"tma.gather4", detail::kFatal, "A map that gather4 and scatter4 do not take.", "rank 2, one row in the box"},

@@ -144,12 +144,12 @@ TEST(TensorMap, LoadsAreTheirDefinition) {
       {"swizzle_128_shifted", {.swizzle = S::b128}, {0, 4}, 256},
       {"swizzle_64", {.box = {32, 16}, .swizzle = S::b64}, {24, 30}},
       {"swizzle_64_shifted", {.box = {32, 16}, .swizzle = S::b64}, {24, 30}, 128},
-      {"swizzle_32", {.box = {16, 16}, .swizzle = S::b32}, {3, 1}},
+      {"swizzle_32", {.box = {16, 16}, .swizzle = S::b32}, {8, 1}},
       {"narrow_rows", {.box = {32, 16}, .swizzle = S::b128}, {8, 2}},
-      {"rank_1", {.extent = {1000}, .stride = {}, .box = {256}}, {900}},
+      {"rank_1", {.extent = {1000}, .stride = {}, .box = {256}}, {904}},
       {"rank_3",
        {.type = f32, .extent = {12, 5, 7}, .stride = {64, 512}, .box = {8, 3, 4}},
-       {6, 3, 5}},
+       {8, 3, 5}},
       {"steps",
        {.type = f32,
         .extent = {12, 9, 20},
@@ -169,6 +169,31 @@ TEST(TensorMap, LoadsAreTheirDefinition) {
     check_load(copy, false);
   }
   check_load(copies[5], true);
+}
+
+// As an H200 does: with any other coordinate it stops at an illegal instruction.
+TEST(TensorMap, LoadsBeginAtSixteenBytes) {
+  DeviceArray<uint8_t> memory(16384);
+  for (const auto& [type, size] :
+       {std::pair{TensorMapType::u8, 1}, {TensorMapType::bf16, 2}, {TensorMapType::f32, 4}}) {
+    DeviceArray<TensorMap> map(1);
+    *map.data =
+        make({.type = type, .extent = {64, 16}, .stride = {256}, .box = {16, 8}}, memory.data);
+    for (const int32_t at0 : {0, 1, 2, 4, 8, 16, -1, -8, -16}) {
+      const SimulatorReport report =
+          violations({.block = {1}, .shared_bytes = 4096}, [&, bytes = 128 * size](Thread& me) {
+            const uint32_t full = base_of(me), tile = full + 1024;
+            const int32_t where[] = {at0, 2};
+            make_barriers(me, {{full, 1}});
+            mbarrier_arrive(me, full, {.expect_bytes = static_cast<uint32_t>(bytes)}, at());
+            tensor_load(me, map.data, where, tile, full, 0, at());
+            wait(me, full, 0);
+          });
+      const bool whole = at0 * size % 16 == 0;
+      EXPECT_EQ(report.clean(), whole) << at0 << " of " << size << " bytes";
+      EXPECT_EQ(to_string(report, false).find("tensor_map.coordinate") == std::string::npos, whole);
+    }
+  }
 }
 
 TEST(TensorMap, PaddedFourBitValuesTakeSixteenBytesOfSixteen) {
