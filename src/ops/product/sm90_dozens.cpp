@@ -4,6 +4,7 @@
 #include "base/message.h"
 #include "hw/image.h"
 #include "ops/product/sm90_dozens.cuh"
+#include "ops/product/sm90_dozens_formats.h"
 #include "ops/product/sm90_dozens_launch.h"
 #include "ops/product/weights.h"
 #include "pipe/tensor_map.h"
@@ -25,26 +26,10 @@ Sm90DozensInstance instance() {
   return {hw::image_of<Sm90Dozens<kCode, kScales, kTiles> >("matmul_sm90_dozens", Arch::sm_90a),
           Stages::kColumns, Stages::kThreads, Stages::kSharedBytes};
 }
-template <GpuCode kCode, Sm90Scales kScales>
-Sm90DozensInstance instance(int64_t m) {
-  return m <= 16 ? instance<kCode, kScales, 2>() : instance<kCode, kScales, 4>();
-}
 Sm90DozensInstance instance_of(const GpuWeight& w, Format scale, int64_t m) {
-  const bool powers = w.scaled && scale == Format::ue8m0;
-  switch (w.code) {
-    case GpuCode::e4m3:
-      if (powers) return instance<GpuCode::e4m3, Sm90Scales::powers>(m);
-      return w.scaled ? instance<GpuCode::e4m3, Sm90Scales::sums>(m)
-                      : instance<GpuCode::e4m3, Sm90Scales::none>(m);
-    case GpuCode::int8:
-      return w.scaled ? instance<GpuCode::int8, Sm90Scales::sums>(m)
-                      : instance<GpuCode::int8, Sm90Scales::none>(m);
-    case GpuCode::int4:
-      return instance<GpuCode::int4, Sm90Scales::sums>(m);
-    default:
-      return w.pairs ? instance<GpuCode::e2m1, Sm90Scales::pairs>(m)
-                     : instance<GpuCode::e2m1, Sm90Scales::powers>(m);
-  }
+  return with_sm90_dozens(w, scale, [m]<GpuCode kCode, Sm90Scales kScales>() {
+    return m <= 16 ? instance<kCode, kScales, 2>() : instance<kCode, kScales, 4>();
+  });
 }
 
 constexpr uint32_t kTileRows = 128, kDepth = 256;  // of every instance
@@ -67,8 +52,6 @@ uint32_t blocks_of_tile(int64_t tiles, int64_t steps, int multiprocessors) {
   }
   return best;
 }
-
-bool has_powers(const GpuWeight& w, Format scale) { return w.scaled && scale == Format::ue8m0; }
 
 // W as lines of 128 bytes of its rows.
 pipe::TensorBox weight_box(const GpuProduct& p, const GpuSource& source) {
@@ -141,7 +124,7 @@ std::string refuse_sm90_dozens(const GpuWeight& w, const GpuX& x, Format weight,
 bool fits_sm90_dozens(const GpuWeight& w, const GpuProduct& p) {
   const GpuLayout& l = p.weight;
   const auto aligned = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };
-  const bool copied = w.pairs || has_powers(w, l.scale_format);
+  const bool copied = copies_scales(w, l.scale_format);
   for (const GpuSource& s : p.source) {
     if (s.zeros != nullptr || !aligned(row_address(l, s, 0))) return false;
     if (copied && !aligned(scale_address(l, s, 0, 0))) return false;
@@ -164,7 +147,7 @@ void launch_sm90_dozens(const GpuWeight& w, const GpuProduct& product, Stream& s
   const GpuProduct& g = p.product;
   const GpuLayout& l = g.weight;
   const Sm90DozensInstance i = instance_of(w, l.scale_format, g.m);
-  const bool gate = g.finish.gate, copied = w.pairs || has_powers(w, l.scale_format);
+  const bool gate = g.finish.gate, copied = copies_scales(w, l.scale_format);
   for (uint32_t half = 0; half < (gate ? 2 : 1); ++half) {
     p.w[half] = pipe::make_tensor_map(weight_box(g, g.source[half]), device);
     if (copied) p.scales[half] = pipe::make_tensor_map(scale_box(g, g.source[half]), device);

@@ -5,9 +5,6 @@
 
 namespace halftone::product {
 
-// Empty, or the rule that formats and scales break.
-std::string refuse_sm90_dozens_formats(const GpuWeight&, const GpuX&, Format weight,
-                                       const Scaling&);
 // Empty, or the rule that a weight with rows of k elements breaks, or m rows of x.
 std::string refuse_sm90_dozens(const GpuWeight&, const GpuX&, Format weight, const Scaling&,
                                int64_t m, int64_t k);

@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "hw/image.h"
-#include "ops/product/sm90_dozens_launch.h"
+#include "ops/product/sm90_dozens_formats.h"
 #include "ops/product/sm90_expert_dozens_launch.h"
 #include "ops/product/weights.h"
 #include "pipe/tensor_map.h"
@@ -28,33 +28,13 @@ Instance instance() {
 // Tiles of 32 columns have no room for two blocks with codes of 8 bits.
 constexpr uint32_t kWidest8 = 24, kWidest4 = 32;
 
-template <GpuCode kCode, Sm90Scales kScales>
-Instance instance(uint32_t rows) {
-  constexpr uint32_t kWidest = CodePolicy<kCode>::kBits == 8 ? kWidest8 : kWidest4;
-  return rows == 8    ? instance<kCode, kScales, 1>()
-         : rows == 16 ? instance<kCode, kScales, 2>()
-                      : instance<kCode, kScales, kWidest / 8>();
-}
-Instance instance_of(const GpuWeight& w, const Sm90Problem& p, uint32_t rows) {
-  const bool powers = w.scaled && p.scaling.format == Format::ue8m0;
-  switch (w.code) {
-    case GpuCode::e4m3:
-      if (powers) return instance<GpuCode::e4m3, Sm90Scales::powers>(rows);
-      return w.scaled ? instance<GpuCode::e4m3, Sm90Scales::sums>(rows)
-                      : instance<GpuCode::e4m3, Sm90Scales::none>(rows);
-    case GpuCode::int8:
-      return w.scaled ? instance<GpuCode::int8, Sm90Scales::sums>(rows)
-                      : instance<GpuCode::int8, Sm90Scales::none>(rows);
-    case GpuCode::int4:
-      return instance<GpuCode::int4, Sm90Scales::sums>(rows);
-    default:
-      return w.pairs ? instance<GpuCode::e2m1, Sm90Scales::pairs>(rows)
-                     : instance<GpuCode::e2m1, Sm90Scales::powers>(rows);
-  }
-}
-
-bool copies_scales(const GpuWeight& w, Format scale) {
-  return w.pairs || (w.scaled && scale == Format::ue8m0);
+Instance instance_of(const GpuWeight& w, Format scale, uint32_t rows) {
+  return with_sm90_dozens(w, scale, [rows]<GpuCode kCode, Sm90Scales kScales>() {
+    constexpr uint32_t kWidest = CodePolicy<kCode>::kBits == 8 ? kWidest8 : kWidest4;
+    return rows == 8    ? instance<kCode, kScales, 1>()
+           : rows == 16 ? instance<kCode, kScales, 2>()
+                        : instance<kCode, kScales, kWidest / 8>();
+  });
 }
 
 // Average rows of an expert up to which the kernel is the fastest
@@ -96,7 +76,7 @@ void launch_sm90_expert_dozens(const Sm90Problem& problem, const GpuWeight& w,
                                const GpuProduct& product, const Sm90Matrices& matrices,
                                uint32_t parts, Stream& stream) {
   const Device& device = stream.device();
-  const Instance i = instance_of(w, problem, product.part_rows);
+  const Instance i = instance_of(w, problem.scaling.format, product.part_rows);
   Sm90ExpertDozensParams p{};
   p.product = product;
   GpuProduct& g = p.product;

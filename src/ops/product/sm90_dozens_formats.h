@@ -1,0 +1,41 @@
+// The formats whose codes enter in the order of memory (sm90_dozens_multiply.cuh), host side.
+#pragma once
+#include <string>
+
+#include "ops/product/gpu.h"
+#include "ops/product/sm90_params.h"
+
+namespace halftone::product {
+
+// Empty, or the rule that formats and scales break.
+std::string refuse_sm90_dozens_formats(const GpuWeight&, const GpuX&, Format weight,
+                                       const Scaling&);
+
+inline bool has_powers(const GpuWeight& w, Format scale) {
+  return w.scaled && scale == Format::ue8m0;
+}
+// Whether scales lie in shared memory beside the codes that they multiply.
+inline bool copies_scales(const GpuWeight& w, Format scale) {
+  return w.pairs || has_powers(w, scale);
+}
+
+// f.operator()<code, scales>() of the instance for a weight that is not refused.
+template <class F>
+auto with_sm90_dozens(const GpuWeight& w, Format scale, F f) {
+  switch (w.code) {
+    case GpuCode::e4m3:
+      if (has_powers(w, scale)) return f.template operator()<GpuCode::e4m3, Sm90Scales::powers>();
+      return w.scaled ? f.template operator()<GpuCode::e4m3, Sm90Scales::sums>()
+                      : f.template operator()<GpuCode::e4m3, Sm90Scales::none>();
+    case GpuCode::int8:
+      return w.scaled ? f.template operator()<GpuCode::int8, Sm90Scales::sums>()
+                      : f.template operator()<GpuCode::int8, Sm90Scales::none>();
+    case GpuCode::int4:
+      return f.template operator()<GpuCode::int4, Sm90Scales::sums>();
+    default:
+      return w.pairs ? f.template operator()<GpuCode::e2m1, Sm90Scales::pairs>()
+                     : f.template operator()<GpuCode::e2m1, Sm90Scales::powers>();
+  }
+}
+
+}  // namespace halftone::product
