@@ -147,6 +147,30 @@ TEST(MoeExpertDozens, GptOss) {
   }
 }
 
+// The shared expert has dozens of rows too, and one weight for all of them.
+TEST(MoeExpertDozens, SharedExpert) {
+  const int64_t experts = 4, hidden = 256, inter = 128, shared_inter = 512, tokens = 21;
+  for (const WeightSpec& spec : {kBlocks, kNvfp4}) {
+    Stream stream(Device::simulator(Arch::sm_90a));
+    configure(stream, {.throws = false});
+    const Experts w = random_experts(kNvfp4, experts, hidden, inter);
+    const Experts shared = random_experts(spec, 1, hidden, shared_inter);
+    MoeProblem p = problem_of(kNvfp4, experts, hidden, inter);
+    p.shared_intermediate = shared_inter;
+    p.shared_weight = spec.format, p.shared_scaled = true, p.shared_scaling = spec.scaling;
+    ExpertTensors t = separate(w);
+    t.shared_gate = shared.gate[0], t.shared_up = shared.up[0], t.shared_down = shared.down[0];
+    const Extras extras{p.gated, {}, {}, {}, false, &shared, shared_inter, 1};
+    const Tensor x = small_input(tokens, hidden, F::bf16);
+    const Routing r = random_routing(tokens, experts, 2, 3);
+    const Expected e = expected_moe(x, r, w, inter, extras, one_chain_roundings);
+    EXPECT_TRUE(within(to_floats(moe_on(stream, x, r, p, t)), e.values, e.magnitudes));
+    const SimulatorReport report = simulator_report(stream);
+    EXPECT_TRUE(report.clean()) << to_string(report);
+    EXPECT_EQ(to_string(report).find("wgmma"), std::string::npos) << label(spec);
+  }
+}
+
 TEST(MoeExpertDozens, StrictUnderAdversarialSchedules) {
   for (const WeightSpec& spec : some(kSpecs)) {
     expect_strict(spec, 5, 384, 256, with_rows({1, 0, 9, 7, 3}), 3);

@@ -1,6 +1,7 @@
 #include "ops/moe/gpu_grouped.h"
 
 #include "base/message.h"
+#include "ops/product/sm90_dozens_launch.h"
 
 namespace halftone::experts {
 
@@ -18,6 +19,8 @@ GroupedProduct::GroupedProduct(const product::XSpec& spec, const product::Sm90Pr
   // (docs/findings/experts-hopper.md).
   few = sm90a && takes_sm90_expert_rows(sm90, weight, x) &&
         (!dozens || sm90.m <= std::max<int64_t>(4, sm90.experts / 8));
+  one_dozens = sm90a && sm90.experts == 0 &&
+               refuse_sm90_dozens(weight, x, sm90.weight, sm90.scaling, sm90.m, sm90.k).empty();
   hopper = sm90a && sm90.m >= kFew && refuse_sm90(sm90, weight, x).empty();
   const int64_t average = sm90.experts > 0 ? product::ceil_div(sm90.m, sm90.experts) : sm90.m;
   many = !product::is_few(average * x.terms());
@@ -51,6 +54,7 @@ int64_t GroupedProduct::parts_at_most() const {
 
 void GroupedProduct::launch(const product::GpuProduct& g, const product::Sm90Matrices& matrices,
                             const Choice& c, Stream& stream) const {
+  if (one_dozens && fits_sm90_dozens(weight, g)) return launch_sm90_dozens(weight, g, stream);
   if (c.few) return launch_sm90_expert_rows(sm90, weight, g, matrices, c.parts, stream);
   if (c.dozens) return launch_sm90_expert_dozens(sm90, weight, g, matrices, c.parts, stream);
   if (!c.hopper) return launch_product(weight, g, many, c.parts, stream);

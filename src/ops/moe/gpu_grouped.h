@@ -14,8 +14,9 @@ struct GroupedProduct {
   // The kernels of Hopper for few rows, for dozens and for many, if the copy engine takes the
   // weights.
   bool few = false, dozens = false, hopper = false;
-  bool many = false;       // of the others, the one for many rows
-  uint32_t part_rows = 0;  // of an expert there
+  bool one_dozens = false;  // the kernel for dozens of rows of one weight
+  bool many = false;        // of the others, the one for many rows
+  uint32_t part_rows = 0;   // of an expert there
 
   GroupedProduct() = default;
   GroupedProduct(const product::XSpec&, const product::Sm90Problem&, const Device&);
