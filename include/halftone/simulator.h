@@ -22,8 +22,9 @@ struct SimulatorOptions {
   enum class Severity : uint8_t { off, check, strict };
   // exact: tensor cores bit for bit. fast: the same operands in plain FP32.
   enum class Numerics : uint8_t { exact, fast };
-  // fifo: in order, fastest. random: any ready warp. adversarial: whoever has waited least, and
-  // asynchronous work as late or as early as it can happen.
+  // fifo: in order, fastest. random: any ready warp. adversarial: whoever has waited least, a lane
+  // left behind until nobody else can run, and asynchronous work as late or as early as it can
+  // happen.
   enum class Schedule : uint8_t { fifo, random, adversarial };
 
   Severity severity = Severity::check;

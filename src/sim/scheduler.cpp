@@ -45,6 +45,7 @@ void Scheduler::begin(Cluster& cluster) {
   random_ = Random(launch_->options.seed, cluster.index * 2);
   choices_ = Random(launch_->options.seed, cluster.index * 2 + 1);
   work_early_ = (random_.next() & 1) != 0;
+  held_ = nullptr;
   work_.clear();
   spinners_.clear();
   steps_ = slice_start_ = activity_ = round_activity_ = 0;
@@ -63,6 +64,7 @@ void Scheduler::begin(Cluster& cluster) {
   for (uint32_t b = 0; b < cluster.block_count; ++b) {
     for (uint32_t w = 0; w < cluster.blocks[b].warp_count; ++w) push(cluster.blocks[b].warps[w]);
   }
+  if (schedule_ == SimulatorOptions::Schedule::adversarial) hold_another();
 }
 
 void Scheduler::push(Warp& warp) {
@@ -87,16 +89,25 @@ Thread* Scheduler::pick_random() {
     const size_t mask = queue_.size() - 1;
     const size_t at = (head_ + (last ? count_ - 1 : random_.below(uint32_t(count_)))) & mask;
     Warp& warp = *queue_[at];
-    if (warp.ready != 0) {
+    const uint32_t ready = holds(warp) ? warp.ready & ~(1u << held_->lane) : warp.ready;
+    if (ready != 0) {
       // Any ready lane; those after a gap come up more often, which is no loss.
       const uint32_t from = random_.next() & 31;
-      const auto skip = static_cast<uint32_t>(std::countr_zero(std::rotr(warp.ready, int(from))));
+      const auto skip = static_cast<uint32_t>(std::countr_zero(std::rotr(ready, int(from))));
       return &warp.threads[(from + skip) & 31];
     }
     queue_[at] = queue_[(head_ + --count_) & mask];
     warp.queued = false;
   }
   return nullptr;
+}
+
+// One thread of the cluster is left behind for a while: a lane that others do not need may come
+// several phases of a barrier late.
+void Scheduler::hold_another() {
+  if (held_ != nullptr && held_->warp->ready != 0) push(*held_->warp);
+  const Block& block = cluster_->blocks[random_.below(cluster_->block_count)];
+  held_ = &block.threads[random_.below(block.thread_count)];
 }
 
 // The next thread to run, taken out of its warp's ready lanes.
@@ -267,13 +278,20 @@ Scheduler::Outcome Scheduler::run() {
         continue;
       }
       if (run_work(false)) continue;
-      if (!spinners_.empty()) {
-        if (rounds_ && activity_ == round_activity_) return Outcome::parked;
+      if (!spinners_.empty() && !(rounds_ && activity_ == round_activity_)) {
         rounds_ = true;
         round_activity_ = activity_;
         release_spinners();
         continue;
       }
+      if (held_ != nullptr && (held_->warp->ready >> held_->lane & 1) != 0) {
+        Thread& late = *held_;
+        late.warp->ready &= ~(1u << late.lane);
+        if (random_.below(16) == 0) hold_another();
+        dispatch(late);
+        continue;
+      }
+      if (!spinners_.empty()) return Outcome::parked;
       if (live_ != 0 || !work_.empty()) report_deadlock(*cluster_, *this);
       cluster_->memory->end(*cluster_);
       if (launch_->stopped.load(std::memory_order_relaxed)) break;

@@ -57,6 +57,8 @@ class Scheduler {
   void dispatch(Thread&);
   Thread* pick();
   Thread* pick_random();
+  void hold_another();
+  bool holds(const Warp& warp) const { return held_ != nullptr && held_->warp == &warp; }
   void push(Warp&);
   Warp* pop();
   bool run_work(bool eager);
@@ -79,6 +81,7 @@ class Scheduler {
   std::vector<Thread*> spinners_;
   std::deque<Queued> work_;
   bool work_early_ = false;  // adversarial: as early as possible, else as late
+  Thread* held_ = nullptr;   // adversarial: runs when nobody else can
 
   Random random_, choices_;
   uint64_t steps_ = 0, slice_start_ = 0, activity_ = 0, round_activity_ = 0;

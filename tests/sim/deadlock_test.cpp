@@ -55,6 +55,48 @@ TEST(Deadlock, NamesTheMissingArrival) {
   }
 }
 
+// Lanes of a producer that wait for an empty stage and do nothing then: one that is two phases late
+// waits for ever. The adversarial schedule leaves a lane behind; the lane that fills is needed.
+TEST(Deadlock, LanesThatOnlyWait) {
+  constexpr uint32_t kRounds = 9;
+  const auto found = [](bool mended, uint64_t seed) {
+    const auto body = [mended](sim::Thread& me) {
+      const uint32_t full = sim::shared_memory_base(*me.block), empty = full + 8;
+      if (me.index == 0) {
+        for (const uint32_t barrier : {full, empty}) {
+          sim::mbarrier_init(me, barrier, 1, Site::current());
+        }
+      }
+      sim::barrier_sync(0, 0, Site::current());
+      const auto wait = [&](uint32_t barrier, uint32_t parity) {
+        while (!sim::mbarrier_try_wait(me, barrier, parity, sim::Order::acquire,
+                                       sim::MemoryScope::cta, Site::current())) {
+        }
+      };
+      if (me.warp->index == 0 ? mended && me.lane != 0 : me.lane != 0) return;
+      for (uint32_t i = 0; i < kRounds; ++i) {
+        if (me.warp->index == 0) {
+          wait(empty, (i & 1) ^ 1);
+          if (me.lane == 0) sim::mbarrier_arrive(me, full, {}, Site::current());
+        } else {
+          wait(full, i & 1);
+          sim::mbarrier_arrive(me, empty, {}, Site::current());
+        }
+      }
+    };
+    const auto report = violations({.block = {64}, .shared_bytes = 1024}, body,
+                                   {.schedule = Options::Schedule::adversarial, .seed = seed});
+    return find(report, "deadlock") != nullptr ||
+           find(report, "mbarrier.phase_aliasing") != nullptr;
+  };
+  int seen = 0;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    seen += found(false, seed) ? 1 : 0;
+    EXPECT_FALSE(found(true, seed)) << seed;
+  }
+  EXPECT_GE(seen, 5);
+}
+
 // A ring of two stages over mbarriers: one of two consumer warps forgets an arrival in round 1.
 TEST(Deadlock, NamesTheMissingArrivalOfAnMbarrier) {
   for (const auto schedule : kSchedules) {
