@@ -26,6 +26,16 @@ std::vector<WeightSpec> some(const std::vector<WeightSpec>& all) {
   return kSanitized ? std::vector<WeightSpec>{kNvfp4} : all;
 }
 
+void expect_columns(MoeProblem p, int64_t tokens, int top_k, int64_t columns,
+                    const Device& device) {
+  p.tokens = tokens, p.top_k = top_k;
+  const std::string kernel = describe(plan(p, device));
+  const std::string tiles = concat("tiles of 128 x ", columns, ", codes in order");
+  const size_t first = kernel.find(tiles);
+  ASSERT_NE(first, std::string::npos) << kernel;
+  ASSERT_NE(kernel.find(tiles, first + 1), std::string::npos) << kernel;
+}
+
 struct Layer {
   WeightSpec spec;
   int64_t experts, hidden, inter;
@@ -35,16 +45,11 @@ void expect_layer(const Layer& l, const Routing& r, int64_t columns, Stream& str
   const int64_t tokens = r.experts.size(0);
   SCOPED_TRACE(concat(label(l.spec), ", ", tokens, " tokens, ", l.hidden, " x ", l.inter));
   const Experts w = random_experts(l.spec, l.experts, l.hidden, l.inter);
-  MoeProblem p = problem_of(l.spec, l.experts, l.hidden, l.inter);
+  const MoeProblem p = problem_of(l.spec, l.experts, l.hidden, l.inter);
   const Tensor x = small_input(tokens, l.hidden, F::bf16);
   const Expected e = expected_moe(x, r, w, l.inter, {}, one_chain_roundings);
   EXPECT_TRUE(within(to_floats(moe_on(stream, x, r, p, separate(w))), e.values, e.magnitudes));
-  p.tokens = tokens, p.top_k = static_cast<int>(r.experts.size(1));
-  const std::string kernel = describe(plan(p, stream.device()));
-  const std::string tiles = concat("tiles of 128 x ", columns, ", codes in order");
-  const size_t first = kernel.find(tiles);
-  ASSERT_NE(first, std::string::npos) << kernel;
-  ASSERT_NE(kernel.find(tiles, first + 1), std::string::npos) << kernel;
+  expect_columns(p, tokens, static_cast<int>(r.experts.size(1)), columns, stream.device());
 }
 // Token t to expert of[t].
 Routing to_experts(const std::vector<int32_t>& of, int64_t experts) {
@@ -128,23 +133,10 @@ TEST(MoeExpertDozens, ScalesBeyondBf16) {
   }
 }
 
-// As gpt-oss has it: biases, interleaved rows, a clamped gate.
 TEST(MoeExpertDozens, GptOss) {
   Stream stream(Device::simulator(Arch::sm_90a));
-  const int64_t experts = 4, hidden = 128, inter = 384, tokens = 13;
-  for (const bool interleaved : {false, true}) {
-    const Experts w = random_experts(kMxfp4, experts, hidden, inter);
-    ExpertTensors t = fused(w, interleaved);
-    MoeProblem p = problem_of(kMxfp4, experts, hidden, inter);
-    p.gated = GatedActivation::gpt_oss();
-    Extras extras;
-    extras.gated = p.gated;
-    add_biases(&t, &extras, experts, hidden, inter);
-    const Tensor x = random_tensor({tokens, hidden}, F::bf16, 4);
-    const Routing r = random_routing(tokens, experts, 2, 3);
-    const Expected e = expected_moe(x, r, w, inter, extras, one_chain_roundings);
-    EXPECT_TRUE(within(to_floats(moe_on(stream, x, r, p, t)), e.values, e.magnitudes));
-  }
+  expect_gpt_oss(stream, 4, 128, 384, 13,
+                 [&](MoeProblem p) { expect_columns(p, 13, 2, 16, stream.device()); });
 }
 
 // The shared expert has dozens of rows too, and one weight for all of them.

@@ -136,24 +136,9 @@ TEST(MoeExpertRows, TokensDoNotKnowTheOthers) {
   }
 }
 
-// As gpt-oss has it: biases, interleaved rows, a clamped gate.
 TEST(MoeExpertRows, GptOss) {
   Stream stream(Device::simulator(Arch::sm_90a));
-  const int64_t experts = 8, hidden = 128, inter = 384, tokens = 2;
-  for (const bool interleaved : {false, true}) {
-    const Experts w = random_experts(kMxfp4, experts, hidden, inter);
-    ExpertTensors t = fused(w, interleaved);
-    MoeProblem p = problem_of(kMxfp4, experts, hidden, inter);
-    p.gated = GatedActivation::gpt_oss();
-    Extras extras;
-    extras.gated = p.gated;
-    add_biases(&t, &extras, experts, hidden, inter);
-    ASSERT_TRUE(is_few(p, tokens, 2));
-    const Tensor x = random_tensor({tokens, hidden}, F::bf16, 4);
-    const Routing r = random_routing(tokens, experts, 2, 3);
-    const Expected e = expected_moe(x, r, w, inter, extras, one_chain_roundings);
-    EXPECT_TRUE(within(to_floats(moe_on(stream, x, r, p, t)), e.values, e.magnitudes));
-  }
+  expect_gpt_oss(stream, 8, 128, 384, 2, [](const MoeProblem& p) { ASSERT_TRUE(is_few(p, 2, 2)); });
 }
 
 TEST(MoeExpertRows, StrictUnderAdversarialSchedules) {

@@ -1,5 +1,7 @@
 // Experts on a GPU, real or simulated.
 #pragma once
+#include <functional>
+
 #include "matmul/gpu_cases.h"
 #include "moe/experts.h"
 #include "support/sanitized.h"
@@ -54,6 +56,27 @@ inline void expect_experts(Stream& stream, const WeightSpec& spec, Format format
   const Expected e = expected_moe(x, r, w, inter, {}, gpu_roundings);
   const MoeProblem p = problem_of(spec, experts, hidden, inter);
   EXPECT_TRUE(within(to_floats(moe_on(stream, x, r, p, separate(w))), e.values, e.magnitudes));
+}
+
+// A layer as gpt-oss has it: biases, rows one after another and interleaved, a clamped gate.
+// `check`: of the problem, for whoever wants a certain kernel.
+inline void expect_gpt_oss(Stream& stream, int64_t experts, int64_t hidden, int64_t inter,
+                           int64_t tokens, const std::function<void(const MoeProblem&)>& check) {
+  const WeightSpec spec{Format::mxfp4, true, {Format::ue8m0, 1, 32}};
+  for (const bool interleaved : {false, true}) {
+    const Experts w = random_experts(spec, experts, hidden, inter);
+    ExpertTensors t = fused(w, interleaved);
+    MoeProblem p = problem_of(spec, experts, hidden, inter);
+    p.gated = GatedActivation::gpt_oss();
+    check(p);
+    Extras extras;
+    extras.gated = p.gated;
+    add_biases(&t, &extras, experts, hidden, inter);
+    const Tensor x = random_tensor({tokens, hidden}, Format::bf16, 4);
+    const Routing r = random_routing(tokens, experts, 2, 3);
+    const Expected e = expected_moe(x, r, w, inter, extras, one_chain_roundings);
+    EXPECT_TRUE(within(to_floats(moe_on(stream, x, r, p, t)), e.values, e.magnitudes));
+  }
 }
 
 // No race, no missing fence and no conflict of banks on sm_90a, whatever the order; the same bits.

@@ -110,25 +110,10 @@ TEST(MoeSm90, OneExpertOfMany) {
   expect_error([&] { moe_on(stream, x, r, p, separate(w)); }, {"has -1 in slot 20"});
 }
 
-// A layer as gpt-oss has it: biases, interleaved rows, clamped gate; a width that is no multiple of
-// a tile.
 TEST(MoeSm90, GptOss) {
   Stream stream(Device::simulator(Arch::sm_90a));
-  const int64_t experts = 4, hidden = 128, inter = 384, tokens = 70;
-  for (const bool interleaved : {false, true}) {
-    const Experts w = random_experts(kMxfp4, experts, hidden, inter);
-    ExpertTensors t = fused(w, interleaved);
-    MoeProblem p = problem_of(kMxfp4, experts, hidden, inter);
-    p.gated = GatedActivation::gpt_oss();
-    Extras extras;
-    extras.gated = p.gated;
-    add_biases(&t, &extras, experts, hidden, inter);
-    expect_tiles(p, tokens, 2, stream.device(), "128 x 64");
-    const Tensor x = random_tensor({tokens, hidden}, F::bf16, 4);
-    const Routing r = random_routing(tokens, experts, 2, 3);
-    const Expected e = expected_moe(x, r, w, inter, extras, one_chain_roundings);
-    EXPECT_TRUE(within(to_floats(moe_on(stream, x, r, p, t)), e.values, e.magnitudes));
-  }
+  expect_gpt_oss(stream, 4, 128, 384, 70,
+                 [&](const MoeProblem& p) { expect_tiles(p, 70, 2, stream.device(), "128 x 64"); });
 }
 
 TEST(MoeSm90, SharedExpertAndScoreOnTheInput) {

@@ -199,8 +199,7 @@ void run_gpu(const MoePlan& plan, const MoeTensors& t, Stream& stream) {
   set_weight(w.out.weight, e.down, &d);
   set_out(w.down, 0, &d);
   // Ahead of it is the other product alone, which has waited for the sort.
-  const auto takes_turns_first = [](const GroupedProduct::Choice& c) { return c.few || c.dozens; };
-  d.constant_weight = takes_turns_first(in) && takes_turns_first(out);
+  d.constant_weight = in.early() && out.early();
   w.out.x.enter(w.h_rows, p.tokens * p.top_k, &d, stream, w.out.as_codes(out));
   multiply_experts(p, w, e, true, out, d, stream);
   if (p.shared_intermediate > 0) multiply_shared(p, t, w, e, stream);

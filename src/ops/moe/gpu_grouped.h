@@ -26,6 +26,7 @@ struct GroupedProduct {
     bool few = false, dozens = false, hopper = false;
     uint32_t part_rows = 0, parts = 0;                 // at most
     bool ordered() const { return dozens || hopper; }  // rows of x are those of the parts
+    bool early() const { return few || dozens; }       // may read the list before its turn
   };
   bool ordered() const { return dozens || hopper; }
   // `x`: as it is given; `copied`: into another order before kernels that want it so.

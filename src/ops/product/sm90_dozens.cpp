@@ -32,7 +32,7 @@ Sm90DozensInstance instance_of(const GpuWeight& w, Format scale, int64_t m) {
   });
 }
 
-constexpr uint32_t kTileRows = 128, kDepth = 256;  // of every instance
+constexpr uint32_t kTileRows = 128, kDepth = kSm90DozensDepth;
 
 int64_t tiles_of(int64_t n, bool gate) { return ceil_div(n, gate ? kTileRows / 2 : kTileRows); }
 
@@ -71,7 +71,9 @@ pipe::TensorBox scale_box(const GpuProduct& p, const GpuSource& source) {
                           p.k / l.group, static_cast<uint64_t>(l.scale_row * l.row_step), 32, 16,
                           tile::Swizzle::none);
 }
-pipe::TensorBox x_box(const GpuProduct& p, uint32_t columns) {
+}  // namespace
+
+pipe::TensorBox x_box_sm90_dozens(const GpuProduct& p, uint32_t columns) {
   pipe::TensorBox b;
   b.type = hw::Type::bf16, b.rank = 3, b.swizzle = tile::Swizzle::b128;
   b.address = const_cast<uint8_t*>(p.x);
@@ -80,8 +82,6 @@ pipe::TensorBox x_box(const GpuProduct& p, uint32_t columns) {
   b.box = {64, columns, kDepth / 64};
   return b;
 }
-
-}  // namespace
 
 std::string refuse_sm90_dozens_formats(const GpuWeight& w, const GpuX& x, Format weight,
                                        const Scaling& s) {
@@ -152,7 +152,7 @@ void launch_sm90_dozens(const GpuWeight& w, const GpuProduct& product, Stream& s
     p.w[half] = pipe::make_tensor_map(weight_box(g, g.source[half]), device);
     if (copied) p.scales[half] = pipe::make_tensor_map(scale_box(g, g.source[half]), device);
   }
-  p.x = pipe::make_tensor_map(x_box(g, i.columns), device);
+  p.x = pipe::make_tensor_map(x_box_sm90_dozens(g, i.columns), device);
   if (w.scaled && !copied) p.log2_groups = static_cast<uint32_t>(std::countr_zero(l.group / 128));
   const int64_t tiles = tiles_of(g.n, gate);
   const uint32_t blocks = blocks_of_tile(tiles, g.k / kDepth, properties(device).sm_count);

@@ -13,13 +13,16 @@ struct Sm90DozensParams {
   uint32_t log2_groups = 0;  // of `sums`: runs of 128 elements that share a scale
 };
 
+inline constexpr uint32_t kSm90DozensDepth = 256;  // elements of K of a stage
+
 // A tile is 128 rows of W (sm90_tile.cuh) by 8 kTiles of x. A stage has 256 elements of K: of W [32
 // rows][128 bytes of a row][row], of x [64 elements][row], both in lines of 128 bytes under the
 // swizzle; then, of formats whose scales are copied, 16 bytes a row for them.
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
 struct Sm90DozensStage {
   static constexpr uint32_t kBits = CodePolicy<kCode>::kBits, kLine = 128;
-  static constexpr uint32_t kRows = 128, kColumns = 8 * kTiles, kDepth = 256;
+  static constexpr uint32_t kRows = 128, kColumns = 8 * kTiles;
+  static constexpr uint32_t kDepth = kSm90DozensDepth;
   static constexpr uint32_t kLines = kDepth * kBits / 8 / kLine;  // of a row
   static constexpr uint32_t kRun = 32 * kLines * kLine;           // bytes of 32 rows
   static constexpr uint32_t kSlab = kColumns * kLine;             // and of 64 elements of x

@@ -3,7 +3,8 @@
 #include <string>
 
 #include "ops/product/gpu.h"
-#include "ops/product/sm90_params.h"
+#include "ops/product/sm90_dozens.h"
+#include "pipe/tensor_map.h"
 
 namespace halftone::product {
 
@@ -18,6 +19,9 @@ inline bool has_powers(const GpuWeight& w, Format scale) {
 inline bool copies_scales(const GpuWeight& w, Format scale) {
   return w.pairs || has_powers(w, scale);
 }
+
+// A stage of `columns` rows of x.
+pipe::TensorBox x_box_sm90_dozens(const GpuProduct&, uint32_t columns);
 
 // f.operator()<code, scales>() of the instance for a weight that is not refused.
 template <class F>

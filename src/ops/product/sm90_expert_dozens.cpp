@@ -44,8 +44,8 @@ constexpr int64_t kMostAverage8 = 20, kMostAverage4 = 32;
 }  // namespace
 
 bool takes_sm90_expert_dozens(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
-  if (p.experts == 0 || p.m > (bits(p.weight) == 8 ? kMostAverage8 : kMostAverage4) * p.experts)
-    return false;
+  const int64_t most = bits(p.weight) == 8 ? kMostAverage8 : kMostAverage4;
+  if (p.experts == 0 || p.m > most * p.experts) return false;
   if (!refuse_sm90_dozens_formats(w, x, p.weight, p.scaling).empty()) return false;
   // x by 64 elements; rows of W by 16 bytes, their scales by 4.
   const int64_t unit = !copies_scales(w, p.scaling.format) ? 64 : w.pairs ? 64 : 128;
@@ -82,19 +82,12 @@ void launch_sm90_expert_dozens(const Sm90Problem& problem, const GpuWeight& w,
   GpuProduct& g = p.product;
   const GpuLayout& l = g.weight;
   g.n = static_cast<uint32_t>(problem.n);
-  constexpr uint32_t kDepth = 256;  // of every instance
-  p.steps = (g.k + kDepth - 1) / kDepth;
+  p.steps = (g.k + kSm90DozensDepth - 1) / kSm90DozensDepth;
   const uint32_t outputs = problem.gate ? 64 : 128;
   p.tiles = (g.n + outputs - 1) / outputs;
   p.w_first = matrices.first, p.w_shift = matrices.shift;
   p.w = pipe::make_tensor_map(weight_box_sm90(l, problem, matrices, 32), device);
-  pipe::TensorBox x;
-  x.type = hw::Type::bf16, x.rank = 3, x.swizzle = tile::Swizzle::b128;
-  x.address = const_cast<uint8_t*>(g.x);
-  x.extent = {64, g.m, g.k / 64};
-  x.stride = {static_cast<uint64_t>(g.x_row), 128};
-  x.box = {64, g.part_rows, kDepth / 64};
-  p.x = pipe::make_tensor_map(x, device);
+  p.x = pipe::make_tensor_map(x_box_sm90_dozens(g, g.part_rows), device);
   if (copies_scales(w, l.scale_format)) {
     p.scale_bytes = g.k / l.group;
     p.scale_pitch = static_cast<uint32_t>(l.scale_row * l.row_step);
