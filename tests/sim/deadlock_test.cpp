@@ -56,7 +56,7 @@ TEST(Deadlock, NamesTheMissingArrival) {
 }
 
 // Lanes of a producer that wait for an empty stage and do nothing then: one that is two phases late
-// waits for ever. The adversarial schedule leaves a lane behind; the lane that fills is needed.
+// waits for ever. The lane that fills is needed, and cannot be late.
 TEST(Deadlock, LanesThatOnlyWait) {
   constexpr uint32_t kRounds = 9;
   const auto found = [](bool mended, uint64_t seed) {

@@ -1,6 +1,7 @@
 // Schedules: who runs next, and when asynchronous work does.
 #include "sim/schedule.h"
 
+#include <algorithm>
 #include <functional>
 #include <set>
 #include <string>
@@ -67,6 +68,27 @@ TEST(Schedule, SeedsGiveOtherOrdersAndRepeat) {
       EXPECT_EQ(order_of(schedule, seed), order_of(schedule, seed));
     }
     EXPECT_EQ(orders.size(), 20u);
+  }
+}
+
+// One thread begins when all others have ended.
+TEST(Schedule, AdversarialLeavesALaneBehind) {
+  constexpr uint32_t kThreads = 64, kPlaces = 64;
+  const auto one_is_late = [](Options::Schedule schedule, uint64_t seed) {
+    Stream stream = simulated(Arch::sm_90a, {.schedule = schedule, .seed = seed});
+    std::vector<uint32_t> order;
+    run(stream, {.block = {kThreads}}, [&](sim::Thread& me) {
+      for (uint32_t i = 0; i < kPlaces; ++i) {
+        order.push_back(me.index);
+        sim::schedule_point();
+      }
+    });
+    return std::all_of(order.end() - kPlaces, order.end(),
+                       [&](uint32_t index) { return index == order.back(); });
+  };
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    EXPECT_TRUE(one_is_late(Options::Schedule::adversarial, seed)) << seed;
+    EXPECT_FALSE(one_is_late(Options::Schedule::random, seed)) << seed;
   }
 }
 
