@@ -42,6 +42,13 @@ struct KernelImage {
   uint32_t min_blocks = 1;  // launch bound: resident blocks an SM
 };
 
+// Of kernels that begin with take_turns(): launched before the kernel ahead has ended, where the
+// device can.
+inline LaunchShape taking_turns(LaunchShape shape, const Stream& stream) {
+  shape.programmatic = stream.device().arch() >= Arch::sm_90a;
+  return shape;
+}
+
 // Checks the shape against the device's limits and starts the kernel; asynchronous on a GPU.
 // Errors name the kernel, the limit and the value asked for.
 void launch(const KernelImage&, const LaunchShape&, const void* params, Stream&);

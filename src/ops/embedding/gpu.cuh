@@ -3,6 +3,7 @@
 #pragma once
 #include "formats/gpu_expand.cuh"
 #include "formats/gpu_rows.cuh"
+#include "hw/griddep.h"
 #include "ops/embedding/kernels.h"
 #include "pipe/fault.h"
 #include "pipe/row_threads.h"
@@ -39,6 +40,7 @@ struct EmbeddingGpu {
   static constexpr uint32_t kThreads = pipe::kMostRowThreads, kMinBlocks = 1;
 
   HT_DEVICE static void run(const Params& p) {
+    hw::take_turns();
     const EmbeddingArgs& args = p.args;
     const pipe::RowThreads threads(p.row_threads);
     const int64_t token = threads.row();
@@ -74,6 +76,7 @@ struct EmbeddingExpandGpu {
   static constexpr uint32_t kThreads = Expand::kThreads, kMinBlocks = Expand::kMinBlocks;
 
   HT_DEVICE static void run(const Params& p) {
+    hw::take_turns();
     Expand::template run<Products::through_f32>(
         p.expand, [&](uint32_t token) { return p.ids.row_of(token, true); });
   }
@@ -85,6 +88,7 @@ struct EmbeddingCopyGpu {
   static constexpr uint32_t kThreads = 256, kMinBlocks = 4, kPieces = 4;
 
   HT_DEVICE static void run(const Params& p) {
+    hw::take_turns();
     const pipe::RowThreads threads(p.row_threads);
     const int64_t token = threads.row();
     if (token >= p.tokens) return;

@@ -6,6 +6,7 @@
 
 #include "formats/gpu_encode.cuh"
 #include "halftone/hadamard.h"
+#include "hw/griddep.h"
 #include "hw/thread.h"
 #include "hw/warp.h"
 #include "ops/heads/kernels.h"
@@ -30,6 +31,7 @@ struct HeadsGpu {
   static constexpr int64_t kLastPosition = int64_t{1} << 31;
 
   HT_DEVICE static void run(const Params& p) {
+    hw::take_turns();
     const HeadsArgs& args = p.args;
     const uint32_t thread = hw::thread_index().x, part = hw::block_index().y;
     const int64_t token = hw::block_index().x;

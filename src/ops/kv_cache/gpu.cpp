@@ -12,7 +12,8 @@ void append_gpu(const AppendArgs& args, Stream& stream) {
   uint32_t threads = 1;
   while (int64_t{8} * threads < wide) threads *= 2;
   launch(hw::image_of<AppendGpu>("kv_append"),
-         pipe::RowThreads::shape(2 * args.rows * args.shape.heads * groups, threads),
+         taking_turns(pipe::RowThreads::shape(2 * args.rows * args.shape.heads * groups, threads),
+                      stream),
          AppendGpu::Params{args, groups, wide, threads}, stream);
 }
 

@@ -2,6 +2,7 @@
 // head's row where the cache is a plain format. Positions are read here, not on the host.
 #pragma once
 #include "formats/gpu_blocks.cuh"
+#include "hw/griddep.h"
 #include "ops/kv_cache/kernels.h"
 
 namespace halftone {
@@ -16,6 +17,7 @@ struct AppendGpu {
   static constexpr uint32_t kThreads = 128, kMinBlocks = 1;
 
   HT_DEVICE static void run(const Params& p) {
+    hw::take_turns();
     const AppendArgs& args = p.args;
     const CacheShape& shape = args.shape;
     pipe::RowThreads threads(p.group_threads);

@@ -39,8 +39,8 @@ void map_gpu(const MapArgs& args, int64_t rows, Stream& stream) {
     ++p.row_shift;
   const int64_t piece = each << p.row_shift;
   p.pieces = static_cast<uint32_t>((columns + piece - 1) / piece);
-  launch(whole ? image_of_whole(args) : hw::image_of<MapGpu>("map"), MapGpuBlock::shape(p), p,
-         stream);
+  launch(whole ? image_of_whole(args) : hw::image_of<MapGpu>("map"),
+         taking_turns(MapGpuBlock::shape(p), stream), p, stream);
 }
 
 }  // namespace halftone

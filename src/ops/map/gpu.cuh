@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/launch.h"
+#include "hw/griddep.h"
 #include "hw/thread.h"
 #include "ops/map/kernels.h"
 #include "pipe/activate.h"
@@ -139,6 +140,7 @@ struct MapGpu {
   }
 
   HT_DEVICE static void run(const Params& p) {
+    hw::take_turns();
     const MapArgs& args = p.args;
     const MapGpuBlock block(p);
     bool half = is_half(args.out.format), wide = !half && has_no_gaps(args, args.out);
@@ -177,6 +179,7 @@ struct MapWholeGpu {
   static constexpr uint32_t kCount = 16, kPieces = kCount / Piece::kElements;  // of a thread
 
   HT_DEVICE static void run(const Params& p) {
+    hw::take_turns();
     const MapArgs& args = p.args;
     const MapGpuBlock block(p);
     // The block's piece of the row: one address an operand, distances of 32 bits.

@@ -94,8 +94,7 @@ void sort(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w,
   auto* counts = w.part_counts.data<uint32_t>();
   s.in = {parts, counts, in.part_rows};
   s.out = {parts + w.parts_at_most, counts + 1, out.part_rows};
-  launch(hw::image_of<GpuSort>("moe_sort"), product::taking_turns(GpuSort::shape(s), stream), s,
-         stream);
+  launch(hw::image_of<GpuSort>("moe_sort"), taking_turns(GpuSort::shape(s), stream), s, stream);
 }
 
 void set_out(const Tensor& out, int64_t row, GpuProduct* g) {
@@ -170,8 +169,8 @@ void combine(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w, St
   c.tokens = static_cast<uint32_t>(p.tokens), c.top_k = static_cast<uint32_t>(p.top_k);
   c.hidden = static_cast<uint32_t>(p.hidden);
   c.format = p.x;
-  launch(hw::image_of<GpuCombine>("moe_combine"),
-         product::taking_turns(GpuCombine::shape(c), stream), c, stream);
+  launch(hw::image_of<GpuCombine>("moe_combine"), taking_turns(GpuCombine::shape(c), stream), c,
+         stream);
 }
 
 void run_gpu(const MoePlan& plan, const MoeTensors& t, Stream& stream) {
@@ -258,7 +257,7 @@ void route_gpu(const RoutingTensors& t, const RoutingOptions& o, const Routing& 
     p.faults = fault_reporter(stream.device());
   }
   if (p.tokens == 0) return;
-  launch(hw::image_of<GpuRoute>("moe_route"), GpuRoute::shape(p), p, stream);
+  launch(hw::image_of<GpuRoute>("moe_route"), taking_turns(GpuRoute::shape(p), stream), p, stream);
 }
 
 }  // namespace halftone::experts

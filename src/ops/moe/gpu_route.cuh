@@ -3,6 +3,7 @@
 #include "base/launch.h"
 #include "formats/recipe.h"
 #include "halftone/moe.h"
+#include "hw/griddep.h"
 #include "hw/thread.h"
 #include "hw/warp.h"
 #include "pipe/elements.h"
@@ -220,6 +221,7 @@ struct GpuRoute {
   }
 
   HT_DEVICE static void run(const Params& p) {
+    hw::take_turns();
     const uint32_t token = hw::block_index().x * (hw::block_size().x / 32) + hw::warp_index();
     if (token >= p.tokens) return;
     const auto top_k = static_cast<uint32_t>(p.options.top_k);

@@ -55,8 +55,8 @@ void run_gpu(const GroupedPlan& plan, const GroupedTensors& t, Stream& stream) {
   s.sources = w.sources.data<GpuSource>();
   s.parts = {w.parts.data<product::GpuPart>(), w.part_count.data<uint32_t>(), choice.part_rows};
   s.faults = fault_reporter(stream.device());
-  launch(hw::image_of<GpuGroups>("grouped_parts"),
-         product::taking_turns(GpuGroups::shape(s), stream), s, stream);
+  launch(hw::image_of<GpuGroups>("grouped_parts"), taking_turns(GpuGroups::shape(s), stream), s,
+         stream);
 
   g.n = static_cast<uint32_t>(p.n);
   g.experts = s.sources, g.expert_step = 1;

@@ -3,6 +3,7 @@
 #pragma once
 #include <cmath>
 
+#include "hw/griddep.h"
 #include "ops/norm/kernels.h"
 #include "pipe/access.h"
 #include "pipe/row_pieces.h"
@@ -26,6 +27,7 @@ struct NormGpu {
   static constexpr uint32_t kKept = 2;  // eights of a thread: rows of 8192 are read once
 
   HT_DEVICE static void run(const Params& p) {
+    hw::take_turns();
     const NormArgs& args = p.args;
     pipe::RowThreads threads(p.row_threads);
     const int64_t row = threads.row();
@@ -162,6 +164,7 @@ struct NormWholeGpu {
   static constexpr bool kWeightAhead = kPieces <= 4, kBiasAhead = kLayer && kPieces == 2;
 
   HT_DEVICE static void run(const Params& p) {
+    hw::take_turns();
     const NormArgs& args = p.args;
     pipe::RowThreads threads(p.row_threads);
     const int64_t row = threads.row();

@@ -61,12 +61,6 @@ bool is_plain(const GpuSource&);
 void set_weight(const GpuWeight&, const GpuLayout&, GpuProduct*);
 // Whether few rows of x go to the kernel that reads W once for all its columns.
 inline bool is_few(int64_t columns) { return columns <= 16; }
-// Of kernels that begin with take_turns(): launched before the kernel ahead has ended, where the
-// device can.
-inline LaunchShape taking_turns(LaunchShape shape, const Stream& stream) {
-  shape.programmatic = stream.device().arch() >= Arch::sm_90a;
-  return shape;
-}
 // `parts`: blocks along the rows of x, where these are cut by a list of parts; else 0. Blocks that
 // stay are as many as `multiprocessors` take; 0: those of the device.
 void launch_product(const GpuWeight&, GpuProduct, bool many, uint32_t parts, Stream&,

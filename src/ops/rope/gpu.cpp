@@ -8,8 +8,8 @@ void rope_gpu(const RopeArgs& args, int64_t tokens, Stream& stream) {
   launch(RopeHalvesGpu<pipe::Access::f32>::takes(args)
              ? pipe::image_for_whole<RopeHalvesGpu>(args.format, "rope")
              : hw::image_of<RopeGpu>("rope"),
-         RopeGpu::shape(args, tokens), RopeGpuParams{args, fault_reporter(stream.device())},
-         stream);
+         taking_turns(RopeGpu::shape(args, tokens), stream),
+         RopeGpuParams{args, fault_reporter(stream.device())}, stream);
 }
 
 }  // namespace halftone

@@ -3,6 +3,7 @@
 // position is out of range stays as it is, and the position is reported.
 #pragma once
 #include "base/launch.h"
+#include "hw/griddep.h"
 #include "hw/thread.h"
 #include "ops/rope/kernels.h"
 #include "pipe/fault.h"
@@ -39,6 +40,7 @@ struct RopeGpu {
   }
 
   HT_DEVICE static void run(const Params& p) {
+    hw::take_turns();
     const RopeArgs& args = p.args;
     const uint32_t thread = hw::thread_index().x;
     const int64_t token = hw::block_index().x;
@@ -108,6 +110,7 @@ struct RopeHalvesGpu {
   }
 
   HT_DEVICE static void run(const Params& p) {
+    hw::take_turns();
     const RopeArgs& args = p.args;
     const uint32_t thread = hw::thread_index().x;
     const int64_t token = hw::block_index().x;

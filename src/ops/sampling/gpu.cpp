@@ -26,9 +26,10 @@ void sample_rows_gpu(const Tensor& logits, std::span<const DrawRow> draws,
   const Tensor sums = Tensor::empty({rows * blocks}, Format::i64, stream.device());
   const int64_t bytes = bits(logits.format()) / 8;
   launch(hw::image_of<LogitSumGpu>("logit_sum"),
-         {.grid = {static_cast<uint32_t>(blocks), static_cast<uint32_t>(rows), 1},
-          .block = {LogitSumGpu::kThreads, 1, 1},
-          .shared_bytes = LogitSumGpu::kSharedBytes},
+         taking_turns({.grid = {static_cast<uint32_t>(blocks), static_cast<uint32_t>(rows), 1},
+                       .block = {LogitSumGpu::kThreads, 1, 1},
+                       .shared_bytes = LogitSumGpu::kSharedBytes},
+                      stream),
          LogitRows{logits.data<char>(), logits.stride(0) * bytes, logits.stride(1) * bytes,
                    logits.format(), vocabulary, kStretch, draw.largest().data<uint64_t>(),
                    sums.data<double>()},
