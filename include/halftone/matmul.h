@@ -53,9 +53,11 @@ struct MatmulProblem {
   bool tf32 = false;
   ProductLibrary library = ProductLibrary::automatic;
   ActivationFunction activation{Activation::identity};
-  // Gated: weight and bias have 2 N rows, those of the gate first, or in the even rows.
+  // Gated: weight and bias have 2 N rows, those of the gate first, or in the even rows. Or the
+  // halves are tensors `apart`, of the same formats: weight is the gate's, `up` the other's, [N, K]
+  // each; bias has those of the gate first.
   std::optional<GatedActivation> gated;
-  bool interleaved = false;
+  bool interleaved = false, apart = false;
   // Out is of this format and its tensor carries scales, which the product writes: within rows or
   // of rows; per tensor, or nvfp4's tensor scale, is tensor_scale if given and else follows from
   // all results (a row then depends on the others). On a GPU the plan holds the results in f32,
@@ -67,6 +69,7 @@ struct MatmulProblem {
 // quantised out is row-major with linear scales: see empty_quantized.
 struct MatmulTensors {
   Tensor x, weight, out, bias, residual;
+  Tensor up;  // the other half of a gate, where the halves are apart
 };
 
 // What runs, chosen by a pure function of the problem, the device and the CPU level; `describe`
@@ -138,6 +141,7 @@ Tensor matmul(const Tensor& x, const Tensor& weight, Format out,
 struct MatmulOptions {
   std::optional<Format> out;
   Tensor bias = {}, residual = {};
+  Tensor up = {};  // the other half of a gate, where weight is the gate alone
   std::optional<QuantizeOptions> quantize_x = {}, quantize_out = {};
   ActivationFunction activation{Activation::identity};
   std::optional<GatedActivation> gated = {};

@@ -75,7 +75,7 @@ namespace {
 bool same(const MatmulProblem& a, const MatmulProblem& b) {
   return a.m == b.m && a.n == b.n && a.k == b.k && a.x == b.x && a.weight == b.weight &&
          a.scaling == b.scaling && a.scaled == b.scaled && a.out == b.out && a.bias == b.bias &&
-         a.residual == b.residual;
+         a.residual == b.residual && a.gated == b.gated && a.apart == b.apart;
 }
 
 bool same(const NormProblem& a, const NormProblem& b) {
@@ -97,6 +97,10 @@ const Plan* shared_plan(std::deque<Plan>& plans, const Problem& problem, const D
   plans.push_back(plan(problem, device));
   return &plans.back();
 }
+
+// Up to so many rows on a GPU the gate and its other half are one product: both end in one kernel,
+// where the bytes of W are the time. Beyond, products apart are the faster ones.
+constexpr int64_t kGatedRows = 64;
 
 }  // namespace
 
@@ -190,7 +194,8 @@ Step::Step(const LoadedModel& model, const Activations& buffers, const KvCache& 
 }
 
 Step::Product Step::product(const Tensor& x, const Tensor& weight, const Tensor& out,
-                            const Tensor& bias, const Tensor& residual, int branch) {
+                            const Tensor& bias, const Tensor& residual, int branch,
+                            const Tensor& up) {
   MatmulProblem problem;
   problem.m = x.size(0);
   problem.n = weight.size(0);
@@ -203,9 +208,10 @@ Step::Product Step::product(const Tensor& x, const Tensor& weight, const Tensor&
   problem.bias = bias.defined();
   problem.residual = residual.defined();
   problem.constant_weight = true;
+  if (up.defined()) problem.gated = GatedActivation::swiglu(), problem.apart = true;
   // Only passes of one token are captured.
   return {shared_plan(products_[tokens_ == 1 ? branch : 0], problem, device_),
-          {x, weight, out, bias, residual}};
+          {x, weight, out, bias, residual, up}};
 }
 
 Step::Norm Step::norm(const Tensor& x, const Tensor& weight, const Tensor& out,
@@ -264,8 +270,12 @@ void Step::plan_layer(const LayerWeights& weights, bool after_sparse) {
     problem.x = normed.format();
     layer.moe = shared_plan(mixtures_, problem, device_);
   } else {
-    layer.gate = product(normed, weights.gate, rows(b.gate));
-    layer.up = product(normed, weights.up, rows(b.up), {}, {}, 1);
+    if (device_.kind() != Device::Kind::cpu && count <= kGatedRows) {
+      layer.gate = product(normed, weights.gate, rows(b.gate), {}, {}, 0, weights.up);
+    } else {
+      layer.gate = product(normed, weights.gate, rows(b.gate));
+      layer.up = product(normed, weights.up, rows(b.up), {}, {}, 1);
+    }
     layer.down = product(rows(b.gate), weights.down, residual, {}, residual);
   }
   layers_.push_back(std::move(layer));
@@ -334,7 +344,8 @@ void Step::project_heads(size_t index, KvCache& cache, Stream& stream,
   const auto number = static_cast<int64_t>(index);
   const Tensor &queries = q_rope_tensors_.x, &positions = q_rope_tensors_.positions;
   if (one_pass_ && !on_attention) {
-    run_beside(stream, {layer.q, layer.k, layer.v});
+    const MatmulCall calls[] = {layer.q.call(), layer.k.call(), layer.v.call()};
+    if (!run_together(calls, stream)) run_beside(stream, {layer.q, layer.k, layer.v});
     return cache.append(number, queries, layer.key_rows, layer.value_rows, turned(layer), positions,
                         stream);
   }
@@ -374,8 +385,12 @@ void Step::run_layers(KvCache& cache, int64_t length, Stream& stream,
       route(layer.router.tensors.out, routing_, layer.experts.routing, stream);
       run(*layer.moe, layer.experts, stream);
     } else {
-      run_beside(stream, {layer.gate, layer.up});
-      run(swiglu_, swiglu_tensors_, stream);
+      if (layer.up.plan != nullptr) {
+        run_beside(stream, {layer.gate, layer.up});
+        run(swiglu_, swiglu_tensors_, stream);
+      } else {
+        layer.gate(stream);
+      }
       layer.down(stream);
     }
   }

@@ -14,6 +14,7 @@
 #include "halftone/moe.h"
 #include "halftone/norm.h"
 #include "halftone/rope.h"
+#include "ops/matmul/together.h"
 
 namespace halftone {
 
@@ -68,6 +69,7 @@ class Step {
     const MatmulPlan* plan = nullptr;
     MatmulTensors tensors;
     void operator()(Stream& stream) const { run(*plan, tensors, stream); }
+    MatmulCall call() const { return {plan, &tensors}; }
   };
   struct Norm {
     const NormPlan* plan = nullptr;
@@ -88,7 +90,7 @@ class Step {
   Tensor rows(const Tensor& buffer) const { return buffer.slice(0, 0, sequences_ * tokens_); }
   Tensor last_rows(const Tensor& buffer) const;
   Product product(const Tensor& x, const Tensor& weight, const Tensor& out, const Tensor& bias = {},
-                  const Tensor& residual = {}, int branch = 0);
+                  const Tensor& residual = {}, int branch = 0, const Tensor& up = {});
   Norm norm(const Tensor& x, const Tensor& weight, const Tensor& out, const Tensor& residual = {});
   void plan_layer(const LayerWeights&, bool after_sparse);
   AttentionPlan* attention_with(int64_t window);

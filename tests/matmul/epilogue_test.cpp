@@ -95,6 +95,31 @@ TEST(Epilogue, Gated) {
   });
 }
 
+// Halves of a gate that are tensors of their own: the bits of one tensor with both.
+TEST(Epilogue, GatedApart) {
+  at_every_level([] {
+    const int64_t n = 128, k = 256;
+    for (const WeightSpec& spec :
+         {WeightSpec{F::bf16}, kFp8, WeightSpec{F::nvfp4, true, {F::fp8_e4m3, 1, 16}, true}}) {
+      const Tensor w = random_weight(spec, 2 * n, k, 5).tensor;
+      const Tensor gate = w.slice(0, 0, n), up = w.slice(0, n, 2 * n);
+      for (const int64_t m : {1, 5, 70}) {
+        const Tensor x = random_tensor({m, k}, F::bf16, 4);
+        MatmulOptions o;
+        o.gated = GatedActivation::swiglu();
+        o.bias = random_tensor({2 * n}, F::bf16, 6);
+        o.residual = random_tensor({m, n}, F::bf16, 7);
+        const std::vector<float> joint = to_floats(matmul(x, w, o));
+        o.up = up;
+        EXPECT_EQ(to_floats(matmul(x, gate, o)), joint);
+        const std::vector<float> want = to_floats(matmul_reference(x, gate, o));
+        o.up = {};
+        EXPECT_EQ(want, to_floats(matmul_reference(x, w, o)));
+      }
+    }
+  });
+}
+
 // The quantised output is the f32 result quantised, bit for bit.
 TEST(Epilogue, QuantisedOutput) {
   at_every_level([] {
@@ -161,7 +186,17 @@ TEST(Epilogue, Errors) {
   refused("within one row");
   const Tensor x = random_tensor({2, 64}, F::bf16, 3), w = random_tensor({5, 64}, F::bf16, 4);
   MatmulOptions o;
+  o.up = w;
+  expect_error([&] { matmul(x, w, o); }, {"apart is set", "only gated"});
   o.gated = GatedActivation{};
+  o.interleaved = true;
+  expect_error([&] { matmul(x, w, o); }, {"apart is set beside interleaved"});
+  o.interleaved = false;
+  o.up = random_tensor({4, 64}, F::bf16, 4);
+  expect_error([&] { matmul(x, w, o); }, {"up is", "the plan needs [5, 64]"});
+  o.up = random_tensor({5, 128}, F::bf16, 4).slice(1, 0, 64);
+  expect_error([&] { matmul(x, w, o); }, {"up has strides", "must lie alike"});
+  o.up = {};
   expect_error([&] { matmul(x, w, o); }, {"odd number of rows"});
 }
 

@@ -50,6 +50,7 @@ inline Tensor matmul_on(Stream& stream, const Tensor& x, const Tensor& weight,
   MatmulOptions there = options;
   there.bias = options.bias.defined() ? options.bias.to(device) : Tensor();
   there.residual = options.residual.defined() ? options.residual.to(device) : Tensor();
+  there.up = options.up.defined() ? options.up.to(device) : Tensor();
   const Tensor y = matmul(x.to(device), weight.to(device), there, stream);
   stream.synchronize();
   return y.to(Device::cpu());

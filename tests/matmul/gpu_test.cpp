@@ -266,6 +266,27 @@ TEST(MatmulGpu, Gated) {
   }
 }
 
+// Halves of a gate that are tensors of their own: the bits of one tensor with both, in each kernel.
+TEST(MatmulGpu, GatedApart) {
+  const int64_t n = 128, k = 1024;
+  for (const Arch arch : {Arch::sm_80, Arch::sm_90a}) {
+    Stream stream(Device::simulator(arch));
+    for (const WeightSpec& spec : {WeightSpec{F::bf16}, kFp8, kNvfp4}) {
+      const Tensor w = random_weight(spec, 2 * n, k, 5).tensor;
+      for (const int64_t m : {1, 3, 12, 40}) {
+        SCOPED_TRACE(concat(label(spec), " m ", m, " on ", stream.device().name()));
+        const Tensor x = random_tensor({m, k}, F::bf16, 4);
+        MatmulOptions o;
+        o.gated = GatedActivation::swiglu();
+        o.bias = random_tensor({2 * n}, F::f32, 6);
+        const Tensor joint = matmul_on(stream, x, w, o);
+        o.up = w.slice(0, n, 2 * n);
+        expect_same_bits(matmul_on(stream, x, w.slice(0, 0, n), o), joint);
+      }
+    }
+  }
+}
+
 // The quantised output is the f32 result quantised, bit for bit: of each kernel, with scales of
 // every extent, found and given.
 TEST(MatmulGpu, QuantisedOutput) {

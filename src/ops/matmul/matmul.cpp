@@ -1,5 +1,7 @@
 #include "halftone/matmul.h"
 
+#include <algorithm>
+
 #include "base/kernel_table.h"
 #include "base/message.h"
 #include "formats/gpu_kernels.h"
@@ -129,7 +131,8 @@ MatmulProblem problem_of(const Tensor& x, const Tensor& weight, const MatmulOpti
           p.weight_transposed ? "first of a transposed weight" : "last of weight");
   p.m = p.k > 0 ? x.numel() / p.k : 0;
   p.n = weight.size(p.weight_transposed ? 1 : 0);
-  if (o.gated) {
+  p.apart = o.up.defined();
+  if (o.gated && !p.apart) {
     require(p.n % 2 == 0, "weight ", shown(weight.shape()), " has an odd number of rows; a gated ",
             "product has as many of the gate as of the other half");
     p.n /= 2;
@@ -177,6 +180,7 @@ void check(const MatmulProblem& p, const MatmulTensors& t, const Device& device)
   const int64_t weight_rows = products::weight_rows(p);
   check_matrix(t.weight, "weight", p.weight_transposed ? p.k : weight_rows,
                p.weight_transposed ? weight_rows : p.k, p.weight, device);
+  if (p.apart) check_matrix(t.up, "up", p.n, p.k, p.weight, device);
   check_matrix(t.out, "out", p.m, p.n, p.out, device);
   require(t.x.has_scales() == p.x_scaled && (!p.x_scaled || t.x.scaling() == p.x_scaling), "x is ",
           shown(t.x), "; the plan was made for other scales");
@@ -184,6 +188,17 @@ void check(const MatmulProblem& p, const MatmulTensors& t, const Device& device)
           shown(t.x.strides()), "; 4-bit rows must start at whole bytes");
   require(t.weight.has_scales() == p.scaled && (!p.scaled || t.weight.scaling() == p.scaling),
           "weight is ", shown(t.weight), "; the plan was made for other scales");
+  require(p.apart == t.up.defined(), "up is ", shown(t.up), "; the plan was made ",
+          p.apart ? "for one" : "without one");
+  const auto lies_alike = [](const Tensor& a, const Tensor& b) {
+    return a.defined() == b.defined() && (!a.defined() || a.strides() == b.strides());
+  };
+  require(!p.apart || (lies_alike(t.up, t.weight) && lies_alike(t.up.scales(), t.weight.scales()) &&
+                       lies_alike(t.up.zero_points(), t.weight.zero_points())),
+          "up has strides ", shown(t.up.strides()), " or those of its scales, weight ",
+          shown(t.weight.strides()), "; the halves of a gate must lie alike");
+  require(!p.apart || (t.up.has_scales() == p.scaled && (!p.scaled || t.up.scaling() == p.scaling)),
+          "up is ", shown(t.up), "; the plan was made for other scales");
   require(p.m == 0 || t.out.data() != t.x.data(), "out is x itself; give it storage of its own");
   if (p.quantize_out) {
     const QuantizeOptions& q = *p.quantize_out;
@@ -195,7 +210,7 @@ void check(const MatmulProblem& p, const MatmulTensors& t, const Device& device)
             "out has no tensor scale; nvfp4 needs one, see empty_quantized");
   }
   if (p.bias) {
-    const int64_t rows = products::weight_rows(p);
+    const int64_t rows = p.gated ? 2 * p.n : p.n;
     require(t.bias.defined() && t.bias.numel() == rows && t.bias.rank() == 1, "bias is ",
             shown(t.bias.shape()), "; the plan needs [", rows, "]");
     require(t.bias.format() == Format::f32 || t.bias.format() == p.out ||
@@ -232,7 +247,7 @@ std::string describe(const MatmulPlan& plan) {
       p.weight_transposed ? " transposed" : "", " -> ",
       p.quantize_out ? to_string(*p.quantize_out) : name(p.out), p.bias ? " + bias" : "",
       p.activation.kind != Activation::identity ? concat(", ", name(p.activation.kind)) : "",
-      p.gated ? concat(", gated by ", name(p.gated->function.kind)) : "",
+      p.gated ? concat(", gated by ", name(p.gated->function.kind), p.apart ? ", apart" : "") : "",
       p.residual ? " + residual" : "",
       cpu == nullptr ? ", " + plan.kernel->function.gpu->describe(p, plan.device)
                      : concat(p.m == 1 ? ", streams W" : concat(", tiles of 3x", cpu->tile_columns),
@@ -285,12 +300,28 @@ MatmulPlan plan(const MatmulProblem& problem, const Device& device) {
   return plan;
 }
 
-void run(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {
+namespace {
+
+void check_run(const MatmulPlan& plan, const MatmulTensors& t, const Stream& stream) {
   require(plan.kernel != nullptr, "the plan is empty; make it with plan()");
-  const MatmulProblem& p = plan.problem;
   require(stream.device() == plan.device, "stream is on ", stream.device().name(),
           "; the plan runs on ", plan.device.name());
-  check(p, t, plan.device);
+  check(plan.problem, t, plan.device);
+}
+
+}  // namespace
+
+bool run_together(std::span<const MatmulCall> calls, Stream& stream) {
+  for (const MatmulCall& call : calls) check_run(*call.plan, *call.tensors, stream);
+  const bool rows = std::all_of(calls.begin(), calls.end(), [](const MatmulCall& call) {
+    return call.plan->kernel->function.gpu == &products::matmul_sm90_row;
+  });
+  return rows && products::run_rows_together(calls, stream);
+}
+
+void run(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {
+  const MatmulProblem& p = plan.problem;
+  check_run(plan, t, stream);
   if (p.m == 0) return;
   if (plan.kernel->function.gpu != nullptr) return plan.kernel->function.gpu->run(plan, t, stream);
   const auto multiply = [&](const MatmulTensors& as_rows) {
@@ -316,6 +347,7 @@ Tensor matmul(const Tensor& x, const Tensor& weight, const MatmulOptions& option
   Shape shape = x.shape();
   shape[x.rank() - 1] = problem.n;
   MatmulTensors tensors;
+  tensors.up = options.up;
   if (x.rank() == 2 && x.stride(1) == 1) {
     tensors.x = x;
   } else if (x.has_scales()) {

@@ -100,7 +100,9 @@ product::GpuProduct product_of(const MatmulProblem& p, const GpuWorkspace& w,
   g.finish = finish_of(p, t, p.quantize_out ? w.results : t.out);
   set_weight(w.weight, product::gpu_layout(t.weight, "weight"), &g);
   g.source[0] = g.source[1] = product::gpu_source(t.weight);
-  if (p.gated) {
+  if (p.apart) {
+    g.source[1] = product::gpu_source(t.up);
+  } else if (p.gated) {
     g.weight.row_step = p.interleaved ? 2 : 1;
     g.source[1].first_row = p.interleaved ? 1 : p.n;
   }
@@ -165,7 +167,7 @@ void run_row(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream)
   product::GpuProduct g = product_of(plan.problem, w, t);
   w.x.enter(t.x, 1, &g, stream);
   if (!fits_sm90_row(w.weight, g)) return run_gpu(plan, given, stream);
-  launch_sm90_row(w.weight, g, stream);
+  launch_sm90_row(w.weight, {&g, 1}, stream);
   if (plan.problem.quantize_out) quantise_results(plan.problem, w.results, t.out, stream);
 }
 
@@ -274,6 +276,29 @@ std::string accepts_cublaslt_blocks(const MatmulProblem& p) {
                   kOwnBlockRows, " rows");
   }
   return accepts_dense(p);
+}
+
+bool run_rows_together(std::span<const MatmulCall> calls, Stream& stream) {
+  constexpr size_t kMost = product::Sm90RowParams::kMore + 1;
+  if (calls.empty() || calls.size() > kMost) return false;
+  const MatmulProblem& p = calls[0].plan->problem;
+  product::GpuProduct products[kMost];
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const MatmulProblem& own = calls[i].plan->problem;
+    const auto& w = *static_cast<const GpuWorkspace*>(calls[i].plan->workspace.get());
+    product::GpuProduct& g = products[i];
+    if (own.weight != p.weight || own.scaled != p.scaled || own.scaling != p.scaling ||
+        own.x != p.x || own.weight_transposed || own.quantize_out) {
+      return false;
+    }
+    g = product_of(own, w, *calls[i].tensors);
+    w.x.enter(calls[i].tensors->x, 1, &g, stream);
+    if (!fits_sm90_row(w.weight, g)) return false;
+    if (i > 0 && !joins_sm90_row(products[0], g)) return false;
+  }
+  const auto& w = *static_cast<const GpuWorkspace*>(calls[0].plan->workspace.get());
+  launch_sm90_row(w.weight, {products, calls.size()}, stream);
+  return true;
 }
 
 const MatmulGpu matmul_gpu = {workspace, run_gpu, describe_gpu};

@@ -1,6 +1,6 @@
 // Matrix products on a GPU.
 #pragma once
-#include "halftone/matmul.h"
+#include "ops/matmul/together.h"
 
 namespace halftone::products {
 
@@ -23,5 +23,8 @@ extern const MatmulGpu matmul_sm90;         // many rows on wgmma
 extern const MatmulGpu matmul_cublaslt;     // dense, by the vendor's library
 extern const MatmulGpu matmul_sm90_row;     // one row, W by tensor copies
 extern const MatmulGpu matmul_sm90_dozens;  // of codes, some dozens of rows
+
+// run_together of plans of matmul_sm90_row.
+bool run_rows_together(std::span<const MatmulCall>, Stream&);
 
 }  // namespace halftone::products

@@ -19,16 +19,17 @@ using product::Job;
 using product::Kernels;
 using product::Weights;
 
-Weights weights_of(const MatmulProblem& p, const MatmulTensors& t, const Workspace& w,
-                   ThreadPool& pool) {
-  if (!w.tiled.defined()) return product::view_of(t.weight, "weight");
+// Of the weight, or of the other half of a gate; `tiled` is the place for its scales.
+Weights weights_of(const MatmulProblem& p, const Tensor& weight, const char* name,
+                   const Tensor& tiled, ThreadPool& pool) {
+  if (!tiled.defined()) return product::view_of(weight, name);
   // Read anew every run: the caller may have changed them.
-  const int64_t rows = weight_rows(p), groups = w.tiled.numel() / rows;
+  const int64_t rows = weight_rows(p), groups = tiled.numel() / rows;
   product::parallel(pool, rows, 64, rows * groups * 16, [&](int64_t begin, int64_t end) {
-    linear_scales(t.weight.scales().data<uint8_t>(), p.scaling.layout, rows, groups, begin, end,
-                  w.tiled.data<uint8_t>());
+    linear_scales(weight.scales().data<uint8_t>(), p.scaling.layout, rows, groups, begin, end,
+                  tiled.data<uint8_t>());
   });
-  return product::view_of(t.weight, "weight", 0, w.tiled.data<uint8_t>());
+  return product::view_of(weight, name, 0, tiled.data<uint8_t>());
 }
 
 // Biases of the gate and of the other half, in the order of their own rows.
@@ -109,7 +110,7 @@ product::XSpec x_spec(const MatmulProblem& p) {
   return {p.x, p.x_scaled, p.x_scaling, p.quantize_x};
 }
 
-int64_t weight_rows(const MatmulProblem& p) { return p.gated ? 2 * p.n : p.n; }
+int64_t weight_rows(const MatmulProblem& p) { return p.gated && !p.apart ? 2 * p.n : p.n; }
 
 MatmulTensors turned(const MatmulPlan& made, const MatmulTensors& t, Stream& stream) {
   if (!made.problem.weight_transposed) return t;
@@ -162,7 +163,13 @@ std::string refuse_output(const MatmulProblem& p) {
 
 std::string refuse_gated(const MatmulProblem& p) {
   if (!p.gated) {
-    return p.interleaved ? "interleaved is set; only gated products have interleaved rows" : "";
+    return p.interleaved ? "interleaved is set; only gated products have interleaved rows"
+           : p.apart     ? "apart is set, by up or by itself; only gated products have two halves"
+                         : "";
+  }
+  if (p.apart && (p.interleaved || p.weight_transposed)) {
+    return concat("apart is set beside ", p.interleaved ? "interleaved" : "weight_transposed",
+                  "; halves that are apart are [N, K] each");
   }
   if (p.activation.kind != Activation::identity) {
     return "activation is given beside gated; the gated unit has its own function";
@@ -170,7 +177,7 @@ std::string refuse_gated(const MatmulProblem& p) {
   Weights w;
   w.scales = p.scaled ? reinterpret_cast<const uint8_t*>(&w) : nullptr;
   w.block_rows = p.scaling.block_rows;
-  if (!product::can_take_rows(w, p.interleaved ? 1 : p.n, p.interleaved ? 2 : 1)) {
+  if (!p.apart && !product::can_take_rows(w, p.interleaved ? 1 : p.n, p.interleaved ? 2 : 1)) {
     return concat("weight has ", to_string(p.scaling), " scales and N is ", p.n,
                   "; no block of scales may hold rows of both halves of a gate");
   }
@@ -190,8 +197,11 @@ void prepare(const MatmulProblem& p, const Kernels& kernels, Workspace* w) {
   if (kernels.integer) w->row_offsets = Tensor::empty({m}, Format::i32);
   if (w->rows.has_row_scales()) w->row_scales = Tensor::empty({m}, Format::f32);
   if (p.scaled && p.scaling.layout != ScaleLayout::linear) {
-    w->tiled =
-        Tensor::empty({weight_rows(p) * product::ceil_div(p.k, p.scaling.block_cols)}, Format::u8);
+    for (Tensor* tiled : {&w->tiled, &w->up_tiled}) {
+      if (tiled == &w->up_tiled && !p.apart) continue;
+      *tiled = Tensor::empty({weight_rows(p) * product::ceil_div(p.k, p.scaling.block_cols)},
+                             Format::u8);
+    }
   }
   if (p.bias && p.gated && p.interleaved) w->bias = Tensor::empty({2 * p.n}, Format::f32);
   if (p.quantize_out) w->results = Tensor::empty({needs_all(p) ? p.m : m, p.n}, Format::f32);
@@ -199,8 +209,8 @@ void prepare(const MatmulProblem& p, const Kernels& kernels, Workspace* w) {
 
 int64_t bytes(const Workspace& w) {
   int64_t total = 0;
-  for (const Tensor* t :
-       {&w.panel, &w.x_scales, &w.row_scales, &w.row_offsets, &w.tiled, &w.bias, &w.results}) {
+  for (const Tensor* t : {&w.panel, &w.x_scales, &w.row_scales, &w.row_offsets, &w.tiled,
+                          &w.up_tiled, &w.bias, &w.results}) {
     if (t->defined()) total += t->bytes();
   }
   return total;
@@ -209,9 +219,11 @@ int64_t bytes(const Workspace& w) {
 void run_panels(const MatmulProblem& p, const Kernels& kernels, const MatmulTensors& t,
                 Workspace* workspace, ThreadPool& pool) {
   Workspace& w = *workspace;
-  const Weights all = weights_of(p, t, w, pool);
+  const Weights all = weights_of(p, t.weight, "weight", w.tiled, pool);
   Weights gate, up;
-  if (p.gated) {
+  if (p.apart) {
+    gate = all, up = weights_of(p, t.up, "up", w.up_tiled, pool);
+  } else if (p.gated) {
     gate = product::take_rows(all, 0, p.interleaved ? 2 : 1, p.n);
     up = product::take_rows(all, p.interleaved ? 1 : p.n, p.interleaved ? 2 : 1, p.n);
   }

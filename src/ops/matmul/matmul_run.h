@@ -11,13 +11,13 @@ namespace halftone::products {
 struct Workspace {
   product::XRows rows;
   Tensor panel, x_scales, row_scales, row_offsets;  // packed rows of x
-  Tensor tiled;                                     // linear copy of tiled weight scales
+  Tensor tiled, up_tiled;                           // linear copies of tiled weight scales
   Tensor bias;                                      // f32 [2, n], of interleaved gates
   Tensor results;                                   // f32, before they are quantised
 };
 
 product::XSpec x_spec(const MatmulProblem&);
-// The rows of W: twice N when gated.
+// The rows of W: twice N when gated by what is not apart.
 int64_t weight_rows(const MatmulProblem&);
 // The tensors with the weight as [N, K]: of a transposed one the plan's copy, made anew.
 MatmulTensors turned(const MatmulPlan&, const MatmulTensors&, Stream&);

@@ -58,12 +58,34 @@ Tensor matmul_reference(const Tensor& x, const Tensor& weight) {
   return matmul_reference(x, weight, MatmulOptions{});
 }
 
+namespace {
+
+Tensor with_residual(const Tensor& y, const Tensor& residual) {
+  if (!residual.defined()) return y;
+  const Tensor added = convert(residual, Format::f32);
+  for (int64_t i = 0; i < y.numel(); ++i) y.data<float>()[i] += added.data<float>()[i];
+  return y;
+}
+
+}  // namespace
+
 Tensor matmul_reference(const Tensor& x, const Tensor& weight, const MatmulOptions& o) {
   require(weight.defined() && weight.rank() == 2, "weight must have two dimensions, [N, K]");
   if (o.weight_transposed) {
     MatmulOptions plain = o;
     plain.weight_transposed = false;
     return matmul_reference(x, weight.transpose(0, 1).contiguous_copy(), plain);
+  }
+  if (o.up.defined()) {
+    const auto half = [&](const Tensor& w, int64_t at) {
+      MatmulOptions plain = o;
+      plain.up = plain.residual = {};
+      plain.gated.reset();
+      const int64_t n = w.size(0);
+      if (o.bias.defined()) plain.bias = o.bias.slice(0, at * n, (at + 1) * n);
+      return matmul_reference(x, w, plain);
+    };
+    return with_residual(gated_reference(half(weight, 0), half(o.up, 1), *o.gated), o.residual);
   }
   const int64_t rows = weight.size(0), k = weight.size(1);
   require(x.defined() && x.rank() >= 1 && x.size(-1) == k, "x ", to_string(x.shape()),
@@ -100,10 +122,7 @@ Tensor matmul_reference(const Tensor& x, const Tensor& weight, const MatmulOptio
   } else if (o.activation.kind != Activation::identity) {
     out = activation_reference(y, o.activation);
   }
-  if (o.residual.defined()) {
-    const Tensor residual = convert(o.residual, Format::f32);
-    for (int64_t i = 0; i < m * n; ++i) out.data<float>()[i] += residual.data<float>()[i];
-  }
+  out = with_residual(out, o.residual);
   Shape shape = x.shape();
   shape[x.rank() - 1] = n;
   return out.reshape(shape);

@@ -1,5 +1,5 @@
 // The results of a token's experts, weighted and added in the order of the experts; then the shared
-// expert's. A block takes a token.
+// expert's.
 #pragma once
 #include "base/launch.h"
 #include "hw/barrier.h"
@@ -23,50 +23,77 @@ struct GpuCombineParams {
   Format format = Format::f32;
 };
 
+// Loads of a thread's columns are under way for eight experts at once: a single token waits for
+// memory, not for threads.
 struct GpuCombine {
   using Params = GpuCombineParams;
   static constexpr uint32_t kThreads = 128, kMinBlocks = 1;
+  static constexpr uint32_t kColumns = 4, kSlots = 8;  // of a thread, and at once
 
   static LaunchShape shape(const Params& p) {
-    return {.grid = {p.tokens, 1, 1},
+    constexpr uint32_t kEach = kThreads * kColumns;
+    return {.grid = {p.tokens, (p.hidden + kEach - 1) / kEach, 1},
             .block = {kThreads, 1, 1},
             .cluster = {},
-            .shared_bytes = p.top_k * 8};
+            .shared_bytes = p.top_k * 12};
   }
 
   HT_DEVICE static void run(const Params& p) {
     hw::take_turns();
     const uint32_t token = hw::block_index().x, thread = hw::thread_index().x;
-    const hw::SharedAddress rows = hw::shared_memory_base(), weights = rows + p.top_k * 4;
+    const hw::SharedAddress given = hw::shared_memory_base();
+    const hw::SharedAddress rows = given + p.top_k * 4, weights = rows + p.top_k * 4;
+    const float scale =
+        p.shared_scale != nullptr ? hw::load_global(p.shared_scale + token * p.shared_step) : 1.0f;
+    for (uint32_t s = thread; s < p.top_k; s += kThreads) {
+      hw::store_shared(given + s * 4, hw::load_global(p.row_of + int64_t{token} * p.top_k + s));
+    }
+    hw::barrier_sync();
     // Rows are sorted by expert: the place of a slot is the number of smaller rows.
     for (uint32_t s = thread; s < p.top_k; s += kThreads) {
-      const int32_t* all = p.row_of + int64_t{token} * p.top_k;
-      const int32_t row = hw::load_global(all + s);
-      uint32_t at = 0;
-      for (uint32_t other = 0; other < p.top_k; ++other) {
-        const int32_t o = hw::load_global(all + other);
-        at += o < row || (o == row && other < s) ? 1 : 0;
-      }
       const float weight =
           p.weights != nullptr ? hw::load_global(p.weights + token * p.weights_row + s) : 1.0f;
+      const auto row = hw::load_shared<int32_t>(given + s * 4);
+      uint32_t at = 0;
+      for (uint32_t other = 0; other < p.top_k; ++other) {
+        const auto o = hw::load_shared<int32_t>(given + other * 4);
+        at += o < row || (o == row && other < s) ? 1 : 0;
+      }
       hw::store_shared(rows + at * 4, row);
       hw::store_shared(weights + at * 4, weight);
     }
     hw::barrier_sync();
-    const float scale =
-        p.shared_scale != nullptr ? hw::load_global(p.shared_scale + token * p.shared_step) : 1.0f;
-    for (uint32_t h = thread; h < p.hidden; h += kThreads) {
-      float sum = 0;
-      for (uint32_t s = 0; s < p.top_k; ++s) {
-        const auto row = hw::load_shared<int32_t>(rows + s * 4);
-        if (row < 0) continue;
-        sum += hw::load_shared<float>(weights + s * 4) *
-               hw::load_global(p.down + int64_t{row} * p.hidden + h);
+
+    const uint32_t first = hw::block_index().y * kThreads * kColumns + thread;
+    const auto load = [&](int64_t row, uint32_t column) {
+      const uint32_t h = first + column * kThreads;
+      return row >= 0 && h < p.hidden ? hw::load_global(p.down + row * p.hidden + h) : 0.0f;
+    };
+    float sums[kColumns] = {};
+    for (uint32_t begin = 0; begin < p.top_k; begin += kSlots) {
+      int32_t row[kSlots];
+      float parts[kSlots][kColumns];
+      HT_UNROLL
+      for (uint32_t s = 0; s < kSlots; ++s) {
+        row[s] = begin + s < p.top_k ? hw::load_shared<int32_t>(rows + (begin + s) * 4) : -1;
+        HT_UNROLL
+        for (uint32_t c = 0; c < kColumns; ++c) parts[s][c] = load(row[s], c);
       }
-      if (p.shared >= 0) {
-        sum += scale * hw::load_global(p.down + (p.shared + token) * p.hidden + h);
+      HT_UNROLL
+      for (uint32_t s = 0; s < kSlots; ++s) {
+        if (row[s] < 0) continue;
+        const auto weight = hw::load_shared<float>(weights + (begin + s) * 4);
+        HT_UNROLL
+        for (uint32_t c = 0; c < kColumns; ++c) sums[c] += weight * parts[s][c];
       }
-      pipe::store_element(p.format, p.out + token * p.out_row + h * pipe::bytes_of(p.format), sum);
+    }
+    HT_UNROLL
+    for (uint32_t c = 0; c < kColumns; ++c) {
+      const uint32_t h = first + c * kThreads;
+      if (p.shared >= 0) sums[c] += scale * load(p.shared + token, c);
+      if (h >= p.hidden) continue;
+      pipe::store_element(p.format, p.out + token * p.out_row + h * pipe::bytes_of(p.format),
+                          sums[c]);
     }
   }
 };

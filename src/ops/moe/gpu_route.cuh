@@ -5,10 +5,12 @@
 #include "halftone/moe.h"
 #include "hw/griddep.h"
 #include "hw/thread.h"
+#include "hw/vote.h"
 #include "hw/warp.h"
 #include "pipe/elements.h"
 #include "pipe/fault.h"
 #include "pipe/math.h"
+#include "pipe/order_key.h"
 
 namespace halftone {
 
@@ -36,6 +38,7 @@ struct GpuRoute {
   using Params = GpuRouteParams;
   static constexpr uint32_t kWarps = 4, kThreads = kWarps * 32, kMinBlocks = 1;  // at most
   static constexpr uint32_t kFloats = 48 * 1024 / 4;  // what every GPU gives a block
+  static constexpr uint32_t kKept = 8;                // keys of a lane in registers, at most
   static constexpr float kInfinity = __builtin_huge_valf(), kMost = kFloatMax;
 
   // Of a warp: scores, keys of the choice, the same once more for the choice of groups, and the
@@ -72,25 +75,26 @@ struct GpuRoute {
     return x;
   }
 
+  // The index of the warp's largest `most`, which all lanes get; ties: the lowest.
+  HT_DEVICE static uint32_t first_of_most(uint32_t& most, uint32_t index,
+                                          hw::Site site = hw::Site::current()) {
+    const uint32_t mine = most;
+    most = hw::redux<hw::Reduction::max>(mine, hw::kFullWarp, site);
+    return hw::redux<hw::Reduction::min>(mine == most ? index : ~0u, hw::kFullWarp, site);
+  }
+
   // The index of the largest of [begin, end), which then leaves the choice; ties: the lower. What
   // it was comes back in `value`.
   HT_DEVICE static uint32_t take_best(const Row& keys, uint32_t begin, uint32_t end, float& value,
                                       hw::Site site = hw::Site::current()) {
-    value = -kInfinity;
-    uint32_t best = end;
+    uint32_t most = 0, best = end;
     each(begin, end, [&](uint32_t i) {
-      const float key = keys.get(i, site);
-      if (best == end || key > value) value = key, best = i;
+      const uint32_t order = pipe::order_of(keys.get(i, site));
+      if (order > most) most = order, best = i;
     });
-    HT_UNROLL
-    for (uint32_t d = 16; d > 0; d /= 2) {
-      const float other = hw::shuffle_xor(value, d, 32, hw::kFullWarp, site);
-      const uint32_t index = hw::shuffle_xor(best, d, 32, hw::kFullWarp, site);
-      if (index != end && (best == end || other > value || (other == value && index < best))) {
-        value = other, best = index;
-      }
-    }
-    // By the lane that read it: shuffles do not order memory.
+    best = first_of_most(most, best, site);
+    value = pipe::number_of_order(most);
+    // By the lane that read it: reductions of a warp do not order memory.
     if ((best - begin) % 32 == hw::lane_index()) keys.set(best, -kInfinity, site);
     hw::warp_sync(hw::kFullWarp, site);
     return best;
@@ -182,14 +186,47 @@ struct GpuRoute {
     });
     hw::warp_sync();
     limit_groups(p, keys, rest, {rest.base + p.experts * 4});
+    uint32_t order[kKept] = {};
+    const bool kept = p.experts <= kKept * 32;
+    if (kept) {
+      HT_UNROLL
+      for (uint32_t j = 0; j < kKept; ++j) {
+        const uint32_t e = hw::lane_index() + j * 32;
+        if (e < p.experts) order[j] = pipe::order_of(keys.get(e));
+      }
+    }
     float sum = 0;
-    for (int i = 0; i < p.options.top_k; ++i) {
+    for (uint32_t i = 0; i < static_cast<uint32_t>(p.options.top_k); ++i) {
       float key;
-      const uint32_t best = take_best(keys, 0, p.experts, key);
+      const uint32_t best = kept ? take_kept(order) : take_best(keys, 0, p.experts, key);
       sum += scores.get(best);
-      if (hw::lane_index() == 0) hw::store_global(chosen + i, static_cast<int32_t>(best));
+      if (hw::lane_index() == 0) set_choice(p, scores, chosen, i, static_cast<int32_t>(best));
     }
     return sum;
+  }
+  // As take_best, of keys in registers.
+  HT_DEVICE static uint32_t take_kept(uint32_t (&order)[kKept]) {
+    uint32_t most = 0, best = 0;
+    HT_UNROLL
+    for (uint32_t j = 0; j < kKept; ++j) {
+      if (order[j] > most) most = order[j], best = hw::lane_index() + j * 32;
+    }
+    best = first_of_most(most, best);
+    HT_UNROLL
+    for (uint32_t j = 0; j < kKept; ++j) {
+      if (best == hw::lane_index() + j * 32) order[j] = 0;
+    }
+    return best;
+  }
+
+  // Choice i of a token, for the lanes that weigh it as well: where limit_groups had its copy.
+  HT_DEVICE static hw::SharedAddress choices(const Params& p, const Row& scores) {
+    return scores.base + 2 * p.experts * 4;
+  }
+  HT_DEVICE static void set_choice(const Params& p, const Row& scores, int32_t* chosen, uint32_t i,
+                                   int32_t expert, hw::Site site = hw::Site::current()) {
+    hw::store_shared(choices(p, scores) + i * 4, expert, site);
+    hw::store_global(chosen + i, expert, site);
   }
 
   HT_DEVICE static float score_of(const Params& p, const Row& scores, int32_t expert) {
@@ -215,7 +252,7 @@ struct GpuRoute {
       }
       const int32_t expert = exists ? static_cast<int32_t>(entry) : -1;
       sum += score_of(p, scores, expert);
-      if (first) hw::store_global(chosen + i, expert);
+      if (first) set_choice(p, scores, chosen, i, expert);
     }
     return sum;
   }
@@ -234,7 +271,7 @@ struct GpuRoute {
         p.table != nullptr ? look_up(p, token, scores, chosen) : choose(p, scores, chosen);
     hw::warp_sync();
     each(0, top_k, [&](uint32_t i) {
-      float weight = score_of(p, scores, hw::load_global(chosen + i));
+      float weight = score_of(p, scores, hw::load_shared<int32_t>(choices(p, scores) + i * 4));
       if (p.options.renormalize && sum > 0) weight /= sum;
       hw::store_global(weights + i, weight * p.options.scale);
     });

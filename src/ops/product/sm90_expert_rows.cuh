@@ -144,7 +144,8 @@ struct Sm90ExpertRows {
     // The scales of the first span of a tile.
     HT_DEVICE void begin(const GpuSource& source, const GpuSource& other, uint32_t tile) {
       const uint32_t first = tile * outputs(params) + along_n * 8 + hw::lane_index() / 4;
-      scales.find(params.product, source, other, first, second_half(params, first));
+      scales.find(params.product, params.product.n, source, other, first,
+                  second_half(params, first));
       ask(along_k);
     }
     // Of another tile than the first of a part: registers are short.

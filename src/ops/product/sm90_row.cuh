@@ -1,6 +1,6 @@
-// One row of x times W on Hopper. Blocks stay: each takes every grid-th tile of 16 rows of W as one
-// stream of tensor copies, which begins before its turn where W is constant; the warps share the K
-// of a tile, a span of 128 bytes of the rows at a time.
+// One row of x times W on Hopper, or times up to three of them. Blocks stay: each takes every
+// grid-th tile of 16 rows of W as one stream of tensor copies, which begins before its turn where W
+// is constant; the warps share the K of a tile, a span of 128 bytes of the rows at a time.
 //
 // How a span is multiplied: sm90_row_span.cuh; why so: docs/findings/gpu-gemv.md.
 #pragma once
@@ -31,6 +31,35 @@ struct Sm90Row {
   }
   HT_DEVICE static uint32_t outputs(const GpuProduct& p) { return p.finish.gate ? 8 : 16; }
 
+  // Where a tile of the list lies: which W, its tile there, and the outputs of that W.
+  struct Place {
+    uint32_t matrix = 0, tile, n;
+    HT_DEVICE Place(const Params& params, uint32_t of_list) : tile(of_list), n(params.product.n) {
+      HT_UNROLL
+      for (uint32_t i = 0; i < Params::kMore; ++i) {
+        const Sm90RowMore& more = params.more[i];
+        if (of_list >= more.first_tile)
+          matrix = i + 1, tile = of_list - more.first_tile, n = more.n;
+      }
+    }
+    HT_DEVICE GpuSource source(const Params& params) const {
+      GpuSource s = params.product.source[0];
+      HT_UNROLL
+      for (uint32_t i = 0; i < Params::kMore; ++i) {
+        if (matrix == i + 1) s = params.more[i].source;
+      }
+      return s;
+    }
+    HT_DEVICE GpuFinish finish(const Params& params) const {
+      GpuFinish f = params.product.finish;
+      HT_UNROLL
+      for (uint32_t i = 0; i < Params::kMore; ++i) {
+        if (matrix == i + 1) f.out = params.more[i].out, f.bias[0] = params.more[i].bias;
+      }
+      return f;
+    }
+  };
+
   // Fills a quarter of the ring and more before x has been read: copies that wait in the memory's
   // queues would make x wait behind them.
   static constexpr uint32_t kEarly = 2;
@@ -43,7 +72,8 @@ struct Sm90Row {
     auto fill = ring.producer();
     uint32_t filled = 0;
     for (uint32_t tile = hw::block_index().x; tile < tiles; tile += hw::grid_size().x) {
-      const auto row = static_cast<int32_t>(tile * outputs(p));
+      const Place place(params, tile);
+      const auto row = static_cast<int32_t>(place.tile * outputs(p));
       const int32_t rows[2] = {row, p.finish.gate ? row : row + 8};
       for (uint32_t c = 0; c < chunks; ++c) {
         if (filled++ == kEarly) hw::mbarrier_wait(x_read, 0);
@@ -51,7 +81,7 @@ struct Sm90Row {
         const hw::SharedAddress to = base + slot.stage * Stages::kBytes;
         HT_UNROLL
         for (uint32_t half = 0; half < 2; ++half) {
-          const uint32_t source = p.finish.gate ? half : 0;
+          const uint32_t source = p.finish.gate ? half : place.matrix;
           hw::tensor_load(to + half * Stages::kHalf, &params.w[source],
                           {0, rows[half], static_cast<int32_t>(c * kWarps)}, slot.full,
                           hw::kEvictFirst);
@@ -89,7 +119,8 @@ struct Sm90Row {
     for (uint32_t tile = hw::block_index().x; tile < tiles; tile += hw::grid_size().x) {
       const hw::SharedAddress sums = base + (Stages::kSums + read.wait() * Stages::kSumBytes);
       const auto exponent = hw::load_shared<int32_t>(base + Stages::kExponent);
-      const uint32_t n = tile * outputs(p) + lane;
+      const Place place(params, tile);
+      const uint32_t n = place.tile * outputs(p) + lane;
       float whole[2] = {};
       if (lane < outputs(p)) {
         HT_UNROLL
@@ -105,8 +136,8 @@ struct Sm90Row {
       }
       hw::warp_sync();
       read.release(lane == 0);
-      if (lane < outputs(p) && n < p.n) {
-        finish_output(p.finish, p.weight, p.source[0], p.source[1], 0, 0, 0, n,
+      if (lane < outputs(p) && n < place.n) {
+        finish_output(place.finish(params), p.weight, place.source(params), p.source[1], 0, 0, 0, n,
                       scaled_by(whole[0], exponent), scaled_by(whole[1], exponent));
       }
     }
@@ -124,9 +155,13 @@ struct Sm90Row {
     };
     const auto begin_scales = [&](uint32_t of_tile) {
       if constexpr (kLanes) {
-        const uint32_t first = of_tile * outputs(p) + lane / 4;
+        const Place place(params, of_tile);
+        const uint32_t first = place.tile * outputs(p) + lane / 4;
+        const GpuSource source = place.source(params);
         const bool gate = p.finish.gate;
-        scales.find(p, p.source[0], p.source[gate ? 1 : 0], first, gate ? first : first + 8);
+        GpuSource other = source;
+        if (gate) other = p.source[1];
+        scales.find(p, place.n, source, other, first, gate ? first : first + 8);
         ask(warp);
       }
     };
@@ -196,8 +231,7 @@ struct Sm90Row {
     const Ring ring{base + Stages::kBarriers};
     const SumRing sum_ring{base + Stages::kSumBarriers};
     const hw::Mbarrier x_read{base + Stages::kXRead};
-    const uint32_t n = params.product.n, of_tile = outputs(params.product);
-    const uint32_t tiles = (n + of_tile - 1) / of_tile;
+    const uint32_t tiles = params.tiles;
     if (hw::thread_index().x == 0) {
       ring.init(1, kWarps);
       sum_ring.init(kWarps, 1);

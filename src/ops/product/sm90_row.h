@@ -10,10 +10,23 @@ namespace halftone::product {
 // for 32 elements or more, which lanes load: powers of two in a byte, f16 or bf16, f32.
 enum class Sm90RowScales : uint8_t { none, pairs, powers, halves, words };
 
+// Another matrix that the row is multiplied by, in tiles that follow those of the ones before; all
+// but this is as in the first product.
+struct Sm90RowMore {
+  GpuSource source;
+  char* out = nullptr;
+  const char* bias = nullptr;
+  uint32_t first_tile = ~0u, n = 0;  // the tile: none
+};
+
 struct Sm90RowParams {
+  static constexpr uint32_t kMore = 2;
   GpuProduct product;
-  // Of W and of the other halves of gates, rows as lines of 128 bytes; and of their scales.
-  hw::TensorMap w[2], scales[2];
+  // Of each W, or of it and of the other halves of gates, rows as lines of 128 bytes; and of their
+  // scales.
+  hw::TensorMap w[kMore + 1], scales[kMore + 1];
+  Sm90RowMore more[kMore];
+  uint32_t tiles = 0;       // of all
   uint32_t spans = 0;       // lines of a row
   uint32_t log2_group = 0;  // elements that share a scale
 };

@@ -1,5 +1,7 @@
 // One row of x times W on Hopper, host side (sm90_row.cuh).
 #pragma once
+#include <span>
+
 #include "ops/product/gpu.h"
 #include "ops/product/sm90_row.h"
 
@@ -11,7 +13,12 @@ std::string refuse_sm90_row(const GpuWeight&, const GpuX&, Format weight, const 
                             int64_t n, int64_t k);
 // Whether the operands lie where tensor copies can take them.
 bool fits_sm90_row(const GpuWeight&, const GpuProduct&);
-// Of as many blocks as `multiprocessors` take; 0: those of the device.
-void launch_sm90_row(const GpuWeight&, const GpuProduct&, Stream&, uint32_t multiprocessors = 0);
+// Whether a launch of the first product can make the next one's results as well: one row by
+// matrices that are stored alike, all of which fit.
+bool joins_sm90_row(const GpuProduct& first, const GpuProduct& next);
+// One product, or up to kMore others of the same weight that join it. Of as many blocks as
+// `multiprocessors` take; 0: those of the device.
+void launch_sm90_row(const GpuWeight&, std::span<const GpuProduct>, Stream&,
+                     uint32_t multiprocessors = 0);
 
 }  // namespace halftone::product

@@ -24,11 +24,11 @@ struct Sm90LaneScales {
   const uint8_t* row[2] = {};
   uint32_t next[2][kEach] = {};
 
-  // Of outputs `first` of one source and `second` of the other.
-  HT_DEVICE void find(const GpuProduct& p, const GpuSource& source, const GpuSource& other,
-                      uint32_t first, uint32_t second) {
-    row[0] = scale_address(p.weight, source, first < p.n ? first : p.n - 1, 0);
-    row[1] = scale_address(p.weight, other, second < p.n ? second : p.n - 1, 0);
+  // Of outputs `first` of one source and `second` of the other, of n each.
+  HT_DEVICE void find(const GpuProduct& p, uint32_t n, const GpuSource& source,
+                      const GpuSource& other, uint32_t first, uint32_t second) {
+    row[0] = scale_address(p.weight, source, first < n ? first : n - 1, 0);
+    row[1] = scale_address(p.weight, other, second < n ? second : n - 1, 0);
   }
   // Those of a span, which a warp asks for a stage ahead. Where the row ends within the span
   // (kEnds) the rest gets the last ones: it is multiplied by zeros.
