@@ -43,14 +43,23 @@ class RotationTable {
       : cosines_(base), sines_(base + kPairs * 4), pairs_(pairs), units_((pairs + 7) / 8) {}
   HT_DEVICE uint32_t units() const { return units_; }
 
+  // What `thread` begins with, which needs no position yet.
+  HT_DEVICE double first_frequency(const double* frequencies, uint32_t thread) const {
+    const uint32_t pair = pair_of(thread);
+    return thread < units_ * 8 && pair < pairs_ ? hw::load_global(frequencies + pair) : 0;
+  }
   // By `threads` threads; a barrier follows.
   HT_DEVICE void fill(const double* frequencies, int64_t position, float magnitude, uint32_t thread,
                       uint32_t threads) const {
+    fill(frequencies, first_frequency(frequencies, thread), position, magnitude, thread, threads);
+  }
+  HT_DEVICE void fill(const double* frequencies, double first, int64_t position, float magnitude,
+                      uint32_t thread, uint32_t threads) const {
     for (uint32_t slot = thread; slot < units_ * 8; slot += threads) {
-      const uint32_t pair = slot % units_ * 8 + slot / units_;
+      const uint32_t pair = pair_of(slot);
       float cosine = 1, sine = 0;
       if (pair < pairs_) {
-        const double frequency = hw::load_global(frequencies + pair);
+        const double frequency = slot == thread ? first : hw::load_global(frequencies + pair);
         sine_cosine(static_cast<double>(position) * frequency, cosine, sine);
         if (magnitude != 1) cosine = cosine * magnitude, sine = sine * magnitude;
       }
@@ -70,6 +79,7 @@ class RotationTable {
   }
 
  private:
+  HT_DEVICE uint32_t pair_of(uint32_t slot) const { return slot % units_ * 8 + slot / units_; }
   hw::SharedAddress cosines_, sines_;
   uint32_t pairs_, units_;
 };

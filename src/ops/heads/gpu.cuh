@@ -39,44 +39,74 @@ struct HeadsGpu {
       const QuantizeArgs& to = args.rows[t].codes;
       if (to.tensor_scale != nullptr) hw::store_global(to.tensor_scale, to.recipe.tensor_scale);
     }
+    // All that is read waits for memory at the same time.
+    const uint32_t items = p.heads * p.lanes, step = kThreads * hw::grid_size().y;
+    Item item(p, part * kThreads + thread, items);
+    Eight read[2];
+    load(p, token, item, read);
+    const int64_t cached = args.cache_positions != nullptr
+                               ? hw::load_global(args.cache_positions + token)
+                               : args.first + token % args.sequence_tokens;
     bool turns = args.frequencies != nullptr;
     const pipe::RotationTable table(hw::shared_memory_base(), p.lanes * 8);
     if (turns) {
+      const double frequency = table.first_frequency(args.frequencies, thread);
       const int64_t position =
           pipe::load_index(args.positions, args.wide_positions, token * args.position_stride);
       turns = position >= 0 && position <= kLastPosition;
       if (turns) {
-        table.fill(args.frequencies, position, args.magnitude, thread, kThreads);
+        table.fill(args.frequencies, frequency, position, args.magnitude, thread, kThreads);
       } else if (thread == 0 && part == 0) {
         pipe::report_fault(p.faults, Fault::rope_position, token, position, kLastPosition);
       }
       hw::barrier_sync();
     }
-    const uint32_t items = p.heads * p.lanes, step = kThreads * hw::grid_size().y;
-    for (uint32_t first = part * kThreads; first < items; first += step) {
-      const uint32_t item = first + thread, lane = item % p.lanes;
-      uint32_t head = item / p.lanes;
-      int t = 0;
-      while (t + 1 < args.count && head >= args.rows[t].heads) {
-        head -= static_cast<uint32_t>(args.rows[t++].heads);
+    for (uint32_t first = part * kThreads; first < items;) {
+      head_row(p, args.rows[item.tensor], token, item, read, cached, turns, table);
+      first += step;
+      if (first >= items) return;
+      item = Item(p, first + thread, items);
+      load(p, token, item, read);
+    }
+  }
+
+  // A lane's share of a head.
+  struct Item {
+    int tensor = 0;
+    uint32_t head, lane;
+    bool live;
+    HT_DEVICE Item(const Params& p, uint32_t index, uint32_t items)
+        : head(index / p.lanes), lane(index % p.lanes), live(index < items) {
+      const HeadsArgs& args = p.args;
+      while (tensor + 1 < args.count && head >= args.rows[tensor].heads) {
+        head -= static_cast<uint32_t>(args.rows[tensor++].heads);
       }
-      head_row(p, args.rows[t], token, head, lane, item < items, turns, table);
+    }
+  };
+  HT_DEVICE static pipe::Quads place(const Params& p, const Item& item, uint32_t half) {
+    const uint32_t column = 8 * (item.lane + half * p.lanes);
+    return {column, column + 4};
+  }
+  HT_DEVICE static void load(const Params& p, int64_t token, const Item& item, Eight (&read)[2]) {
+    if (!item.live) return;
+    const HeadRows& rows = p.args.rows[item.tensor];
+    const char* row = rows.x[token * rows.heads + item.head];
+    HT_UNROLL
+    for (uint32_t i = 0; i < 2; ++i) {
+      read[i].load(kFormat, row, place(p, item, i), p.args.head_dim);
     }
   }
 
   // All lanes of a warp take part in the shuffles, whatever their rows ask for.
   HT_DEVICE static void head_row(const Params& p, const HeadRows& rows, int64_t token,
-                                 uint32_t head, uint32_t lane, bool live, bool turns,
+                                 const Item& item, Eight (&read)[2], int64_t cached, bool turns,
                                  const pipe::RotationTable& table) {
     const HeadsArgs& args = p.args;
+    const uint32_t head = item.head, lane = item.lane;
+    bool live = item.live;
     const int64_t row = token * rows.heads + head, dim = args.head_dim;
     const uint32_t columns[2] = {8 * lane, 8 * (lane + p.lanes)};
-    const auto at = [&](uint32_t half) { return pipe::Quads{columns[half], columns[half] + 4}; };
-    Eight read[2];
-    if (live) {
-      HT_UNROLL
-      for (uint32_t i = 0; i < 2; ++i) read[i].load(kFormat, rows.x[row], at(i), dim);
-    }
+    const auto at = [&](uint32_t half) { return place(p, item, half); };
     float x[2][8];
     HT_UNROLL
     for (uint32_t i = 0; i < 2; ++i) read[i].widen(kFormat, x[i]);
@@ -132,10 +162,7 @@ struct HeadsGpu {
 
     int64_t target = row;
     if (rows.cached) {
-      const int64_t position = args.cache_positions != nullptr
-                                   ? hw::load_global(args.cache_positions + token)
-                                   : args.first + token % args.sequence_tokens;
-      const int64_t cell = args.shape.cell(token / args.sequence_tokens, position);
+      const int64_t cell = args.shape.cell(token / args.sequence_tokens, cached);
       live = live && cell >= 0;
       target = cell * rows.heads + head;
     }

@@ -175,6 +175,16 @@ void check_matrix(const Tensor& t, const char* what, int64_t rows, int64_t colum
           "; its last dimension must be contiguous");
 }
 
+// Of tensors with the same kind of scales, or without.
+bool lies_alike(const Tensor& a, const Tensor& b) {
+  const auto same = [](const Tensor& left, const Tensor& right) {
+    return left.defined() == right.defined() &&
+           (!left.defined() || left.strides() == right.strides());
+  };
+  return same(a, b) && (!a.has_scales() ||
+                        (same(a.scales(), b.scales()) && same(a.zero_points(), b.zero_points())));
+}
+
 void check(const MatmulProblem& p, const MatmulTensors& t, const Device& device) {
   check_matrix(t.x, "x", p.m, p.k, p.x, device);
   const int64_t weight_rows = products::weight_rows(p);
@@ -190,15 +200,11 @@ void check(const MatmulProblem& p, const MatmulTensors& t, const Device& device)
           "weight is ", shown(t.weight), "; the plan was made for other scales");
   require(p.apart == t.up.defined(), "up is ", shown(t.up), "; the plan was made ",
           p.apart ? "for one" : "without one");
-  const auto lies_alike = [](const Tensor& a, const Tensor& b) {
-    return a.defined() == b.defined() && (!a.defined() || a.strides() == b.strides());
-  };
-  require(!p.apart || (lies_alike(t.up, t.weight) && lies_alike(t.up.scales(), t.weight.scales()) &&
-                       lies_alike(t.up.zero_points(), t.weight.zero_points())),
-          "up has strides ", shown(t.up.strides()), " or those of its scales, weight ",
-          shown(t.weight.strides()), "; the halves of a gate must lie alike");
   require(!p.apart || (t.up.has_scales() == p.scaled && (!p.scaled || t.up.scaling() == p.scaling)),
           "up is ", shown(t.up), "; the plan was made for other scales");
+  require(!p.apart || lies_alike(t.up, t.weight), "up has strides ", shown(t.up.strides()),
+          " or those of its scales, weight ", shown(t.weight.strides()),
+          "; the halves of a gate must lie alike");
   require(p.m == 0 || t.out.data() != t.x.data(), "out is x itself; give it storage of its own");
   if (p.quantize_out) {
     const QuantizeOptions& q = *p.quantize_out;

@@ -24,35 +24,60 @@ struct GpuFinish {
   Format out_format = Format::f32, bias_format = Format::f32, residual_format = Format::f32;
 };
 
+// What output (row, n) takes beside its sums. Asked for ahead of them, it holds nobody up.
+struct FinishInputs {
+  float x_scale = 1, scale[2] = {1, 1}, bias[2] = {}, residual = 0;
+};
+HT_DEVICE FinishInputs finish_inputs(const GpuFinish& f, const GpuLayout& weight,
+                                     const GpuSource& source, const GpuSource& up, uint32_t expert,
+                                     uint32_t row, uint32_t x_row, uint32_t n,
+                                     hw::Site site = hw::Site::current()) {
+  FinishInputs in;
+  if (f.row_scales != nullptr) {
+    in.x_scale = hw::load_global(f.row_scales + x_row * f.row_scale_step, site);
+  }
+  if (f.row_weights != nullptr) in.x_scale *= hw::load_global(f.row_weights + row, site);
+  in.scale[0] = row_scale(weight, source, n, site);
+  if (f.gate) in.scale[1] = row_scale(weight, up, n, site);
+  HT_UNROLL
+  for (uint32_t i = 0; i < 2; ++i) {
+    if (f.bias[i] == nullptr || (i == 1 && !f.gate)) continue;
+    const char* at = f.bias[i] + expert * f.bias_expert + n * f.bias_step;
+    in.bias[i] = pipe::load_element(f.bias_format, at, site);
+  }
+  if (f.residual != nullptr) {
+    const uint32_t size = pipe::bytes_of(f.residual_format);
+    in.residual =
+        pipe::load_element(f.residual_format, f.residual + row * f.residual_row + n * size, site);
+  }
+  return in;
+}
+
 // Output (row, n) from the sums of its row of W and, of a gate, of the other half's.
-HT_DEVICE void finish_output(const GpuFinish& f, const GpuLayout& weight, const GpuSource& source,
-                             const GpuSource& up, uint32_t expert, uint32_t row, uint32_t x_row,
-                             uint32_t n, float sum, float up_sum,
-                             hw::Site site = hw::Site::current()) {
-  float x_scale = f.row_scales != nullptr
-                      ? hw::load_global(f.row_scales + x_row * f.row_scale_step, site)
-                      : 1.0f;
-  if (f.row_weights != nullptr) x_scale *= hw::load_global(f.row_weights + row, site);
-  const auto affine = [&](const GpuSource& s, float y, const char* bias) {
-    y = y * row_scale(weight, s, n, site) * x_scale;
-    if (bias == nullptr) return y;
-    return y +
-           pipe::load_element(f.bias_format, bias + expert * f.bias_expert + n * f.bias_step, site);
+HT_DEVICE void finish_output(const GpuFinish& f, const FinishInputs& in, uint32_t row, uint32_t n,
+                             float sum, float up_sum, hw::Site site = hw::Site::current()) {
+  const auto affine = [&](uint32_t i, float y) {
+    y = y * in.scale[i] * in.x_scale;
+    return f.bias[i] == nullptr ? y : y + in.bias[i];
   };
-  float value[1] = {affine(source, sum, f.bias[0])};
+  float value[1] = {affine(0, sum)};
   if (f.gate) {
-    const float other[1] = {affine(up, up_sum, f.bias[1])};
+    const float other[1] = {affine(1, up_sum)};
     pipe::activate_gate<false>(f.gated, value, other);
   } else {
     pipe::activate<false>(f.activation, value);
   }
   float y = value[0];
-  if (f.residual != nullptr) {
-    const uint32_t size = pipe::bytes_of(f.residual_format);
-    y += pipe::load_element(f.residual_format, f.residual + row * f.residual_row + n * size, site);
-  }
+  if (f.residual != nullptr) y += in.residual;
   pipe::store_element(f.out_format, f.out + row * f.out_row + n * pipe::bytes_of(f.out_format), y,
                       site);
+}
+HT_DEVICE void finish_output(const GpuFinish& f, const GpuLayout& weight, const GpuSource& source,
+                             const GpuSource& up, uint32_t expert, uint32_t row, uint32_t x_row,
+                             uint32_t n, float sum, float up_sum,
+                             hw::Site site = hw::Site::current()) {
+  const FinishInputs in = finish_inputs(f, weight, source, up, expert, row, x_row, n, site);
+  finish_output(f, in, row, n, sum, up_sum, site);
 }
 
 }  // namespace halftone::product

@@ -168,6 +168,7 @@ void launch_sm90_row(const GpuWeight& w, std::span<const GpuProduct> products, S
   if (g.finish.gate) set_maps(1, g, g.source[1]);
   const uint32_t of_tile = g.finish.gate ? 8 : 16;
   p.tiles = (g.n + of_tile - 1) / of_tile;
+  if (const char* e = getenv("HT_EARLY")) p.early = static_cast<uint32_t>(atoi(e));
   for (size_t at = 1; at < products.size(); ++at) {
     const GpuProduct& next = products[at];
     p.more[at - 1] = {next.source[0], next.finish.out, next.finish.bias[0], p.tiles, next.n};

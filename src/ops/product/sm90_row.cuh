@@ -76,7 +76,7 @@ struct Sm90Row {
       const auto row = static_cast<int32_t>(place.tile * outputs(p));
       const int32_t rows[2] = {row, p.finish.gate ? row : row + 8};
       for (uint32_t c = 0; c < chunks; ++c) {
-        if (filled++ == kEarly) hw::mbarrier_wait(x_read, 0);
+        if (filled++ == params.early) hw::mbarrier_wait(x_read, 0);
         const pipe::Slot slot = fill.acquire();
         const hw::SharedAddress to = base + slot.stage * Stages::kBytes;
         HT_UNROLL
@@ -117,10 +117,14 @@ struct Sm90Row {
     hw::griddepcontrol_wait();
     auto read = ring.consumer();
     for (uint32_t tile = hw::block_index().x; tile < tiles; tile += hw::grid_size().x) {
-      const hw::SharedAddress sums = base + (Stages::kSums + read.wait() * Stages::kSumBytes);
-      const auto exponent = hw::load_shared<int32_t>(base + Stages::kExponent);
       const Place place(params, tile);
       const uint32_t n = place.tile * outputs(p) + lane;
+      const bool live = lane < outputs(p) && n < place.n;
+      const GpuFinish f = place.finish(params);
+      FinishInputs in;
+      if (live) in = finish_inputs(f, p.weight, place.source(params), p.source[1], 0, 0, 0, n);
+      const hw::SharedAddress sums = base + (Stages::kSums + read.wait() * Stages::kSumBytes);
+      const auto exponent = hw::load_shared<int32_t>(base + Stages::kExponent);
       float whole[2] = {};
       if (lane < outputs(p)) {
         HT_UNROLL
@@ -136,9 +140,8 @@ struct Sm90Row {
       }
       hw::warp_sync();
       read.release(lane == 0);
-      if (lane < outputs(p) && n < place.n) {
-        finish_output(place.finish(params), p.weight, place.source(params), p.source[1], 0, 0, 0, n,
-                      scaled_by(whole[0], exponent), scaled_by(whole[1], exponent));
+      if (live) {
+        finish_output(f, in, 0, n, scaled_by(whole[0], exponent), scaled_by(whole[1], exponent));
       }
     }
   }

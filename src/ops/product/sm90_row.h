@@ -26,7 +26,8 @@ struct Sm90RowParams {
   // scales.
   hw::TensorMap w[kMore + 1], scales[kMore + 1];
   Sm90RowMore more[kMore];
-  uint32_t tiles = 0;       // of all
+  uint32_t tiles = 0;  // of all
+  uint32_t early = 2;
   uint32_t spans = 0;       // lines of a row
   uint32_t log2_group = 0;  // elements that share a scale
 };
