@@ -69,7 +69,7 @@ struct MatmulProblem {
 // quantised out is row-major with linear scales: see empty_quantized.
 struct MatmulTensors {
   Tensor x, weight, out, bias, residual;
-  Tensor up;  // the other half of a gate, where the halves are apart
+  Tensor up = {};  // the other half of a gate, where the halves are apart
 };
 
 // What runs, chosen by a pure function of the problem, the device and the CPU level; `describe`

@@ -50,10 +50,12 @@ const char* why_no_heads_gpu(const HeadsArgs& args) {
 }
 
 void heads_gpu(const HeadsArgs& args, Stream& stream) {
-  HeadsParams p{args, fault_reporter(stream.device()), static_cast<uint32_t>(args.head_dim / 16), 0,
-                0};
+  HeadsParams p{
+      args, fault_reporter(stream.device()), static_cast<uint32_t>(args.head_dim / 16), 0, 0,
+      false};
   for (int i = 0; i < args.count; ++i) {
     p.heads += static_cast<uint32_t>(args.rows[i].heads);
+    p.quantises = p.quantises || args.rows[i].codes.codes != nullptr;
     if (args.rows[i].hadamard) p.hadamard = hadamard_scale(args.head_dim);
   }
   if (args.tokens == 0 || p.heads == 0) return;

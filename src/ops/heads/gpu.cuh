@@ -20,6 +20,7 @@ struct HeadsParams {
   uint32_t lanes;  // of a head: head_dim / 16, a power of two
   uint32_t heads;  // of all tensors
   float hadamard;  // the transform's scale where some rows ask for it, else 0
+  bool quantises;  // some rows become codes
 };
 
 template <pipe::Access kAccess, bool kConvert>
@@ -167,7 +168,7 @@ struct HeadsGpu {
       target = cell * rows.heads + head;
     }
     const bool plain = rows.codes.codes == nullptr;
-    store_codes(p, rows, token, head, target, lane, live && !plain, columns, x);
+    if (p.quantises) store_codes(p, rows, token, head, target, lane, live && !plain, columns, x);
     if (!live || !plain) return;
     char* out = rows.cached ? rows.pages + target * dim * 2 : rows.out[row];
     HT_UNROLL

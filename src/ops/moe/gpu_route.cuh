@@ -69,6 +69,21 @@ struct GpuRoute {
   HT_DEVICE static void each(uint32_t begin, uint32_t end, F f) {
     for (uint32_t i = begin + hw::lane_index(); i < end; i += 32) f(i);
   }
+  // Calls f(i, load(i)) for the lane's share of [0, end); the loads of up to kKept wait together.
+  template <class Load, class F>
+  HT_DEVICE static void each_at_once(uint32_t end, Load load, F f) {
+    for (uint32_t begin = hw::lane_index(); begin < end; begin += 32 * kKept) {
+      float x[kKept];
+      HT_UNROLL
+      for (uint32_t j = 0; j < kKept; ++j) {
+        if (begin + j * 32 < end) x[j] = load(begin + j * 32);
+      }
+      HT_UNROLL
+      for (uint32_t j = 0; j < kKept; ++j) {
+        if (begin + j * 32 < end) f(begin + j * 32, x[j]);
+      }
+    }
+  }
   HT_DEVICE static float warp_sum(float x, hw::Site site = hw::Site::current()) {
     HT_UNROLL
     for (uint32_t d = 16; d > 0; d /= 2) x += hw::shuffle_xor(x, d, 32, hw::kFullWarp, site);
@@ -102,13 +117,22 @@ struct GpuRoute {
 
   HT_DEVICE static void score(const Params& p, uint32_t token, const Row& scores) {
     float greatest = -kInfinity;
-    each(0, p.experts, [&](uint32_t e) {
-      const int64_t at = token * p.row + e * p.column;
-      float x = pipe::load_element(p.format, p.logits + at * pipe::bytes_of(p.format));
+    const int64_t first = token * p.row;
+    const auto take = [&](uint32_t e, float x) {
       if (x != x) x = -kInfinity;
       greatest = x > greatest ? x : greatest;
       scores.set(e, x);
-    });
+    };
+    if (p.format == Format::f32) {
+      const auto* logits = reinterpret_cast<const float*>(p.logits) + first;
+      each_at_once(
+          p.experts, [&](uint32_t e) { return hw::load_global(logits + e * p.column); }, take);
+    } else {
+      each(0, p.experts, [&](uint32_t e) {
+        const int64_t at = first + e * p.column;
+        take(e, pipe::load_element(p.format, p.logits + at * pipe::bytes_of(p.format)));
+      });
+    }
     if (p.options.scoring == Scoring::sigmoid) {
       each(0, p.experts, [&](uint32_t e) { scores.set(e, pipe::sigmoid<false>(scores.get(e))); });
       return;
@@ -175,15 +199,17 @@ struct GpuRoute {
   // The best by score and bias; the sum of their scores.
   HT_DEVICE static float choose(const Params& p, const Row& scores, int32_t* chosen) {
     const Row keys{scores.base + p.experts * 4}, rest{keys.base + p.experts * 4};
-    each(0, p.experts, [&](uint32_t e) {
-      float key = scores.get(e);
-      if (p.bias != nullptr) {
-        key += hw::load_global(p.bias + e * p.bias_step);
-        // A NaN or -infinity would leave fewer than top_k experts to choose from.
-        if (!(key > -kMost)) key = -kMost;
-      }
-      keys.set(e, key);
-    });
+    if (p.bias == nullptr) {
+      each(0, p.experts, [&](uint32_t e) { keys.set(e, scores.get(e)); });
+    } else {
+      each_at_once(
+          p.experts, [&](uint32_t e) { return hw::load_global(p.bias + e * p.bias_step); },
+          [&](uint32_t e, float bias) {
+            const float key = scores.get(e) + bias;
+            // A NaN or -infinity would leave fewer than top_k experts to choose from.
+            keys.set(e, key > -kMost ? key : -kMost);
+          });
+    }
     hw::warp_sync();
     limit_groups(p, keys, rest, {rest.base + p.experts * 4});
     uint32_t order[kKept] = {};

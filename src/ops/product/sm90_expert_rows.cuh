@@ -87,6 +87,13 @@ struct Sm90ExpertRows {
     for (Sm90TileRun run(p, params.tiles); run.left > 0; run.next()) {
       Sm90Part part;
       part.load(p, run.part);
+      const auto inputs = [&](uint32_t m, uint32_t o) {
+        const uint32_t y_row = static_cast<uint32_t>(part.rows.first) + m, n = run.tile * all + o;
+        if (o >= all || n >= p.n) return FinishInputs{};
+        return finish_inputs(p.finish, p.weight, part.source[0], part.source[1],
+                             static_cast<uint32_t>(part.rows.expert), y_row, y_row, n);
+      };
+      FinishInputs in = inputs(0, lane);
       const hw::SharedAddress sums = base + (Stages::kSums + read.wait() * Stages::kSumBytes);
       HT_ROLLED
       for (uint32_t m = 0; m < static_cast<uint32_t>(part.rows.count); ++m) {
@@ -104,10 +111,10 @@ struct Sm90ExpertRows {
             whole[0] += hw::load_shared<float>(at);
             if (p.finish.gate) whole[1] += hw::load_shared<float>(at + of_half * 4);
           }
+          if (m > 0 || first > 0) in = inputs(m, o);
           if (o >= all || n >= p.n) continue;
-          finish_output(p.finish, p.weight, part.source[0], part.source[1],
-                        static_cast<uint32_t>(part.rows.expert), y_row, y_row, n,
-                        scaled_by(whole[0], exponent), scaled_by(whole[1], exponent));
+          finish_output(p.finish, in, y_row, n, scaled_by(whole[0], exponent),
+                        scaled_by(whole[1], exponent));
         }
       }
       hw::warp_sync();
@@ -179,7 +186,7 @@ struct Sm90ExpertRows {
                                    first_warp};
       int64_t row = part.rows.first + static_cast<int32_t>(m);
       if (m < rows && p.x_rows != nullptr) row = hw::load_global(p.x_rows + row);
-      Sm90RowX<kCode> x(p.x + row * p.x_row, m < rows ? p.k / 8 : 0, threads);
+      Sm90RowX<kCode, 4> x(p.x + row * p.x_row, m < rows ? p.k / 8 : 0, threads);
       sync();  // nobody reads what is of the part before
       if (kLanes && hw::thread_index().x == 0) keep(part);
       const Sm90RowPlace to{base + Stages::kX, m, places, params.x_elements};

@@ -185,7 +185,7 @@ void launch_sm90_row(const GpuWeight& w, std::span<const GpuProduct> products, S
   // As many blocks as have room at once, the same on each multiprocessor. Few tiles of short rows
   // go to one block each: the next kernel's blocks then find room beside it.
   const uint32_t room = static_cast<uint32_t>(d.shared_per_sm) / (shape.shared_bytes + 1024);
-  const bool few = p.tiles <= 2 * multiprocessors && p.spans <= 2 * i.spans;
+  const bool few = getenv("HT_FEW") == nullptr && p.tiles <= 2 * multiprocessors && p.spans <= 2 * i.spans;
   const uint32_t blocks = few ? 1 : std::clamp(room, 1u, i.blocks);
   shape.grid.x = std::min(p.tiles, blocks * multiprocessors);
   // Without constant weights there is nothing to do before the turn (gpu.cpp).

@@ -171,7 +171,8 @@ struct Sm90Row {
     if (p.constant_weight) begin_scales(tile);
     hw::griddepcontrol_wait();
     if (!p.constant_weight) begin_scales(tile);
-    Sm90RowX<kCode> row(p.x, p.k / 8, {hw::thread_index().x, kWarps * 32, 0});
+    constexpr uint32_t kKept = 2048 / (kWarps * 32);  // of rows of up to 16,384 all
+    Sm90RowX<kCode, kKept> row(p.x, p.k / 8, {hw::thread_index().x, kWarps * 32, 0});
     hw::warp_sync();
     if (lane == 0) hw::mbarrier_arrive(x_read);
     if (hw::thread_index().x < Stages::kZeroBytes / 16) {

@@ -40,14 +40,16 @@ struct Sm90RowPlace {
   uint32_t row, rows, k;
 };
 
-template <GpuCode kCode>
+// `kKept`: eights of a thread that stay in registers. What is beyond them is read twice, one after
+// the other.
+template <GpuCode kCode, uint32_t kKept>
 class Sm90RowX {
  public:
   using Policy = CodePolicy<kCode>;
   using Form = Sm90RowForm<kCode>;
   static constexpr bool kMoved = kCode == GpuCode::e2m1, kTwoParts = Form::kTwoParts;
 
-  // Loads the row, but for what is beyond 32 elements of every thread.
+  // Loads the row, but for what is not kept.
   HT_DEVICE Sm90RowX(const uint8_t* x, uint32_t octets, Sm90RowThreads threads,
                      hw::Site site = hw::Site::current())
       : x_(reinterpret_cast<const hw::Words4*>(x)), octets_(octets), threads_(threads) {
@@ -83,8 +85,6 @@ class Sm90RowX {
   HT_DEVICE int32_t exponent() const { return (kMoved ? 126 : 0) - up_; }
 
  private:
-  static constexpr uint32_t kKept = 4;
-
   template <class Do>
   HT_DEVICE void each(Do f, hw::Site site) {
     HT_UNROLL
