@@ -80,6 +80,44 @@ TEST(MoeGpu, HashRouting) {
 }
 
 // More experts than the scores of four warps leave room for.
+// Of few tokens a block takes each, of many a warp: the same choice and the same bits, without
+// races.
+TEST(MoeGpu, RoutersOfFewAndManyTokens) {
+  const Device device = Device::simulator(Arch::sm_90a);
+  const int64_t many = 140, few = 3;
+  for (const Scoring scoring : {Scoring::softmax, Scoring::sigmoid}) {
+    for (const int64_t experts : {6, 130, 520}) {
+      SCOPED_TRACE(concat(name(scoring), ", ", experts, " experts"));
+      RoutingOptions o;
+      o.top_k = 5, o.scoring = scoring;
+      if (experts == 520) o.groups = 8, o.groups_kept = 3;
+      std::vector<float> logits = random_values(many * experts, 5);
+      for (float& x : logits) x = std::round(4 * x) / 4;  // with ties
+      const Tensor all = Tensor::from<float>(logits, {many, experts}, F::f32).to(device);
+      const auto routed = [&](const Tensor& rows) {
+        Stream stream(device);
+        configure(stream, {.severity = Options::Severity::strict,
+                           .schedule = Options::Schedule::adversarial,
+                           .seed = 3,
+                           .throws = false});
+        RoutingTensors t{rows, {}, {}, {}};
+        if (scoring == Scoring::sigmoid) {
+          t.selection_bias = random_tensor({experts}, F::f32, 6).to(device);
+        }
+        const Routing r = on(Device::cpu(), route(t, o, stream));
+        const SimulatorReport report = simulator_report(stream);
+        EXPECT_TRUE(report.clean()) << to_string(report);
+        return r;
+      };
+      const Routing a = routed(all), b = routed(all.slice(0, 0, few));
+      for (int64_t i = 0; i < few * o.top_k; ++i) {
+        EXPECT_EQ(b.experts.data<int32_t>()[i], a.experts.data<int32_t>()[i]) << i;
+        EXPECT_EQ(b.weights.data<float>()[i], a.weights.data<float>()[i]) << i;
+      }
+    }
+  }
+}
+
 TEST(MoeGpu, RoutersOfManyExperts) {
   Stream stream(Device::simulator(Arch::sm_80));
   RoutingTensors t{random_tensor({3, 2500}, F::f32, 9), {}, {}, {}};

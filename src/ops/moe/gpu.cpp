@@ -257,7 +257,13 @@ void route_gpu(const RoutingTensors& t, const RoutingOptions& o, const Routing& 
     p.faults = fault_reporter(stream.device());
   }
   if (p.tokens == 0) return;
-  launch(hw::image_of<GpuRoute>("moe_route"), taking_turns(GpuRoute::shape(p), stream), p, stream);
+  const auto start = [&]<class Route>(const char* name, Route) {
+    launch(hw::image_of<Route>(name), taking_turns(Route::shape(p), stream), p, stream);
+  };
+  // A block each while all tokens have one at once.
+  const bool few = p.tokens <= static_cast<uint32_t>(properties(stream.device()).sm_count) &&
+                   p.experts <= GpuRoute<true>::kMostRanked;
+  few ? start("moe_route_few", GpuRoute<true>{}) : start("moe_route", GpuRoute<false>{});
 }
 
 }  // namespace halftone::experts

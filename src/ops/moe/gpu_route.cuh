@@ -1,4 +1,5 @@
-// The router on a GPU: a warp takes a token, its scores and keys lie in shared memory.
+// The router on a GPU: a warp takes a token, or of few tokens a block; its scores and keys lie in
+// shared memory.
 #pragma once
 #include "base/launch.h"
 #include "formats/recipe.h"
@@ -34,25 +35,41 @@ struct GpuRouteParams {
   FaultReporter faults;
 };
 
+// A warp takes the best again and again. A block counts for every expert how many are better,
+// which is more work and, with four schedulers, the shorter way for a token that nobody else waits
+// beside: 8 of 128 experts by a warp are 5,700 clocks.
+template <bool kTogether>
 struct GpuRoute {
   using Params = GpuRouteParams;
   static constexpr uint32_t kWarps = 4, kThreads = kWarps * 32, kMinBlocks = 1;  // at most
+  static constexpr uint32_t kMembers = kTogether ? kThreads : 32;                // of a token
   static constexpr uint32_t kFloats = 48 * 1024 / 4;  // what every GPU gives a block
+  static constexpr uint32_t kMostRanked = 1024;       // experts that a block ranks, at most
   static constexpr uint32_t kKept = 8;                // keys of a lane in registers, at most
   static constexpr float kInfinity = __builtin_huge_valf(), kMost = kFloatMax;
 
-  // Of a warp: scores, keys of the choice, the same once more for the choice of groups, and the
-  // groups' own scores and whether they stay.
+  // Of a token: scores, keys of the choice, the same once more for the choice of groups, and the
+  // groups' own scores and whether they stay; then results of warps.
+  HT_HOST_DEVICE static uint32_t padded(uint32_t count) { return (count + 3) / 4 * 4; }
   HT_HOST_DEVICE static uint32_t floats(uint32_t experts, uint32_t groups) {
-    return 3 * experts + 2 * groups;
+    return 3 * padded(experts) + padded(2 * groups) + kWarps;
   }
   static LaunchShape shape(const Params& p) {
     const uint32_t each = floats(p.experts, static_cast<uint32_t>(p.options.groups));
-    const uint32_t warps = kWarps * each <= kFloats ? kWarps : 1;
-    return {.grid = {(p.tokens + warps - 1) / warps, 1, 1},
+    const uint32_t warps = kTogether || kWarps * each <= kFloats ? kWarps : 1;
+    const uint32_t tokens = kTogether ? 1 : warps;
+    return {.grid = {(p.tokens + tokens - 1) / tokens, 1, 1},
             .block = {warps * 32, 1, 1},
             .cluster = {},
-            .shared_bytes = warps * each * 4};
+            .shared_bytes = tokens * each * 4};
+  }
+  HT_DEVICE static uint32_t member() { return kTogether ? hw::thread_index().x : hw::lane_index(); }
+  HT_DEVICE static void sync(hw::Site site = hw::Site::current()) {
+    if constexpr (kTogether) {
+      hw::barrier_sync(site);
+    } else {
+      hw::warp_sync(hw::kFullWarp, site);
+    }
   }
 
   struct Row {
@@ -64,29 +81,42 @@ struct GpuRoute {
       hw::store_shared(base + i * 4, x, site);
     }
   };
-  // Calls f(i) for the lane's share of [begin, end).
+  // Calls f(i) for the lane's share of [begin, end), by a warp.
   template <class F>
-  HT_DEVICE static void each(uint32_t begin, uint32_t end, F f) {
+  HT_DEVICE static void each_of_warp(uint32_t begin, uint32_t end, F f) {
     for (uint32_t i = begin + hw::lane_index(); i < end; i += 32) f(i);
   }
-  // Calls f(i, load(i)) for the lane's share of [0, end); the loads of up to kKept wait together.
+  // Calls f(i) for the member's share of [0, end).
+  template <class F>
+  HT_DEVICE static void each(uint32_t end, F f) {
+    for (uint32_t i = member(); i < end; i += kMembers) f(i);
+  }
+  // Calls f(i, load(i)) for the member's share of [0, end); the loads of up to kKept wait together.
   template <class Load, class F>
   HT_DEVICE static void each_at_once(uint32_t end, Load load, F f) {
-    for (uint32_t begin = hw::lane_index(); begin < end; begin += 32 * kKept) {
-      float x[kKept];
+    constexpr uint32_t kCount = kTogether ? 2 : kKept;
+    for (uint32_t begin = member(); begin < end; begin += kMembers * kCount) {
+      float x[kCount];
       HT_UNROLL
-      for (uint32_t j = 0; j < kKept; ++j) {
-        if (begin + j * 32 < end) x[j] = load(begin + j * 32);
+      for (uint32_t j = 0; j < kCount; ++j) {
+        if (begin + j * kMembers < end) x[j] = load(begin + j * kMembers);
       }
       HT_UNROLL
-      for (uint32_t j = 0; j < kKept; ++j) {
-        if (begin + j * 32 < end) f(begin + j * 32, x[j]);
+      for (uint32_t j = 0; j < kCount; ++j) {
+        if (begin + j * kMembers < end) f(begin + j * kMembers, x[j]);
       }
     }
   }
-  HT_DEVICE static float warp_sum(float x, hw::Site site = hw::Site::current()) {
+  // The largest of the members' x; `words` are kWarps floats of their own.
+  HT_DEVICE static float largest_of_all(float x, hw::SharedAddress words) {
+    const auto join = [&](float y) { x = y > x ? y : x; };
     HT_UNROLL
-    for (uint32_t d = 16; d > 0; d /= 2) x += hw::shuffle_xor(x, d, 32, hw::kFullWarp, site);
+    for (uint32_t d = 16; d > 0; d /= 2) join(hw::shuffle_xor(x, d));
+    if constexpr (!kTogether) return x;
+    if (hw::lane_index() == 0) hw::store_shared(words + hw::warp_index() * 4, x);
+    hw::barrier_sync();
+    HT_UNROLL
+    for (uint32_t w = 0; w < kWarps; ++w) join(hw::load_shared<float>(words + w * 4));
     return x;
   }
 
@@ -103,7 +133,7 @@ struct GpuRoute {
   HT_DEVICE static uint32_t take_best(const Row& keys, uint32_t begin, uint32_t end, float& value,
                                       hw::Site site = hw::Site::current()) {
     uint32_t most = 0, best = end;
-    each(begin, end, [&](uint32_t i) {
+    each_of_warp(begin, end, [&](uint32_t i) {
       const uint32_t order = pipe::order_of(keys.get(i, site));
       if (order > most) most = order, best = i;
     });
@@ -113,6 +143,19 @@ struct GpuRoute {
     if ((best - begin) % 32 == hw::lane_index()) keys.set(best, -kInfinity, site);
     hw::warp_sync(hw::kFullWarp, site);
     return best;
+  }
+
+  HT_DEVICE static Row keys_of(const Params& p, const Row& scores) {
+    return {scores.base + padded(p.experts) * 4};
+  }
+  HT_DEVICE static Row rest_of(const Params& p, const Row& scores) {
+    return {scores.base + 2 * padded(p.experts) * 4};
+  }
+  HT_DEVICE static Row groups_of(const Params& p, const Row& scores) {
+    return {scores.base + 3 * padded(p.experts) * 4};
+  }
+  HT_DEVICE static hw::SharedAddress results_of_warps(const Params& p, const Row& scores) {
+    return groups_of(p, scores).base + padded(2 * static_cast<uint32_t>(p.options.groups)) * 4;
   }
 
   HT_DEVICE static void score(const Params& p, uint32_t token, const Row& scores) {
@@ -128,39 +171,39 @@ struct GpuRoute {
       each_at_once(
           p.experts, [&](uint32_t e) { return hw::load_global(logits + e * p.column); }, take);
     } else {
-      each(0, p.experts, [&](uint32_t e) {
+      each(p.experts, [&](uint32_t e) {
         const int64_t at = first + e * p.column;
         take(e, pipe::load_element(p.format, p.logits + at * pipe::bytes_of(p.format)));
       });
     }
     if (p.options.scoring == Scoring::sigmoid) {
-      each(0, p.experts, [&](uint32_t e) { scores.set(e, pipe::sigmoid<false>(scores.get(e))); });
+      each(p.experts, [&](uint32_t e) { scores.set(e, pipe::sigmoid<false>(scores.get(e))); });
       return;
     }
     if (p.options.scoring == Scoring::sqrt_softplus) {
-      each(0, p.experts, [&](uint32_t e) {
+      each(p.experts, [&](uint32_t e) {
         const float x = scores.get(e), ramp = x > 0 ? x : 0;
         const float soft = pipe::log1p_unit(pipe::exponential<false>(x > 0 ? -x : x));
         scores.set(e, __builtin_sqrtf(ramp + soft));
       });
       return;
     }
-    HT_UNROLL
-    for (uint32_t d = 16; d > 0; d /= 2) {
-      const float other = hw::shuffle_xor(greatest, d);
-      greatest = other > greatest ? other : greatest;
-    }
+    greatest = largest_of_all(greatest, results_of_warps(p, scores));
     const bool infinite = greatest == kInfinity || greatest == -kInfinity;
     float sum = 0;
-    each(0, p.experts, [&](uint32_t e) {
+    each(p.experts, [&](uint32_t e) {
       const float x = scores.get(e);
       const float weight =
           infinite ? (x == greatest ? 1.0f : 0.0f) : pipe::exponential<false>(x - greatest);
-      sum += weight;
       scores.set(e, weight);
     });
-    sum = warp_sum(sum);
-    each(0, p.experts, [&](uint32_t e) { scores.set(e, scores.get(e) / sum); });
+    // In the order of a warp, so that a token's weights do not depend on how many there are.
+    sync();
+    each_of_warp(0, p.experts, [&](uint32_t e) { sum += scores.get(e); });
+    HT_UNROLL
+    for (uint32_t d = 16; d > 0; d /= 2) sum += hw::shuffle_xor(sum, d);
+    sync();
+    each(p.experts, [&](uint32_t e) { scores.set(e, scores.get(e) / sum); });
   }
 
   // Removes the experts of all but the best groups.
@@ -171,8 +214,8 @@ struct GpuRoute {
     if (kept_count >= count) return;
     const uint32_t size = p.experts / count;
     const Row kept{groups.base + count * 4};
-    each(0, p.experts, [&](uint32_t e) { rest.set(e, keys.get(e)); });
-    each(0, count, [&](uint32_t g) { kept.set(g, 0); });
+    each_of_warp(0, p.experts, [&](uint32_t e) { rest.set(e, keys.get(e)); });
+    each_of_warp(0, count, [&](uint32_t g) { kept.set(g, 0); });
     hw::warp_sync();
     for (uint32_t g = 0; g < count; ++g) {
       float total = 0;
@@ -190,7 +233,7 @@ struct GpuRoute {
       if (hw::lane_index() == 0) kept.set(best, 1);
     }
     hw::warp_sync();
-    each(0, p.experts, [&](uint32_t e) {
+    each_of_warp(0, p.experts, [&](uint32_t e) {
       if (kept.get(e / size) == 0) keys.set(e, -kInfinity);
     });
     hw::warp_sync();
@@ -198,9 +241,9 @@ struct GpuRoute {
 
   // The best by score and bias; the sum of their scores.
   HT_DEVICE static float choose(const Params& p, const Row& scores, int32_t* chosen) {
-    const Row keys{scores.base + p.experts * 4}, rest{keys.base + p.experts * 4};
+    const Row keys = keys_of(p, scores);
     if (p.bias == nullptr) {
-      each(0, p.experts, [&](uint32_t e) { keys.set(e, scores.get(e)); });
+      each(p.experts, [&](uint32_t e) { keys.set(e, scores.get(e)); });
     } else {
       each_at_once(
           p.experts, [&](uint32_t e) { return hw::load_global(p.bias + e * p.bias_step); },
@@ -210,8 +253,9 @@ struct GpuRoute {
             keys.set(e, key > -kMost ? key : -kMost);
           });
     }
-    hw::warp_sync();
-    limit_groups(p, keys, rest, {rest.base + p.experts * 4});
+    if constexpr (kTogether) return choose_by_rank(p, scores, keys, chosen);
+    sync();
+    limit_groups(p, keys, rest_of(p, scores), groups_of(p, scores));
     uint32_t order[kKept] = {};
     const bool kept = p.experts <= kKept * 32;
     if (kept) {
@@ -227,6 +271,40 @@ struct GpuRoute {
       const uint32_t best = kept ? take_kept(order) : take_best(keys, 0, p.experts, key);
       sum += scores.get(best);
       if (hw::lane_index() == 0) set_choice(p, scores, chosen, i, static_cast<int32_t>(best));
+    }
+    return sum;
+  }
+  // An expert's place is the number of experts that are better.
+  HT_DEVICE static float choose_by_rank(const Params& p, const Row& scores, const Row& keys,
+                                        int32_t* chosen) {
+    const uint32_t all = padded(p.experts), thread = hw::thread_index().x;
+    if (thread < all - p.experts) keys.set(p.experts + thread, -kInfinity);
+    sync();
+    if (p.options.groups_kept < p.options.groups) {
+      if (hw::warp_index() == 0) {
+        limit_groups(p, keys, rest_of(p, scores), groups_of(p, scores));
+      }
+      sync();
+    }
+    const auto top_k = static_cast<uint32_t>(p.options.top_k);
+    each(p.experts, [&](uint32_t e) {
+      const float mine = keys.get(e);
+      uint32_t better = 0;
+      HT_ROLLED
+      for (uint32_t first = 0; first < all; first += 4) {
+        const auto others = hw::load_shared<hw::Vector<float, 4>>(keys.base + first * 4);
+        HT_UNROLL
+        for (uint32_t j = 0; j < 4; ++j) {
+          const float other = others.at[j];
+          better += other > mine || (other == mine && first + j < e) ? 1 : 0;
+        }
+      }
+      if (better < top_k) set_choice(p, scores, chosen, better, static_cast<int32_t>(e));
+    });
+    sync();
+    float sum = 0;
+    for (uint32_t i = 0; i < top_k; ++i) {
+      sum += score_of(p, scores, hw::load_shared<int32_t>(choices(p, scores) + i * 4));
     }
     return sum;
   }
@@ -247,7 +325,7 @@ struct GpuRoute {
 
   // Choice i of a token, for the lanes that weigh it as well: where limit_groups had its copy.
   HT_DEVICE static hw::SharedAddress choices(const Params& p, const Row& scores) {
-    return scores.base + 2 * p.experts * 4;
+    return rest_of(p, scores).base;
   }
   HT_DEVICE static void set_choice(const Params& p, const Row& scores, int32_t* chosen, uint32_t i,
                                    int32_t expert, hw::Site site = hw::Site::current()) {
@@ -262,9 +340,9 @@ struct GpuRoute {
   // Those of the token's row of the table.
   HT_DEVICE static float look_up(const Params& p, uint32_t token, const Row& scores,
                                  int32_t* chosen) {
-    hw::warp_sync();  // scores are read by other lanes than wrote them
+    sync();  // scores are read by others than wrote them
     const auto top_k = static_cast<uint32_t>(p.options.top_k);
-    const bool first = hw::lane_index() == 0;
+    const bool first = member() == 0;
     const int32_t id = hw::load_global(p.ids + token * p.id_step);
     const bool known = id >= 0 && id < p.table_rows;
     if (!known && first) pipe::report_fault(p.faults, Fault::moe_token, token, id, p.table_rows);
@@ -285,18 +363,22 @@ struct GpuRoute {
 
   HT_DEVICE static void run(const Params& p) {
     hw::take_turns();
-    const uint32_t token = hw::block_index().x * (hw::block_size().x / 32) + hw::warp_index();
+    uint32_t token = hw::block_index().x, place = 0;
+    if constexpr (!kTogether) {
+      place = hw::warp_index();
+      token = token * (hw::block_size().x / 32) + place;
+    }
     if (token >= p.tokens) return;
     const auto top_k = static_cast<uint32_t>(p.options.top_k);
     const auto groups = static_cast<uint32_t>(p.options.groups);
-    const Row scores{hw::shared_memory_base() + hw::warp_index() * floats(p.experts, groups) * 4};
+    const Row scores{hw::shared_memory_base() + place * floats(p.experts, groups) * 4};
     score(p, token, scores);
     int32_t* chosen = p.chosen + int64_t{token} * top_k;
     float* weights = p.weights + int64_t{token} * top_k;
     const float sum =
         p.table != nullptr ? look_up(p, token, scores, chosen) : choose(p, scores, chosen);
-    hw::warp_sync();
-    each(0, top_k, [&](uint32_t i) {
+    sync();
+    each(top_k, [&](uint32_t i) {
       float weight = score_of(p, scores, hw::load_shared<int32_t>(choices(p, scores) + i * 4));
       if (p.options.renormalize && sum > 0) weight /= sum;
       hw::store_global(weights + i, weight * p.options.scale);
