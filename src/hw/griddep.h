@@ -31,30 +31,21 @@ HT_DEVICE void griddepcontrol_launch_dependents(Site site = Site::current()) {
 #endif
 }
 
-// Both, in kernels of every architecture that are launched programmatic where they can be. Before
-// sm_90 the kernels ahead have ended.
-template <class Target = ThisTarget>
-HT_DEVICE void let_next_start(Site site = Site::current()) {
-#if HT_GPU
-  if constexpr (Target::has(Feature::mbarrier_tx)) griddepcontrol_launch_dependents<Target>(site);
-#elif !defined(__CUDACC__)
-  if (available(Feature::mbarrier_tx, sim::arch())) griddepcontrol_launch_dependents<Target>(site);
-#endif
-}
-template <class Target = ThisTarget>
-HT_DEVICE void wait_for_turn(Site site = Site::current()) {
-#if HT_GPU
-  if constexpr (Target::has(Feature::mbarrier_tx)) griddepcontrol_wait<Target>(site);
-#elif !defined(__CUDACC__)
-  if (available(Feature::mbarrier_tx, sim::arch())) griddepcontrol_wait<Target>(site);
-#endif
-}
-// The beginning of such a kernel: the next one's blocks may take their places, and this one's go on
-// when the kernels ahead have ended.
+// The beginning of a kernel of every architecture that is launched programmatic where it can be:
+// the next kernel's blocks may take their places, and this one's go on when the kernels ahead have
+// ended. Before sm_90 they have.
 template <class Target = ThisTarget>
 HT_DEVICE void take_turns(Site site = Site::current()) {
-  let_next_start<Target>(site);
-  wait_for_turn<Target>(site);
+#if HT_GPU
+  if constexpr (Target::has(Feature::mbarrier_tx)) {
+    griddepcontrol_launch_dependents<Target>(site);
+    griddepcontrol_wait<Target>(site);
+  }
+#elif !defined(__CUDACC__)
+  if (!available(Feature::mbarrier_tx, sim::arch())) return;
+  griddepcontrol_launch_dependents<Target>(site);
+  griddepcontrol_wait<Target>(site);
+#endif
 }
 
 }  // namespace halftone::hw

@@ -10,7 +10,6 @@
 #include "hw/thread.h"
 #include "hw/warp.h"
 #include "ops/heads/kernels.h"
-#include "pipe/rehearse.h"
 #include "pipe/rotate.h"
 
 namespace halftone {
@@ -22,7 +21,6 @@ struct HeadsParams {
   uint32_t heads;  // of all tensors
   float hadamard;  // the transform's scale where some rows ask for it, else 0
   bool quantises;  // some rows become codes
-  bool rehearses;
 };
 
 template <pipe::Access kAccess, bool kConvert>
@@ -34,15 +32,11 @@ struct HeadsGpu {
   static constexpr int64_t kLastPosition = int64_t{1} << 31;
 
   HT_DEVICE static void run(const Params& p) {
-    pipe::take_turns_rehearsed(p.rehearses, [&](bool turn) { heads(p, turn); });
-  }
-
-  // Without its turn nothing of other kernels is read, and nothing written.
-  HT_DEVICE static void heads(const Params& p, bool turn) {
+    hw::take_turns();
     const HeadsArgs& args = p.args;
     const uint32_t thread = hw::thread_index().x, part = hw::block_index().y;
     const int64_t token = hw::block_index().x;
-    for (int t = 0; t < args.count && turn && thread == 0 && part == 0 && token == 0; ++t) {
+    for (int t = 0; t < args.count && thread == 0 && part == 0 && token == 0; ++t) {
       const QuantizeArgs& to = args.rows[t].codes;
       if (to.tensor_scale != nullptr) hw::store_global(to.tensor_scale, to.recipe.tensor_scale);
     }
@@ -50,8 +44,8 @@ struct HeadsGpu {
     const uint32_t items = p.heads * p.lanes, step = kThreads * hw::grid_size().y;
     Item item(p, part * kThreads + thread, items);
     Eight read[2];
-    if (turn) load(p, token, item, read);
-    const int64_t cached = turn && args.cache_positions != nullptr
+    load(p, token, item, read);
+    const int64_t cached = args.cache_positions != nullptr
                                ? hw::load_global(args.cache_positions + token)
                                : args.first + token % args.sequence_tokens;
     bool turns = args.frequencies != nullptr;
@@ -59,8 +53,7 @@ struct HeadsGpu {
     if (turns) {
       const double frequency = table.first_frequency(args.frequencies, thread);
       const int64_t position =
-          turn ? pipe::load_index(args.positions, args.wide_positions, token * args.position_stride)
-               : 0;
+          pipe::load_index(args.positions, args.wide_positions, token * args.position_stride);
       turns = position >= 0 && position <= kLastPosition;
       if (turns) {
         table.fill(args.frequencies, frequency, position, args.magnitude, thread, kThreads);
@@ -70,9 +63,9 @@ struct HeadsGpu {
       hw::barrier_sync();
     }
     for (uint32_t first = part * kThreads; first < items;) {
-      head_row(p, args.rows[item.tensor], token, item, read, cached, turns, turn, table);
+      head_row(p, args.rows[item.tensor], token, item, read, cached, turns, table);
       first += step;
-      if (first >= items || !turn) return;
+      if (first >= items) return;
       item = Item(p, first + thread, items);
       load(p, token, item, read);
     }
@@ -108,7 +101,7 @@ struct HeadsGpu {
   // All lanes of a warp take part in the shuffles, whatever their rows ask for.
   HT_DEVICE static void head_row(const Params& p, const HeadRows& rows, int64_t token,
                                  const Item& item, Eight (&read)[2], int64_t cached, bool turns,
-                                 bool turn, const pipe::RotationTable& table) {
+                                 const pipe::RotationTable& table) {
     const HeadsArgs& args = p.args;
     const uint32_t head = item.head, lane = item.lane;
     bool live = item.live;
@@ -134,17 +127,14 @@ struct HeadsGpu {
       const float scale = 1.0f / sqrtf(squares / static_cast<float>(dim) + args.eps);
       HT_UNROLL
       for (uint32_t i = 0; i < 2; ++i) {
-        float w[8] = {};
-        if (turn) {
-          pipe::load_eight(rows.weight_format, static_cast<const char*>(rows.weight), at(i), dim,
-                           w);
-        }
+        float w[8];
+        pipe::load_eight(rows.weight_format, static_cast<const char*>(rows.weight), at(i), dim, w);
         HT_UNROLL
         for (uint32_t k = 0; k < 8; ++k) x[i][k] = x[i][k] * scale * (w[k] + rows.weight_offset);
       }
       round();
     }
-    if (live && turn && rows.mean != nullptr) {
+    if (live && rows.mean != nullptr) {
       const float* mean = rows.mean + (token / rows.mean_tokens * rows.heads + head) * dim;
       HT_UNROLL
       for (uint32_t i = 0; i < 2; ++i) {
@@ -171,7 +161,6 @@ struct HeadsGpu {
       }
     }
 
-    live = live && turn;
     int64_t target = row;
     if (rows.cached) {
       const int64_t cell = args.shape.cell(token / args.sequence_tokens, cached);

@@ -169,7 +169,6 @@ void combine(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w, St
   c.tokens = static_cast<uint32_t>(p.tokens), c.top_k = static_cast<uint32_t>(p.top_k);
   c.hidden = static_cast<uint32_t>(p.hidden);
   c.format = p.x;
-  c.rehearses = getenv("HT_NOREH") == nullptr && p.tokens <= 16;
   launch(hw::image_of<GpuCombine>("moe_combine"), taking_turns(GpuCombine::shape(c), stream), c,
          stream);
 }

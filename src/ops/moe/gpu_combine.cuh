@@ -6,7 +6,6 @@
 #include "hw/griddep.h"
 #include "hw/thread.h"
 #include "pipe/elements.h"
-#include "pipe/rehearse.h"
 
 namespace halftone {
 
@@ -22,7 +21,6 @@ struct GpuCombineParams {
   int64_t out_row = 0;  // bytes
   uint32_t tokens = 0, top_k = 0, hidden = 0;
   Format format = Format::f32;
-  bool rehearses = false;
 };
 
 // Loads of a thread's columns are under way for eight experts at once: a single token waits for
@@ -41,28 +39,23 @@ struct GpuCombine {
   }
 
   HT_DEVICE static void run(const Params& p) {
-    pipe::take_turns_rehearsed(p.rehearses, [&](bool turn) { combine(p, turn); });
-  }
-
-  HT_DEVICE static void combine(const Params& p, bool turn) {
-    const uint32_t hidden = turn ? p.hidden : 0, top_k = turn ? p.top_k : 0;
+    hw::take_turns();
     const uint32_t token = hw::block_index().x, thread = hw::thread_index().x;
     const hw::SharedAddress given = hw::shared_memory_base();
     const hw::SharedAddress rows = given + p.top_k * 4, weights = rows + p.top_k * 4;
-    const float scale = turn && p.shared_scale != nullptr
-                            ? hw::load_global(p.shared_scale + token * p.shared_step)
-                            : 1.0f;
-    for (uint32_t s = thread; s < top_k; s += kThreads) {
+    const float scale =
+        p.shared_scale != nullptr ? hw::load_global(p.shared_scale + token * p.shared_step) : 1.0f;
+    for (uint32_t s = thread; s < p.top_k; s += kThreads) {
       hw::store_shared(given + s * 4, hw::load_global(p.row_of + int64_t{token} * p.top_k + s));
     }
     hw::barrier_sync();
     // Rows are sorted by expert: the place of a slot is the number of smaller rows.
-    for (uint32_t s = thread; s < top_k; s += kThreads) {
+    for (uint32_t s = thread; s < p.top_k; s += kThreads) {
       const float weight =
           p.weights != nullptr ? hw::load_global(p.weights + token * p.weights_row + s) : 1.0f;
       const auto row = hw::load_shared<int32_t>(given + s * 4);
       uint32_t at = 0;
-      for (uint32_t other = 0; other < top_k; ++other) {
+      for (uint32_t other = 0; other < p.top_k; ++other) {
         const auto o = hw::load_shared<int32_t>(given + other * 4);
         at += o < row || (o == row && other < s) ? 1 : 0;
       }
@@ -74,7 +67,7 @@ struct GpuCombine {
     const uint32_t first = hw::block_index().y * kThreads * kColumns + thread;
     const auto load = [&](int64_t row, uint32_t column) {
       const uint32_t h = first + column * kThreads;
-      return row >= 0 && h < hidden ? hw::load_global(p.down + row * p.hidden + h) : 0.0f;
+      return row >= 0 && h < p.hidden ? hw::load_global(p.down + row * p.hidden + h) : 0.0f;
     };
     float sums[kColumns] = {};
     for (uint32_t begin = 0; begin < p.top_k; begin += kSlots) {
@@ -82,7 +75,7 @@ struct GpuCombine {
       float parts[kSlots][kColumns];
       HT_UNROLL
       for (uint32_t s = 0; s < kSlots; ++s) {
-        row[s] = begin + s < top_k ? hw::load_shared<int32_t>(rows + (begin + s) * 4) : -1;
+        row[s] = begin + s < p.top_k ? hw::load_shared<int32_t>(rows + (begin + s) * 4) : -1;
         HT_UNROLL
         for (uint32_t c = 0; c < kColumns; ++c) parts[s][c] = load(row[s], c);
       }
@@ -98,7 +91,7 @@ struct GpuCombine {
     for (uint32_t c = 0; c < kColumns; ++c) {
       const uint32_t h = first + c * kThreads;
       if (p.shared >= 0) sums[c] += scale * load(p.shared + token, c);
-      if (h >= hidden) continue;
+      if (h >= p.hidden) continue;
       pipe::store_element(p.format, p.out + token * p.out_row + h * pipe::bytes_of(p.format),
                           sums[c]);
     }

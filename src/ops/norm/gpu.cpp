@@ -48,9 +48,7 @@ void norm_gpu(const NormArgs& args, int64_t rows, Stream& stream) {
       : args.format == Format::f16 ? image_of_whole<pipe::Access::f16>(args, pieces, two)
                                    : image_of_whole<pipe::Access::bf16>(args, pieces, two);
   launch(image, taking_turns(pipe::RowThreads::shape(rows, threads), stream),
-         NormGpuParams{args, rows, threads, whole && same_weight,
-                       getenv("HT_NOREH") == nullptr && rows <= 64},
-         stream);
+         NormGpuParams{args, rows, threads, whole && same_weight}, stream);
 }
 
 }  // namespace halftone

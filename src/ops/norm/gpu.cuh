@@ -6,7 +6,6 @@
 #include "hw/griddep.h"
 #include "ops/norm/kernels.h"
 #include "pipe/access.h"
-#include "pipe/rehearse.h"
 #include "pipe/row_pieces.h"
 
 namespace halftone {
@@ -16,7 +15,6 @@ struct NormGpuParams {
   int64_t rows;
   uint32_t row_threads;
   bool same_weight;  // of the row's format, from a multiple of 16 bytes on
-  bool rehearses;
 };
 
 template <pipe::Access kAccess>
@@ -166,14 +164,11 @@ struct NormWholeGpu {
   static constexpr bool kWeightAhead = kPieces <= 4, kBiasAhead = kLayer && kPieces == 2;
 
   HT_DEVICE static void run(const Params& p) {
-    pipe::take_turns_rehearsed(p.rehearses, [&](bool turn) { norm(p, turn); });
-  }
-
-  HT_DEVICE static void norm(const Params& p, bool turn) {
+    hw::take_turns();
     const NormArgs& args = p.args;
     pipe::RowThreads threads(p.row_threads);
     const int64_t row = threads.row();
-    const bool live = turn && row < p.rows;
+    const bool live = row < p.rows;
     const pipe::PiecePlaces at(threads,
                                live ? static_cast<uint32_t>(args.columns) * Piece::kBytes : 0);
     const auto place = [&](const Rows& rows) { return live ? pipe::place_of(rows, row) : nullptr; };
