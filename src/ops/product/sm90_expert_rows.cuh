@@ -41,7 +41,13 @@ struct Sm90ExpertRows {
     return p.product.finish.gate ? first : first + p.warps_n * 8;
   }
 
+  // Stages that are filled before the first rows of x have been asked for: copies that wait in the
+  // memory's queues would make them wait behind.
+  static constexpr uint32_t kEarly = 1;
+
   HT_DEVICE static void load(const Params& params, const Ring& ring, hw::SharedAddress base) {
+    const hw::Mbarrier x_read{base + Stages::kXRead};
+    uint32_t filled = 0;
     const GpuProduct& p = params.product;
     const uint32_t span_bytes = params.warps_n * 8 * Stages::kSpan;  // of a half
     auto fill = ring.producer();
@@ -63,6 +69,7 @@ struct Sm90ExpertRows {
       for (uint32_t span = 0; span < params.spans; span += params.warps_k) {
         const uint32_t left = params.spans - span;
         const uint32_t count = left < params.warps_k ? left : params.warps_k;
+        if (filled++ == kEarly) hw::mbarrier_wait(x_read, 0);
         const pipe::Slot slot = fill.wait();
         hw::mbarrier_arrive_expect_tx(slot.full, count * 2 * span_bytes);
         const hw::SharedAddress to = base + slot.stage * Stages::kBytes;
@@ -177,7 +184,7 @@ struct Sm90ExpertRows {
       }
     }
     // Rows of x of a part, each by as many warps as there are for each.
-    HT_DEVICE void bring_x(const Sm90Part& part) {
+    HT_DEVICE void bring_x(const Sm90Part& part, bool first) {
       const GpuProduct& p = params.product;
       const auto rows = static_cast<uint32_t>(part.rows.count);
       const uint32_t places = rows == 3 ? 4 : rows, warps = kWarps / places;
@@ -187,6 +194,10 @@ struct Sm90ExpertRows {
       int64_t row = part.rows.first + static_cast<int32_t>(m);
       if (m < rows && p.x_rows != nullptr) row = hw::load_global(p.x_rows + row);
       Sm90RowX<kCode, 4> x(p.x + row * p.x_row, m < rows ? p.k / 8 : 0, threads);
+      if (first) {
+        hw::warp_sync();
+        if (hw::lane_index() == 0) hw::mbarrier_arrive(hw::Mbarrier{base + Stages::kXRead});
+      }
       sync();  // nobody reads what is of the part before
       if (kLanes && hw::thread_index().x == 0) keep(part);
       const Sm90RowPlace to{base + Stages::kX, m, places, params.x_elements};
@@ -265,7 +276,7 @@ struct Sm90ExpertRows {
         Sm90Part part;
         part.load(params.product, run.part);
         if constexpr (kLanes) lane.begin(part.source[0], part.source[1], run.tile);
-        lane.bring_x(part);
+        lane.bring_x(part, rows == 0);
         rows = static_cast<uint32_t>(part.rows.count);
       }
       const bool more = run.left > 1 && run.tile + 1 < run.tiles;
@@ -287,6 +298,9 @@ struct Sm90ExpertRows {
       ring.init(1, kWarps);
       sum_ring.init(kWarps, 1);
       sum_ring.name("sums_full", "sums_empty");
+      const hw::Mbarrier x_read{base + Stages::kXRead};
+      hw::mbarrier_init(x_read, kWarps);
+      hw::name_mbarrier(x_read, "x_read", 0);
       hw::fence_mbarrier_init();
     }
     hw::barrier_sync();

@@ -47,7 +47,8 @@ struct Sm90ExpertRowsStages {
   using SumRing = pipe::Ring<2, 0>;
   static constexpr uint32_t kBarriers = kSums + 2 * kSumBytes;
   static constexpr uint32_t kSumBarriers = kBarriers + Ring::kSharedBytes;
-  static constexpr uint32_t kScales = kSumBarriers + SumRing::kSharedBytes;
+  static constexpr uint32_t kXRead = kSumBarriers + SumRing::kSharedBytes;
+  static constexpr uint32_t kScales = (kXRead + 8 + 15) / 16 * 16;
   static constexpr uint32_t kExponents = kScales + 32;
   static constexpr uint32_t kMaxima = kExponents + kMostRows * 4;
   static_assert(kScales % 16 == 0);
