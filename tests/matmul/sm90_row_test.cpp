@@ -290,7 +290,9 @@ TEST(MatmulSm90Row, SeveralMatricesAtOnce) {
     };
     const bool alike = spec.format != F::nvfp4;  // of constant weights, the others not
     EXPECT_EQ(run_together(calls(0), stream), alike);
-    if (!alike) EXPECT_TRUE(run_together(calls(1), stream));
+    if (!alike) {
+      EXPECT_TRUE(run_together(calls(1), stream));
+    }
     const SimulatorReport report = simulator_report(stream);
     ASSERT_TRUE(report.clean()) << to_string(report);
     for (size_t i = 0; i < plans.size(); ++i) {
@@ -298,7 +300,9 @@ TEST(MatmulSm90Row, SeveralMatricesAtOnce) {
       stream.synchronize();
       const std::vector<float> got = to_floats(tensors[i].out.to(Device::cpu()));
       const std::vector<float> want = to_floats(apart[i].out.to(Device::cpu()));
-      if (i > 0 || alike) EXPECT_EQ(got, want) << i;
+      if (i > 0 || alike) {
+        EXPECT_EQ(got, want) << i;
+      }
     }
   }
 }

@@ -319,10 +319,12 @@ void check_run(const MatmulPlan& plan, const MatmulTensors& t, const Stream& str
 
 bool run_together(std::span<const MatmulCall> calls, Stream& stream) {
   for (const MatmulCall& call : calls) check_run(*call.plan, *call.tensors, stream);
-  const bool rows = std::all_of(calls.begin(), calls.end(), [](const MatmulCall& call) {
-    return call.plan->kernel->function.gpu == &products::matmul_sm90_row;
+  if (calls.empty()) return false;
+  const products::MatmulGpu* kernel = calls[0].plan->kernel->function.gpu;
+  const bool one = std::all_of(calls.begin(), calls.end(), [&](const MatmulCall& call) {
+    return call.plan->kernel->function.gpu == kernel;
   });
-  return rows && products::run_rows_together(calls, stream);
+  return kernel != nullptr && one && products::run_together_gpu(calls, kernel, stream);
 }
 
 void run(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {

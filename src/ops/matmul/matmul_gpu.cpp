@@ -177,7 +177,7 @@ void run_dozens(const MatmulPlan& plan, const MatmulTensors& given, Stream& stre
   product::GpuProduct g = product_of(plan.problem, w, t);
   w.x.enter(t.x, plan.problem.m, &g, stream);
   if (!fits_sm90_dozens(w.weight, g)) return run_sm90(plan, given, stream);
-  launch_sm90_dozens(w.weight, g, stream);
+  launch_sm90_dozens(w.weight, {&g, 1}, stream);
   if (plan.problem.quantize_out) quantise_results(plan.problem, w.results, t.out, stream);
 }
 
@@ -278,26 +278,28 @@ std::string accepts_cublaslt_blocks(const MatmulProblem& p) {
   return accepts_dense(p);
 }
 
-bool run_rows_together(std::span<const MatmulCall> calls, Stream& stream) {
-  constexpr size_t kMost = product::Sm90RowParams::kMore + 1;
-  if (calls.empty() || calls.size() > kMost) return false;
+bool run_together_gpu(std::span<const MatmulCall> calls, const MatmulGpu* kernel, Stream& stream) {
+  constexpr size_t kMost = product::kSm90More + 1;
+  const bool row = kernel == &matmul_sm90_row;
+  if ((!row && kernel != &matmul_sm90_dozens) || calls.size() > kMost) return false;
   const MatmulProblem& p = calls[0].plan->problem;
   product::GpuProduct products[kMost];
   for (size_t i = 0; i < calls.size(); ++i) {
     const MatmulProblem& own = calls[i].plan->problem;
     const auto& w = *static_cast<const GpuWorkspace*>(calls[i].plan->workspace.get());
     product::GpuProduct& g = products[i];
-    if (own.weight != p.weight || own.scaled != p.scaled || own.scaling != p.scaling ||
-        own.x != p.x || own.weight_transposed || own.quantize_out) {
+    if (own.x != p.x || own.m != p.m || own.weight != p.weight || own.scaled != p.scaled ||
+        own.scaling != p.scaling || own.weight_transposed || own.quantize_out) {
       return false;
     }
     g = product_of(own, w, *calls[i].tensors);
-    w.x.enter(calls[i].tensors->x, 1, &g, stream);
-    if (!fits_sm90_row(w.weight, g)) return false;
-    if (i > 0 && !joins_sm90_row(products[0], g)) return false;
+    w.x.enter(calls[i].tensors->x, own.m, &g, stream);
+    if (row ? !fits_sm90_row(w.weight, g) : !fits_sm90_dozens(w.weight, g)) return false;
+    if (i > 0 && !joins_sm90(products[0], g)) return false;
   }
   const auto& w = *static_cast<const GpuWorkspace*>(calls[0].plan->workspace.get());
-  launch_sm90_row(w.weight, {products, calls.size()}, stream);
+  const std::span<const product::GpuProduct> all(products, calls.size());
+  row ? launch_sm90_row(w.weight, all, stream) : launch_sm90_dozens(w.weight, all, stream);
   return true;
 }
 

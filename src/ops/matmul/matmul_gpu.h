@@ -24,7 +24,7 @@ extern const MatmulGpu matmul_cublaslt;     // dense, by the vendor's library
 extern const MatmulGpu matmul_sm90_row;     // one row, W by tensor copies
 extern const MatmulGpu matmul_sm90_dozens;  // of codes, some dozens of rows
 
-// run_together of plans of matmul_sm90_row.
-bool run_rows_together(std::span<const MatmulCall>, Stream&);
+// run_together of plans of one kernel, at least one.
+bool run_together_gpu(std::span<const MatmulCall>, const MatmulGpu*, Stream&);
 
 }  // namespace halftone::products

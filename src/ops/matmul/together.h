@@ -1,4 +1,5 @@
-// Several products of the same x, in one launch: a row by matrices too small to fill a chip each.
+// Several products of the same x, in one launch: few rows by matrices too small to fill a chip
+// each.
 #pragma once
 #include <span>
 
@@ -11,8 +12,10 @@ struct MatmulCall {
   const MatmulTensors* tensors;
 };
 
-// Runs all where one kernel takes them together, and says whether it did; else nothing has run. The
-// bits are those of run(). Errors: those of run().
+// Runs all where one kernel takes them together, and says whether it did; else nothing has run: up
+// to three products of one row, or of some dozens by codes, on Hopper. The bits are those of run();
+// of more than one row in as many parts of K as all the tiles have together. Errors: those of
+// run().
 bool run_together(std::span<const MatmulCall>, Stream&);
 
 }  // namespace halftone

@@ -54,7 +54,9 @@ int64_t GroupedProduct::parts_at_most() const {
 
 void GroupedProduct::launch(const product::GpuProduct& g, const product::Sm90Matrices& matrices,
                             const Choice& c, Stream& stream) const {
-  if (one_dozens && fits_sm90_dozens(weight, g)) return launch_sm90_dozens(weight, g, stream);
+  if (one_dozens && fits_sm90_dozens(weight, g)) {
+    return launch_sm90_dozens(weight, {&g, 1}, stream);
+  }
   if (c.few) return launch_sm90_expert_rows(sm90, weight, g, matrices, c.parts, stream);
   if (c.dozens) return launch_sm90_expert_dozens(sm90, weight, g, matrices, c.parts, stream);
   if (!c.hopper) return launch_product(weight, g, many, c.parts, stream);

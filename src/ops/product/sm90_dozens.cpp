@@ -140,21 +140,23 @@ std::string describe_sm90_dozens(int64_t m, int64_t n, int64_t k, bool gate, int
                 blocks > 1 ? concat(", K in ", blocks, " parts") : "");
 }
 
-void launch_sm90_dozens(const GpuWeight& w, const GpuProduct& product, Stream& stream) {
+void launch_sm90_dozens(const GpuWeight& w, std::span<const GpuProduct> products, Stream& stream) {
   const Device& device = stream.device();
   Sm90DozensParams p{};
-  p.product = product;
+  const int64_t tiles = join_sm90(products, products[0].finish.gate ? 64 : 128, &p.product, p.more);
   const GpuProduct& g = p.product;
   const GpuLayout& l = g.weight;
   const Sm90DozensInstance i = instance_of(w, l.scale_format, g.m);
   const bool gate = g.finish.gate, copied = copies_scales(w, l.scale_format);
-  for (uint32_t half = 0; half < (gate ? 2 : 1); ++half) {
-    p.w[half] = pipe::make_tensor_map(weight_box(g, g.source[half]), device);
-    if (copied) p.scales[half] = pipe::make_tensor_map(scale_box(g, g.source[half]), device);
-  }
+  const auto set_maps = [&](size_t at, const GpuProduct& of, const GpuSource& source) {
+    p.w[at] = pipe::make_tensor_map(weight_box(of, source), device);
+    if (copied) p.scales[at] = pipe::make_tensor_map(scale_box(of, source), device);
+  };
+  for (size_t at = 0; at < products.size(); ++at)
+    set_maps(at, products[at], products[at].source[0]);
+  if (gate) set_maps(1, g, g.source[1]);
   p.x = pipe::make_tensor_map(x_box_sm90_dozens(g, i.columns), device);
   if (w.scaled && !copied) p.log2_groups = static_cast<uint32_t>(std::countr_zero(l.group / 128));
-  const int64_t tiles = tiles_of(g.n, gate);
   const uint32_t blocks = blocks_of_tile(tiles, g.k / kDepth, properties(device).sm_count);
   LaunchShape shape;
   shape.grid = {static_cast<uint32_t>(tiles) * blocks, (g.m + i.columns - 1) / i.columns, 1};

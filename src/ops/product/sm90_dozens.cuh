@@ -28,12 +28,13 @@ struct Sm90Dozens {
     const Params& params;
     hw::SharedAddress base;
     const Sm90Tile& tile;
+    uint32_t matrix;
 
     HT_DEVICE void weights(const pipe::Slot& slot, uint32_t step) const {
       const hw::SharedAddress to = base + slot.stage * Stages::kBytes;
       HT_UNROLL
       for (uint32_t r = 0; r < Stages::kRows; r += 32) {
-        const uint32_t half = tile.half_of(r);
+        const uint32_t half = tile.gate ? tile.half_of(r) : matrix;
         const auto row = static_cast<int32_t>(tile.output(r));
         hw::tensor_load(to + r / 32 * Stages::kRun, &params.w[half],
                         {0, row, static_cast<int32_t>(step * Stages::kLines)}, slot.full,
@@ -60,9 +61,10 @@ struct Sm90Dozens {
     const Ring ring{base + Stages::kBarriers};
     const uint32_t warp = pipe::uniform(hw::warp_index()), lane_index = hw::lane_index();
     const uint32_t blocks = hw::cluster_size(), rank = hw::cluster_rank();
+    const Sm90Place place(p, params.more, hw::block_index().x / blocks);
     const bool gate = p.finish.gate;
-    const Sm90Tile tile{{p.source[0], p.source[1]},
-                        hw::block_index().x / blocks * (gate ? 64 : 128),
+    const Sm90Tile tile{{place.source(p, params.more), p.source[1]},
+                        place.tile * (gate ? 64 : 128),
                         hw::block_index().y * Stages::kColumns,
                         p.m,
                         0,
@@ -75,7 +77,7 @@ struct Sm90Dozens {
     }
     hw::barrier_sync();
 
-    const Copies copies{params, base, tile};
+    const Copies copies{params, base, tile, place.matrix};
     auto fill = ring.producer();
     const uint32_t ahead = end - begin < Stages::kStages - 1 ? end - begin : Stages::kStages - 1;
     const bool copier = warp == 0 && lane_index == 0;
@@ -98,7 +100,8 @@ struct Sm90Dozens {
     }
     hw::warp_sync();
 
-    const Sm90FinishRows ends(p);
+    Sm90FinishRows ends(p);
+    place.set_end(params.more, ends);
     const uint32_t panel = warp / 4;
     const hw::SharedAddress factors = base + (Stages::kFactors + panel * kSm90Factors);
     ends.store_factors(tile, factors, panel);
@@ -106,7 +109,7 @@ struct Sm90Dozens {
     const Lane lane(along_n, along_k);
     typename Multiply::ChainScale scale;
     if constexpr (kJoined) {
-      scale.find(p, tile, along_n, along_k);
+      scale.find(p, place.n, tile, along_n, along_k);
       scale.ask(p, params.log2_groups, begin);
     }
     auto read = ring.consumer();

@@ -2,14 +2,17 @@
 #pragma once
 #include "hw/tensor_map.h"
 #include "ops/product/sm90_finish_rows.cuh"
+#include "ops/product/sm90_more.h"
 #include "pipe/ring.h"
 
 namespace halftone::product {
 
 struct Sm90DozensParams {
   GpuProduct product;
-  // Of W and its scales, and of the other halves of gates, which lie beside them in a tile.
-  hw::TensorMap w[2], scales[2], x;
+  // Of each W and its scales, or of it and of the other halves of gates, which lie beside them in a
+  // tile.
+  hw::TensorMap w[kSm90More + 1], scales[kSm90More + 1], x;
+  Sm90More more[kSm90More];
   uint32_t log2_groups = 0;  // of `sums`: runs of 128 elements that share a scale
 };
 

@@ -1,5 +1,7 @@
 // Some dozens of rows of x times W on Hopper, host side (sm90_dozens.cuh).
 #pragma once
+#include <span>
+
 #include "ops/product/gpu.h"
 #include "ops/product/sm90_dozens.h"
 
@@ -12,6 +14,7 @@ std::string refuse_sm90_dozens(const GpuWeight&, const GpuX&, Format weight, con
 bool fits_sm90_dozens(const GpuWeight&, const GpuProduct&);
 // What a block works on, of `multiprocessors`.
 std::string describe_sm90_dozens(int64_t m, int64_t n, int64_t k, bool gate, int multiprocessors);
-void launch_sm90_dozens(const GpuWeight&, const GpuProduct&, Stream&);
+// One product, or up to kSm90More others that join it (sm90_more.h).
+void launch_sm90_dozens(const GpuWeight&, std::span<const GpuProduct>, Stream&);
 
 }  // namespace halftone::product

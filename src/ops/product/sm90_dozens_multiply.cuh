@@ -34,12 +34,12 @@ struct Sm90DozensMultiply {
     const uint8_t* at = nullptr;
     uint32_t raw = 0, part = 0;
 
-    HT_DEVICE void find(const GpuProduct& p, const Sm90Tile& tile, uint32_t along_n,
+    HT_DEVICE void find(const GpuProduct& p, uint32_t n, const Sm90Tile& tile, uint32_t along_n,
                         uint32_t along_k) {
       part = along_k;
       if (!p.scaled) return;
       const uint32_t r = along_n * 32 + hw::lane_index(), row = tile.output(r);
-      at = scale_address(p.weight, tile.source_of(r), row < p.n ? row : p.n - 1, 0);
+      at = scale_address(p.weight, tile.source_of(r), row < n ? row : n - 1, 0);
     }
     HT_DEVICE void ask(const GpuProduct& p, uint32_t log2_groups, uint32_t step) {
       const GpuLayout& l = p.weight;

@@ -179,7 +179,7 @@ struct Sm90ExpertDozens {
       const Sm90Tile tile = tile_of(params, part, run.tile);
       if constexpr (Multiply::kJoined) {
         if (run.entered) {
-          scale.find(p, tile, along_n, along_k);
+          scale.find(p, p.n, tile, along_n, along_k);
           scale.ask(p, params.log2_groups, 0);
         }
       }
@@ -192,7 +192,7 @@ struct Sm90ExpertDozens {
           if (step + 1 < params.steps) {
             scale.ask(p, params.log2_groups, step + 1);
           } else if (run.left > 1 && run.tile + 1 < run.tiles) {
-            scale.find(p, tile_of(params, part, run.tile + 1), along_n, along_k);
+            scale.find(p, p.n, tile_of(params, part, run.tile + 1), along_n, along_k);
             scale.ask(p, params.log2_groups, 0);
           }
         }

@@ -22,8 +22,19 @@ struct Sm90FinishRows {
 
   const GpuProduct& p;
   uint32_t warp, lane, thread;  // within the warpgroup
+  // Of the matrix that is multiplied, where a launch has several (sm90_more.h); of the gate's other
+  // half the bias is the product's.
+  uint32_t n_end;
+  char* out;
+  int64_t out_row;
+  const char* bias;
 
-  HT_DEVICE explicit Sm90FinishRows(const GpuProduct& product) : p(product) {
+  HT_DEVICE explicit Sm90FinishRows(const GpuProduct& product)
+      : p(product),
+        n_end(product.n),
+        out(product.finish.out),
+        out_row(product.finish.out_row),
+        bias(product.finish.bias[0]) {
     thread = hw::thread_index().x % kThreads;
     warp = thread / 32, lane = thread % 32;
   }
@@ -32,12 +43,12 @@ struct Sm90FinishRows {
   HT_DEVICE float factor_of(const Sm90Tile& t, uint32_t panel) const {
     const uint32_t r = thread % 64, half = t.half_of(r);
     const uint32_t width = t.gate ? 32 : 64, n = t.n0 + panel * width + r % width;
-    if (n >= p.n) return 0;
+    if (n >= n_end) return 0;
     if (thread < 64) return row_scale(p.weight, t.source_of(r), n) * p.factor;
-    const char* bias = p.finish.bias[half];
-    if (bias == nullptr) return 0;
+    const char* of_half = half == 0 ? bias : p.finish.bias[1];
+    if (of_half == nullptr) return 0;
     return pipe::load_element(p.finish.bias_format,
-                              bias + t.expert * p.finish.bias_expert + n * p.finish.bias_step);
+                              of_half + t.expert * p.finish.bias_expert + n * p.finish.bias_step);
   }
   HT_DEVICE void store_factor(hw::SharedAddress to, float factor,
                               hw::Site site = hw::Site::current()) const {
@@ -115,7 +126,7 @@ struct Sm90FinishRows {
       pipe::activate<false>(f.activation, x);
     }
     const uint32_t size = pipe::bytes_of(f.out_format);
-    const int64_t columns = int64_t{p.n} - n0;
+    const int64_t columns = int64_t{n_end} - n0;
     if (f.residual != nullptr) {
       float residual[8];
       const uint32_t of_residual = pipe::bytes_of(f.residual_format);
@@ -124,7 +135,7 @@ struct Sm90FinishRows {
       HT_UNROLL
       for (uint32_t e = 0; e < 8; ++e) x[e] += residual[e];
     }
-    pipe::store_eight(f.out_format, f.out + m * f.out_row + n0 * size, q, columns, x);
+    pipe::store_eight(f.out_format, out + m * out_row + n0 * size, q, columns, x);
   }
 };
 

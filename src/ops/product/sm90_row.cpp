@@ -137,26 +137,14 @@ bool fits_sm90_row(const GpuWeight& w, const GpuProduct& p) {
   return l.row_bytes % 16 == 0 && aligned(p.x);
 }
 
-bool joins_sm90_row(const GpuProduct& first, const GpuProduct& next) {
-  const GpuLayout &a = first.weight, &b = next.weight;
-  const GpuFinish &f = first.finish, &g = next.finish;
-  return first.x == next.x && first.k == next.k && a.format == b.format &&
-         a.row_bytes == b.row_bytes && a.scale_format == b.scale_format &&
-         a.scale_row == b.scale_row && a.scale_step == b.scale_step &&
-         a.block_rows == b.block_rows && a.group == b.group &&
-         first.constant_weight == next.constant_weight && first.factor == next.factor && !f.gate &&
-         !g.gate && f.residual == nullptr && g.residual == nullptr &&
-         f.activation == g.activation && f.out_format == g.out_format &&
-         (g.bias[0] == nullptr || f.bias[0] == nullptr || f.bias_format == g.bias_format);
-}
-
 void launch_sm90_row(const GpuWeight& w, std::span<const GpuProduct> products, Stream& stream,
                      uint32_t multiprocessors) {
   const Device& device = stream.device();
   const DeviceProperties& d = properties(device);
   const Sm90RowInstance i = instance_of(w, products[0].weight.scale_format);
   Sm90RowParams p{};
-  p.product = products[0];
+  const uint32_t of_tile = products[0].finish.gate ? 8 : 16;
+  p.tiles = join_sm90(products, of_tile, &p.product, p.more);
   const GpuProduct& g = p.product;
   p.spans = static_cast<uint32_t>(int64_t{g.k} * bits(g.weight.format) / 1024);
   if (w.scaled) p.log2_group = static_cast<uint32_t>(std::countr_zero(g.weight.group));
@@ -164,20 +152,9 @@ void launch_sm90_row(const GpuWeight& w, std::span<const GpuProduct> products, S
     p.w[at] = pipe::make_tensor_map(weight_box(of, source, p.spans, i.spans), device);
     if (w.pairs) p.scales[at] = pipe::make_tensor_map(scale_box(of, source), device);
   };
-  set_maps(0, g, g.source[0]);
+  for (size_t at = 0; at < products.size(); ++at)
+    set_maps(at, products[at], products[at].source[0]);
   if (g.finish.gate) set_maps(1, g, g.source[1]);
-  const uint32_t of_tile = g.finish.gate ? 8 : 16;
-  p.tiles = (g.n + of_tile - 1) / of_tile;
-  if (const char* e = getenv("HT_EARLY")) p.early = static_cast<uint32_t>(atoi(e));
-  for (size_t at = 1; at < products.size(); ++at) {
-    const GpuProduct& next = products[at];
-    p.more[at - 1] = {next.source[0], next.finish.out, next.finish.bias[0], p.tiles, next.n};
-    set_maps(at, next, next.source[0]);
-    p.tiles += (next.n + of_tile - 1) / of_tile;
-    if (next.finish.bias[0] == nullptr) continue;
-    p.product.finish.bias_format = next.finish.bias_format;
-    p.product.finish.bias_step = next.finish.bias_step;
-  }
   LaunchShape shape;
   shape.block.x = i.threads;
   shape.shared_bytes = i.shared_bytes(g.k);
@@ -185,7 +162,7 @@ void launch_sm90_row(const GpuWeight& w, std::span<const GpuProduct> products, S
   // As many blocks as have room at once, the same on each multiprocessor. Few tiles of short rows
   // go to one block each: the next kernel's blocks then find room beside it.
   const uint32_t room = static_cast<uint32_t>(d.shared_per_sm) / (shape.shared_bytes + 1024);
-  const bool few = getenv("HT_FEW") == nullptr && p.tiles <= 2 * multiprocessors && p.spans <= 2 * i.spans;
+  const bool few = p.tiles <= 2 * multiprocessors && p.spans <= 2 * i.spans;
   const uint32_t blocks = few ? 1 : std::clamp(room, 1u, i.blocks);
   shape.grid.x = std::min(p.tiles, blocks * multiprocessors);
   // Without constant weights there is nothing to do before the turn (gpu.cpp).

@@ -31,35 +31,6 @@ struct Sm90Row {
   }
   HT_DEVICE static uint32_t outputs(const GpuProduct& p) { return p.finish.gate ? 8 : 16; }
 
-  // Where a tile of the list lies: which W, its tile there, and the outputs of that W.
-  struct Place {
-    uint32_t matrix = 0, tile, n;
-    HT_DEVICE Place(const Params& params, uint32_t of_list) : tile(of_list), n(params.product.n) {
-      HT_UNROLL
-      for (uint32_t i = 0; i < Params::kMore; ++i) {
-        const Sm90RowMore& more = params.more[i];
-        if (of_list >= more.first_tile)
-          matrix = i + 1, tile = of_list - more.first_tile, n = more.n;
-      }
-    }
-    HT_DEVICE GpuSource source(const Params& params) const {
-      GpuSource s = params.product.source[0];
-      HT_UNROLL
-      for (uint32_t i = 0; i < Params::kMore; ++i) {
-        if (matrix == i + 1) s = params.more[i].source;
-      }
-      return s;
-    }
-    HT_DEVICE GpuFinish finish(const Params& params) const {
-      GpuFinish f = params.product.finish;
-      HT_UNROLL
-      for (uint32_t i = 0; i < Params::kMore; ++i) {
-        if (matrix == i + 1) f.out = params.more[i].out, f.bias[0] = params.more[i].bias;
-      }
-      return f;
-    }
-  };
-
   // Fills a quarter of the ring and more before x has been read: copies that wait in the memory's
   // queues would make x wait behind them.
   static constexpr uint32_t kEarly = 2;
@@ -72,11 +43,11 @@ struct Sm90Row {
     auto fill = ring.producer();
     uint32_t filled = 0;
     for (uint32_t tile = hw::block_index().x; tile < tiles; tile += hw::grid_size().x) {
-      const Place place(params, tile);
+      const Sm90Place place(p, params.more, tile);
       const auto row = static_cast<int32_t>(place.tile * outputs(p));
       const int32_t rows[2] = {row, p.finish.gate ? row : row + 8};
       for (uint32_t c = 0; c < chunks; ++c) {
-        if (filled++ == params.early) hw::mbarrier_wait(x_read, 0);
+        if (filled++ == kEarly) hw::mbarrier_wait(x_read, 0);
         const pipe::Slot slot = fill.acquire();
         const hw::SharedAddress to = base + slot.stage * Stages::kBytes;
         HT_UNROLL
@@ -117,12 +88,13 @@ struct Sm90Row {
     hw::griddepcontrol_wait();
     auto read = ring.consumer();
     for (uint32_t tile = hw::block_index().x; tile < tiles; tile += hw::grid_size().x) {
-      const Place place(params, tile);
+      const Sm90Place place(p, params.more, tile);
       const uint32_t n = place.tile * outputs(p) + lane;
       const bool live = lane < outputs(p) && n < place.n;
-      const GpuFinish f = place.finish(params);
+      const GpuFinish f = place.finish(p, params.more);
       FinishInputs in;
-      if (live) in = finish_inputs(f, p.weight, place.source(params), p.source[1], 0, 0, 0, n);
+      if (live)
+        in = finish_inputs(f, p.weight, place.source(p, params.more), p.source[1], 0, 0, 0, n);
       const hw::SharedAddress sums = base + (Stages::kSums + read.wait() * Stages::kSumBytes);
       const auto exponent = hw::load_shared<int32_t>(base + Stages::kExponent);
       float whole[2] = {};
@@ -158,9 +130,9 @@ struct Sm90Row {
     };
     const auto begin_scales = [&](uint32_t of_tile) {
       if constexpr (kLanes) {
-        const Place place(params, of_tile);
+        const Sm90Place place(p, params.more, of_tile);
         const uint32_t first = place.tile * outputs(p) + lane / 4;
-        const GpuSource source = place.source(params);
+        const GpuSource source = place.source(p, params.more);
         const bool gate = p.finish.gate;
         GpuSource other = source;
         if (gate) other = p.source[1];

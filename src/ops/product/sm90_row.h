@@ -1,7 +1,7 @@
 // One row of x times W on Hopper: what the kernel is told, and its shared memory.
 #pragma once
 #include "hw/tensor_map.h"
-#include "ops/product/gpu_product.h"
+#include "ops/product/sm90_more.h"
 #include "pipe/ring.h"
 
 namespace halftone::product {
@@ -10,24 +10,13 @@ namespace halftone::product {
 // for 32 elements or more, which lanes load: powers of two in a byte, f16 or bf16, f32.
 enum class Sm90RowScales : uint8_t { none, pairs, powers, halves, words };
 
-// Another matrix that the row is multiplied by, in tiles that follow those of the ones before; all
-// but this is as in the first product.
-struct Sm90RowMore {
-  GpuSource source;
-  char* out = nullptr;
-  const char* bias = nullptr;
-  uint32_t first_tile = ~0u, n = 0;  // the tile: none
-};
-
 struct Sm90RowParams {
-  static constexpr uint32_t kMore = 2;
   GpuProduct product;
   // Of each W, or of it and of the other halves of gates, rows as lines of 128 bytes; and of their
   // scales.
-  hw::TensorMap w[kMore + 1], scales[kMore + 1];
-  Sm90RowMore more[kMore];
-  uint32_t tiles = 0;  // of all
-  uint32_t early = 2;
+  hw::TensorMap w[kSm90More + 1], scales[kSm90More + 1];
+  Sm90More more[kSm90More];
+  uint32_t tiles = 0;       // of all
   uint32_t spans = 0;       // lines of a row
   uint32_t log2_group = 0;  // elements that share a scale
 };

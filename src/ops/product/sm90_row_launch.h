@@ -13,10 +13,7 @@ std::string refuse_sm90_row(const GpuWeight&, const GpuX&, Format weight, const 
                             int64_t n, int64_t k);
 // Whether the operands lie where tensor copies can take them.
 bool fits_sm90_row(const GpuWeight&, const GpuProduct&);
-// Whether a launch of the first product can make the next one's results as well: one row by
-// matrices that are stored alike, all of which fit.
-bool joins_sm90_row(const GpuProduct& first, const GpuProduct& next);
-// One product, or up to kMore others of the same weight that join it. Of as many blocks as
+// One product, or up to kSm90More others that join it (sm90_more.h). Of as many blocks as
 // `multiprocessors` take; 0: those of the device.
 void launch_sm90_row(const GpuWeight&, std::span<const GpuProduct>, Stream&,
                      uint32_t multiprocessors = 0);
