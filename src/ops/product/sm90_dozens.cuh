@@ -28,10 +28,10 @@ struct Sm90Dozens {
     const Params& params;
     hw::SharedAddress base;
     const Sm90Tile& tile;
-    uint32_t matrix;
 
     HT_DEVICE void weights(const pipe::Slot& slot, uint32_t step) const {
       const hw::SharedAddress to = base + slot.stage * Stages::kBytes;
+      const auto matrix = hw::load_shared<uint32_t>(base + Stages::kMatrix);
       HT_UNROLL
       for (uint32_t r = 0; r < Stages::kRows; r += 32) {
         const uint32_t half = tile.gate ? tile.half_of(r) : matrix;
@@ -73,11 +73,12 @@ struct Sm90Dozens {
     const uint32_t begin = rank * steps / blocks, end = (rank + 1) * steps / blocks;
     if (hw::thread_index().x == 0) {
       ring.init(1, Stages::kWarps);
+      hw::store_shared(base + Stages::kMatrix, place.matrix);
       hw::fence_mbarrier_init();
     }
     hw::barrier_sync();
 
-    const Copies copies{params, base, tile, place.matrix};
+    const Copies copies{params, base, tile};
     auto fill = ring.producer();
     const uint32_t ahead = end - begin < Stages::kStages - 1 ? end - begin : Stages::kStages - 1;
     const bool copier = warp == 0 && lane_index == 0;
@@ -161,6 +162,9 @@ struct Sm90Dozens {
       hw::cluster_arrive();
       hw::cluster_wait();
     }
+    // Found anew: registers are short while codes are multiplied.
+    Sm90Place(p, params.more, pipe::uniform(hw::block_index().x / blocks))
+        .set_end(params.more, ends);
     const uint32_t left = tile.end - tile.m0;
     const uint32_t used = left < Stages::kColumns ? left : Stages::kColumns;
     const uint32_t share = (used + blocks - 1) / blocks, first = rank * share;

@@ -56,7 +56,9 @@ struct Sm90DozensStages : Sm90DozensStage<kCode, kScales, kTiles> {
   static_assert(Stage::kSumBytes <= kStages * Stage::kBytes);
   static constexpr uint32_t kFactors = kStages * Stage::kBytes;
   static constexpr uint32_t kBarriers = kFactors + 2 * kSm90Factors;
-  static constexpr uint32_t kSharedBytes = kBarriers + Ring::kSharedBytes;
+  // Which W the block has, for the lane that copies: registers are short.
+  static constexpr uint32_t kMatrix = kBarriers + Ring::kSharedBytes;
+  static constexpr uint32_t kSharedBytes = kMatrix + 16;
 };
 
 }  // namespace halftone::product
