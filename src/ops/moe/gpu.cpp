@@ -232,6 +232,9 @@ std::string accepts_gpu(const MoeProblem& p) {
 
 const MoeGpu moe_gpu = {workspace, run_gpu, describe_gpu};
 
+// The limits that route() names.
+static_assert(GpuRoute<false>::floats(4000, 140) <= GpuRoute<false>::kFloats);
+
 void route_gpu(const RoutingTensors& t, const RoutingOptions& o, const Routing& out,
                Stream& stream) {
   GpuRouteParams p;

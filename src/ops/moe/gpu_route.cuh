@@ -50,9 +50,9 @@ struct GpuRoute {
 
   // Of a token: scores, keys of the choice, the same once more for the choice of groups, and the
   // groups' own scores and whether they stay; then results of warps.
-  HT_HOST_DEVICE static uint32_t padded(uint32_t count) { return (count + 3) / 4 * 4; }
+  HT_HOST_DEVICE static uint32_t padded(uint32_t count) { return (count + 15) / 16 * 16; }
   HT_HOST_DEVICE static uint32_t floats(uint32_t experts, uint32_t groups) {
-    return 3 * padded(experts) + padded(2 * groups) + kWarps;
+    return 3 * padded(experts) + 2 * groups + kWarps;
   }
   static LaunchShape shape(const Params& p) {
     const uint32_t each = floats(p.experts, static_cast<uint32_t>(p.options.groups));
@@ -155,7 +155,7 @@ struct GpuRoute {
     return {scores.base + 3 * padded(p.experts) * 4};
   }
   HT_DEVICE static hw::SharedAddress results_of_warps(const Params& p, const Row& scores) {
-    return groups_of(p, scores).base + padded(2 * static_cast<uint32_t>(p.options.groups)) * 4;
+    return groups_of(p, scores).base + 2 * static_cast<uint32_t>(p.options.groups) * 4;
   }
 
   HT_DEVICE static void score(const Params& p, uint32_t token, const Row& scores) {
@@ -289,16 +289,21 @@ struct GpuRoute {
     const auto top_k = static_cast<uint32_t>(p.options.top_k);
     each(p.experts, [&](uint32_t e) {
       const float mine = keys.get(e);
-      uint32_t better = 0;
+      uint32_t counts[4] = {};
       HT_ROLLED
-      for (uint32_t first = 0; first < all; first += 4) {
-        const auto others = hw::load_shared<hw::Vector<float, 4>>(keys.base + first * 4);
+      for (uint32_t first = 0; first < all; first += 16) {
+        hw::Vector<float, 4> others[4];
         HT_UNROLL
-        for (uint32_t j = 0; j < 4; ++j) {
-          const float other = others.at[j];
-          better += other > mine || (other == mine && first + j < e) ? 1 : 0;
+        for (uint32_t i = 0; i < 4; ++i) {
+          others[i] = hw::load_shared<hw::Vector<float, 4>>(keys.base + (first + 4 * i) * 4);
+        }
+        HT_UNROLL
+        for (uint32_t i = 0; i < 16; ++i) {
+          const float other = others[i / 4].at[i % 4];
+          counts[i % 4] += other > mine || (other == mine && first + i < e) ? 1 : 0;
         }
       }
+      const uint32_t better = counts[0] + counts[1] + counts[2] + counts[3];
       if (better < top_k) set_choice(p, scores, chosen, better, static_cast<int32_t>(e));
     });
     sync();
