@@ -3,6 +3,7 @@
 #include "halftone/matmul.h"
 #include "halftone/simulator.h"
 #include "matmul/weights.h"
+#include "ops/matmul/together.h"
 
 namespace halftone::test {
 
@@ -54,6 +55,63 @@ inline Tensor matmul_on(Stream& stream, const Tensor& x, const Tensor& weight,
   const Tensor y = matmul(x.to(device), weight.to(device), there, stream);
   stream.synchronize();
   return y.to(Device::cpu());
+}
+
+// Products of one x by random weights of these many rows, results in f32, the middle one without a
+// bias; and the same once more, for results of other runs.
+struct SharedX {
+  std::vector<MatmulPlan> plans;
+  std::vector<MatmulTensors> tensors, again;
+
+  SharedX(const Device& device, const WeightSpec& spec, const Tensor& x,
+          const std::vector<int64_t>& extents, const std::vector<bool>& constant) {
+    for (size_t i = 0; i < extents.size(); ++i) {
+      const int64_t m = x.size(0), n = extents[i], k = x.size(1);
+      MatmulProblem p;
+      p.m = m, p.n = n, p.k = k;
+      p.x = Format::bf16, p.weight = spec.format, p.out = Format::f32;
+      p.scaled = spec.scaled, p.scaling = spec.scaling;
+      p.bias = i != 1, p.constant_weight = constant[i];
+      plans.push_back(plan(p, device));
+      MatmulTensors t;
+      t.x = x;
+      t.weight = random_weight(spec, n, k, static_cast<uint64_t>(n)).tensor.to(device);
+      if (p.bias) t.bias = random_tensor({n}, Format::f32, 6).to(device);
+      for (auto* list : {&tensors, &again}) {
+        t.out = Tensor::zeros({m, n}, Format::f32, device);
+        list->push_back(t);
+      }
+    }
+  }
+  // Whether one launch, without a race, took those from `first` on; `stream` is a strict simulator.
+  bool run_at_once(Stream& stream, size_t first = 0) const {
+    std::vector<MatmulCall> calls;
+    for (size_t i = first; i < plans.size(); ++i) calls.push_back({&plans[i], &tensors[i]});
+    const uint64_t before = simulator_report(stream).launches;
+    const bool taken = run_together(calls, stream);
+    const SimulatorReport report = simulator_report(stream);
+    EXPECT_TRUE(report.clean()) << to_string(report);
+    EXPECT_EQ(report.launches - before, taken ? 1u : 0u);
+    return taken;
+  }
+  // The results from `first` on are those of a launch each.
+  void expect_bits_of_runs_apart(Stream& stream, size_t first = 0) const {
+    for (size_t i = first; i < plans.size(); ++i) {
+      run(plans[i], again[i], stream);
+      stream.synchronize();
+      EXPECT_EQ(to_floats(tensors[i].out.to(Device::cpu())),
+                to_floats(again[i].out.to(Device::cpu())))
+          << i;
+    }
+  }
+};
+// Strict, under the adversarial schedule.
+inline void configure_strict(Stream& stream) {
+  configure(stream, {.severity = SimulatorOptions::Severity::strict,
+                     .numerics = SimulatorOptions::Numerics::fast,
+                     .schedule = SimulatorOptions::Schedule::adversarial,
+                     .seed = 5,
+                     .throws = false});
 }
 
 struct GpuCase {

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "matmul/gpu_cases.h"
-#include "ops/matmul/together.h"
 #include "ops/product/sm90_dozens_launch.h"
 #include "support/sanitized.h"
 
@@ -161,51 +160,17 @@ TEST(MatmulSm90Dozens, EndsLikeOthers) {
   }
 }
 
-// Matrices that share a launch: the bits of a launch each, K being in as many parts; clean in
-// strict mode.
+// Matrices that share a launch: the bits of a launch each, K being in as many parts.
 TEST(MatmulSm90Dozens, SeveralMatricesAtOnce) {
   const Device device = Device::simulator(Arch::sm_90a);
-  const int64_t m = 19, k = 1024;
+  Stream stream(device);
+  configure_strict(stream);
   for (const WeightSpec& spec : kSpecs) {
     SCOPED_TRACE(label(spec));
-    const Tensor x = random_tensor({m, k}, F::bf16, 3).to(device);
-    std::vector<MatmulPlan> plans;
-    std::vector<MatmulTensors> tensors, apart;
-    for (const int64_t n : {130, 24, 128}) {
-      MatmulTensors t;
-      t.x = x;
-      t.weight = random_weight(spec, n, k, static_cast<uint64_t>(n)).tensor.to(device);
-      if (n != 24) t.bias = random_tensor({n}, F::f32, 6).to(device);
-      t.out = Tensor::zeros({m, n}, F::bf16, device);
-      MatmulProblem p;
-      p.m = m, p.n = n, p.k = k;
-      p.x = p.out = F::bf16, p.weight = spec.format;
-      p.scaled = spec.scaled, p.scaling = spec.scaling;
-      p.bias = t.bias.defined();
-      p.constant_weight = true;
-      plans.push_back(plan(p, device));
-      tensors.push_back(t);
-      t.out = Tensor::zeros({m, n}, F::bf16, device);
-      apart.push_back(t);
-    }
-    Stream stream(device);
-    configure(stream, {.severity = Options::Severity::strict,
-                       .numerics = Options::Numerics::fast,
-                       .schedule = Options::Schedule::adversarial,
-                       .seed = 4,
-                       .throws = false});
-    const MatmulCall calls[] = {
-        {&plans[0], &tensors[0]}, {&plans[1], &tensors[1]}, {&plans[2], &tensors[2]}};
-    ASSERT_TRUE(run_together(calls, stream));
-    const SimulatorReport report = simulator_report(stream);
-    ASSERT_TRUE(report.clean()) << to_string(report);
-    for (size_t i = 0; i < plans.size(); ++i) {
-      run(plans[i], apart[i], stream);
-      stream.synchronize();
-      EXPECT_EQ(to_floats(tensors[i].out.to(Device::cpu())),
-                to_floats(apart[i].out.to(Device::cpu())))
-          << i;
-    }
+    const Tensor x = random_tensor({19, 1024}, F::bf16, 3).to(device);
+    const SharedX shared(device, spec, x, {130, 24, 128}, {true, true, true});
+    ASSERT_TRUE(shared.run_at_once(stream));
+    shared.expect_bits_of_runs_apart(stream);
   }
 }
 

@@ -3,7 +3,6 @@
 #include <limits>
 
 #include "matmul/gpu_cases.h"
-#include "ops/matmul/together.h"
 #include "ops/product/sm90_row_launch.h"
 #include "support/sanitized.h"
 
@@ -250,60 +249,21 @@ TEST(MatmulSm90Row, EndsLikeOthers) {
   }
 }
 
-// Matrices that share a launch: the bits of a launch each, whichever have a bias, with tiles that
-// do not come out even; clean in strict mode.
+// Matrices that share a launch: the bits of a launch each, with tiles that do not come out even.
+// Weights that are constant and others do not share one.
 TEST(MatmulSm90Row, SeveralMatricesAtOnce) {
   const Device device = Device::simulator(Arch::sm_90a);
+  Stream stream(device);
+  configure_strict(stream);
   for (const WeightSpec& spec : row_specs()) {
     SCOPED_TRACE(label(spec));
     const int64_t k = 18 * 1024 / bits(spec.format);
     const Tensor x = random_weight(kBf16, 1, k, 3).tensor.to(device);
-    std::vector<MatmulPlan> plans;
-    std::vector<MatmulTensors> tensors, apart;
-    for (const int64_t n : {37, 16, 24}) {
-      MatmulTensors t;
-      t.x = x;
-      t.weight = random_weight(spec, n, k, static_cast<uint64_t>(n)).tensor.to(device);
-      if (n != 16) t.bias = random_tensor({n}, F::f32, 6).to(device);
-      t.out = Tensor::zeros({1, n}, F::f32, device);
-      MatmulProblem p;
-      p.m = 1, p.n = n, p.k = k;
-      p.x = F::bf16, p.weight = spec.format, p.out = F::f32;
-      p.scaled = spec.scaled, p.scaling = spec.scaling;
-      p.bias = t.bias.defined();
-      p.constant_weight = n % 8 == 0 && spec.format == F::nvfp4;
-      plans.push_back(plan(p, device));
-      tensors.push_back(t);
-      t.out = Tensor::zeros({1, n}, F::f32, device);
-      apart.push_back(t);
-    }
-    Stream stream(device);
-    configure(stream, {.severity = Options::Severity::strict,
-                       .numerics = Options::Numerics::fast,
-                       .schedule = Options::Schedule::adversarial,
-                       .seed = 5,
-                       .throws = false});
-    const auto calls = [&](size_t first) {
-      std::vector<MatmulCall> list;
-      for (size_t i = first; i < plans.size(); ++i) list.push_back({&plans[i], &tensors[i]});
-      return list;
-    };
-    const bool alike = spec.format != F::nvfp4;  // of constant weights, the others not
-    EXPECT_EQ(run_together(calls(0), stream), alike);
-    if (!alike) {
-      EXPECT_TRUE(run_together(calls(1), stream));
-    }
-    const SimulatorReport report = simulator_report(stream);
-    ASSERT_TRUE(report.clean()) << to_string(report);
-    for (size_t i = 0; i < plans.size(); ++i) {
-      run(plans[i], apart[i], stream);
-      stream.synchronize();
-      const std::vector<float> got = to_floats(tensors[i].out.to(Device::cpu()));
-      const std::vector<float> want = to_floats(apart[i].out.to(Device::cpu()));
-      if (i > 0 || alike) {
-        EXPECT_EQ(got, want) << i;
-      }
-    }
+    const bool alike = spec.format != F::nvfp4;
+    const SharedX shared(device, spec, x, {37, 16, 24}, {alike, true, true});
+    ASSERT_EQ(shared.run_at_once(stream), alike);
+    ASSERT_TRUE(alike || shared.run_at_once(stream, 1));
+    shared.expect_bits_of_runs_apart(stream, alike ? 0 : 1);
   }
 }
 
