@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "halftone/norm.h"
@@ -149,6 +150,40 @@ TEST_P(KvCacheOnDevice, RandomProblems) {
 }
 
 // Norm, rotation and append in one pass give the bits of one after the other.
+// Of many tokens a block has one, whose threads have several heads; of few, several blocks.
+TEST_P(KvCacheOnDevice, ManyTokensAreTransformedLikeFew) {
+  const int64_t tokens = 134, head_dim = 64, queries = 70, keys = 3;
+  KvCacheOptions options;
+  options.format = Format::bf16, options.layers = 1, options.kv_heads = keys;
+  options.head_dim = head_dim, options.page_size = 16, options.max_length = 160;
+  KvCache many(options, device), few(options, device);
+  many.reserve(tokens), few.reserve(tokens);
+  std::vector<int32_t> places(tokens);
+  std::iota(places.begin(), places.end(), 0);
+  const Tensor positions = Tensor::from<int32_t>(places, {tokens}, Format::i32).to(device);
+  const RopePlan all = plan(RopeProblem{tokens, 1, head_dim, Format::bf16, {}}, device);
+  const Tensor rows = test::random_tensor({tokens, queries + 2 * keys, head_dim}, Format::bf16, 3);
+  const Tensor a = rows.to(device), b = rows.contiguous_copy().to(device);
+  Stream s = stream();
+  const auto append = [&](KvCache& cache, const Tensor& x, const Tensor& at) {
+    const HeadTransform to{{}, {}, 1e-5f, 0, &all};
+    const Tensor q = x.slice(1, 0, queries), k = x.slice(1, queries, queries + keys);
+    cache.append(0, q, k, x.slice(1, queries + keys, queries + 2 * keys), to, at, s);
+  };
+  append(many, a, positions);
+  for (int64_t t = 0; t < tokens; t += 67) {
+    append(few, b.slice(0, t, t + 67), positions.slice(0, t, t + 67));
+  }
+  s.synchronize();
+  const auto bits = [](const Tensor& x) { return convert(x, Format::f32); };
+  const auto turned = [&](const Tensor& x) {
+    return bits(x.to(Device::cpu()).slice(1, 0, queries));
+  };
+  EXPECT_TRUE(same_bits(turned(a), turned(b)));
+  EXPECT_FALSE(same_bits(turned(a), turned(rows)));
+  EXPECT_TRUE(same_bits(bits(many.keys(0).to(Device::cpu())), bits(few.keys(0).to(Device::cpu()))));
+}
+
 TEST_P(KvCacheOnDevice, TransformedHeadsEqualTheSeparateOperations) {
   uint64_t seed = 0;
   for (const auto& [format, source, head_dim, normed, scale] :

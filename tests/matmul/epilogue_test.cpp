@@ -188,6 +188,7 @@ TEST(Epilogue, Errors) {
   MatmulOptions o;
   o.up = w;
   expect_error([&] { matmul(x, w, o); }, {"apart is set", "only gated"});
+  expect_error([&] { matmul_reference(x, w, o); }, {"up is given", "only gated"});
   o.gated = GatedActivation{};
   o.interleaved = true;
   expect_error([&] { matmul(x, w, o); }, {"apart is set beside interleaved"});

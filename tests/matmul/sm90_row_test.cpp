@@ -286,6 +286,18 @@ TEST(MatmulSm90Row, WhatHasOtherRowsRunsApart) {
   EXPECT_FALSE(run_together(calls, stream));
   stream.synchronize();
   EXPECT_EQ(to_floats(a.out.to(Device::cpu())), std::vector<float>(n));
+  // Biases of two formats, of which the first product has none.
+  MatmulTensors many[3] = {a, a, a};
+  MatmulPlan of[3];
+  for (int i = 0; i < 3; ++i) {
+    p.bias = i > 0;
+    if (i > 0) many[i].bias = random_tensor({n}, i == 1 ? F::f32 : F::bf16, 4).to(device);
+    many[i].out = Tensor::zeros({1, n}, F::bf16, device);
+    of[i] = plan(p, device);
+  }
+  const MatmulCall three[] = {{&of[0], &many[0]}, {&of[1], &many[1]}, {&of[2], &many[2]}};
+  EXPECT_FALSE(run_together(three, stream));
+  EXPECT_TRUE(run_together(std::span(three, 2), stream));
   b.out = Tensor::zeros({1, n + 1}, F::bf16, device);
   expect_error([&] { run_together(calls, stream); }, {"out is", "the plan needs [1, 32]"});
 }

@@ -201,6 +201,33 @@ TEST(MoeGpu, SharedExpertAndScoreOnTheInput) {
   }
 }
 
+// The sum of more experts than are under way at once, in columns of three blocks of which the last
+// is not full, and of a shared expert with a weight of its own.
+TEST(MoeGpu, SumOfManyExpertsAndAWeighedSharedOne) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t experts = 12, hidden = 1088, inter = 64, tokens = 2;
+  const Experts w = random_experts(kBf16, experts, hidden, inter);
+  const Experts shared = random_experts(kBf16, 1, hidden, inter);
+  MoeProblem p = problem_of(kBf16, experts, hidden, inter);
+  p.shared_intermediate = inter, p.shared_weight = F::bf16;
+  p.tokens = tokens, p.top_k = 11, p.x = F::bf16;
+  ExpertTensors t = separate(w);
+  t.shared_gate = shared.gate[0], t.shared_up = shared.up[0], t.shared_down = shared.down[0];
+  const Extras extras{p.gated, {}, {}, {}, false, &shared, inter, 0.75f};
+  const Tensor x = small_input(tokens, hidden, F::bf16);
+  const Routing r = random_routing(tokens, experts, p.top_k, 3);
+  const Expected e = expected_moe(x, r, w, inter, extras, gpu_roundings);
+  const Device& device = stream.device();
+  const MoeWeights weights = bind_experts(p, on(device, t));
+  const Tensor out = Tensor::empty(x.shape(), F::bf16, device);
+  const Tensor scale =
+      Tensor::from<float>(std::vector<float>(tokens, 0.75f), {tokens}, F::f32).to(device);
+  run(plan(p, device),
+      {x.to(device), on(device, r), nullptr, nullptr, nullptr, out, &weights, scale}, stream);
+  stream.synchronize();
+  EXPECT_TRUE(within(to_floats(out.to(Device::cpu())), e.values, e.magnitudes));
+}
+
 // Input-major experts are turned where they lie: the same bits.
 TEST(MoeGpu, InputMajor) {
   Stream stream(Device::simulator(Arch::sm_80));

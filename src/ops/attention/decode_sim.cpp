@@ -173,9 +173,7 @@ void run_decode(const AttentionPlan& plan, const AttentionTensors& t, Stream& st
   params.value_factor = kernel.factor;
   params.batch_rows = static_cast<int32_t>(t.k.size(t.k.rank() - 3));
   if (p.paged) params.page_divisor = pipe::Divisor(params.page_size);
-  LaunchShape shape = kernel.shape(params);
-  shape.programmatic = plan.device.arch() >= Arch::sm_90a;
-  launch(kernel.image, shape, params, stream);
+  launch(kernel.image, taking_turns(kernel.shape(params), stream), params, stream);
 }
 
 std::string describe_decode(const AttentionPlan& plan) {

@@ -295,7 +295,10 @@ bool run_together_gpu(std::span<const MatmulCall> calls, const MatmulGpu* kernel
     g = product_of(own, w, *calls[i].tensors);
     w.x.enter(calls[i].tensors->x, own.m, &g, stream);
     if (row ? !fits_sm90_row(w.weight, g) : !fits_sm90_dozens(w.weight, g)) return false;
-    if (i > 0 && !joins_sm90(products[0], g)) return false;
+    // Each with each: the first may have no bias where two others have them in two formats.
+    for (size_t j = 0; j < i; ++j) {
+      if (!joins_sm90(products[j], g)) return false;
+    }
   }
   const auto& w = *static_cast<const GpuWorkspace*>(calls[0].plan->workspace.get());
   const std::span<const product::GpuProduct> all(products, calls.size());

@@ -77,6 +77,7 @@ Tensor matmul_reference(const Tensor& x, const Tensor& weight, const MatmulOptio
     return matmul_reference(x, weight.transpose(0, 1).contiguous_copy(), plain);
   }
   if (o.up.defined()) {
+    require(o.gated.has_value(), "up is given; only gated products have two halves");
     const auto half = [&](const Tensor& w, int64_t at) {
       MatmulOptions plain = o;
       plain.up = plain.residual = {};
