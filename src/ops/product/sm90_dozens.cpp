@@ -6,6 +6,7 @@
 #include "ops/product/sm90_dozens.cuh"
 #include "ops/product/sm90_dozens_formats.h"
 #include "ops/product/sm90_dozens_launch.h"
+#include "ops/product/sm90_ordered.cuh"
 #include "ops/product/weights.h"
 #include "pipe/tensor_map.h"
 
@@ -13,24 +14,40 @@ namespace halftone::product {
 
 namespace {
 
-constexpr int64_t kFewest = 9, kMost = 32;  // rows of x
+constexpr int64_t kFewest = 9;  // rows of x
 
 struct Sm90DozensInstance {
   KernelImage image;
   uint32_t columns, threads, shared_bytes;
 };
 
-template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
+// Codes of four bits are expanded for wgmma, those of eight for mma.sync
+// (docs/findings/products-hopper.md).
+template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns>
 Sm90DozensInstance instance() {
-  using Stages = Sm90DozensStages<kCode, kScales, kTiles>;
-  return {hw::image_of<Sm90Dozens<kCode, kScales, kTiles> >("matmul_sm90_dozens", Arch::sm_90a),
-          Stages::kColumns, Stages::kThreads, Stages::kSharedBytes};
+  if constexpr (CodePolicy<kCode>::kBits == 4) {
+    using Stages = Sm90OrderedStages<kScales, kColumns>;
+    return {
+        hw::image_of<Sm90Ordered<kCode, kScales, kColumns> >("matmul_sm90_ordered", Arch::sm_90a),
+        kColumns, Stages::kThreads, Stages::kSharedBytes};
+  } else {
+    using Stages = Sm90DozensStages<kCode, kScales, kColumns / 8>;
+    return {
+        hw::image_of<Sm90Dozens<kCode, kScales, kColumns / 8> >("matmul_sm90_dozens", Arch::sm_90a),
+        kColumns, Stages::kThreads, Stages::kSharedBytes};
+  }
 }
 Sm90DozensInstance instance_of(const GpuWeight& w, Format scale, int64_t m) {
   return with_sm90_dozens(w, scale, [m]<GpuCode kCode, Sm90Scales kScales>() {
-    return m <= 16 ? instance<kCode, kScales, 2>() : instance<kCode, kScales, 4>();
+    if (m <= 16) return instance<kCode, kScales, 16>();
+    if constexpr (kScales == Sm90Scales::pairs) {
+      if (m > 32) return instance<kCode, kScales, 64>();
+    }
+    return instance<kCode, kScales, 32>();
   });
 }
+// Of others than NVFP4 the kernel of many rows is the faster one beyond.
+int64_t most_rows(const GpuWeight& w) { return w.pairs ? 64 : 32; }
 
 constexpr uint32_t kTileRows = 128, kDepth = kSm90DozensDepth;
 
@@ -111,8 +128,9 @@ std::string refuse_sm90_dozens_formats(const GpuWeight& w, const GpuX& x, Format
 
 std::string refuse_sm90_dozens(const GpuWeight& w, const GpuX& x, Format weight, const Scaling& s,
                                int64_t m, int64_t k) {
-  if (m < kFewest || m > kMost) {
-    return concat("m is ", m, "; matmul_sm90_dozens takes ", kFewest, " to ", kMost, " rows");
+  if (m < kFewest || m > most_rows(w)) {
+    return concat("m is ", m, "; matmul_sm90_dozens takes ", kFewest, " to ", most_rows(w),
+                  " rows of ", name(weight));
   }
   std::string reason = refuse_sm90_dozens_formats(w, x, weight, s);
   if (!reason.empty()) return reason;
@@ -136,8 +154,11 @@ bool fits_sm90_dozens(const GpuWeight& w, const GpuProduct& p) {
 
 std::string describe_sm90_dozens(int64_t m, int64_t n, int64_t k, bool gate, int multiprocessors) {
   const uint32_t blocks = blocks_of_tile(tiles_of(n, gate), k / kDepth, multiprocessors);
-  return concat("tiles of 128 x ", m <= 16 ? 16 : 32, ", codes in order",
-                blocks > 1 ? concat(", K in ", blocks, " parts") : "");
+  return concat("tiles of 128 x ",
+                m <= 16   ? 16
+                : m <= 32 ? 32
+                          : 64,
+                ", codes in order", blocks > 1 ? concat(", K in ", blocks, " parts") : "");
 }
 
 void launch_sm90_dozens(const GpuWeight& w, std::span<const GpuProduct> products, Stream& stream) {
