@@ -21,6 +21,8 @@ const std::vector<WeightSpec> kSpecs = {{F::fp8_e4m3, true, {F::f32, 1, 0}},
                                         {F::fp8_e4m3, true, {F::f32, 128, 128}},
                                         {F::fp8_e4m3, true, {F::bf16, 1, 256}},
                                         kMxfp8,
+                                        {F::fp8_e5m2, true, {F::f32, 1, 0}},
+                                        {F::fp8_e5m2, true, {F::f32, 128, 128}},
                                         {F::int8, true, {F::f32, 1, 0}},
                                         {F::int8, true, {F::f16, 1, 128}},
                                         kNvfp4,
@@ -87,7 +89,7 @@ TEST(MatmulSm90Dozens, StrictUnderAdversarialSchedules) {
 TEST(MatmulSm90Dozens, NotANumber) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t m = 17, n = 256, k = 512;
-  for (const WeightSpec& spec : {kSpecs[0], kSpecs[1], kMxfp8}) {
+  for (const WeightSpec& spec : {kSpecs[0], kSpecs[1], kMxfp8, kSpecs[4], kSpecs[5]}) {
     const Tensor x = random_tensor({m, k}, F::bf16, 3, Data::normal);
     const Tensor w = random_weight(spec, n, k, 4).tensor;
     for (int64_t j = 0; j < n; j += 3) {
@@ -184,7 +186,7 @@ TEST(MatmulSm90Dozens, SeveralMatricesAtOnce) {
 TEST(MatmulSm90Dozens, ToleranceBreaksOnSmallErrors) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t m = 9, n = 11, k = 1024;
-  for (const WeightSpec& spec : {kSpecs[1], kNvfp4, kSpecs[8]}) {
+  for (const WeightSpec& spec : {kSpecs[1], kNvfp4, kSpecs.back()}) {
     SCOPED_TRACE(label(spec));
     const Weight w = random_weight(spec, n, k, 5);
     const Tensor x = random_tensor({m, k}, F::bf16, 6);

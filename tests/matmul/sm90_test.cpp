@@ -19,6 +19,8 @@ const std::vector<WeightSpec> kSpecs = {
     {F::fp8_e4m3, true, {F::f32, 1, 0}},
     {F::fp8_e4m3, true, {F::f32, 128, 128}},
     {F::mxfp8, true, {F::ue8m0, 1, 32}},
+    {F::fp8_e5m2, true, {F::f32, 1, 0}},
+    {F::fp8_e5m2, true, {F::f32, 1, 64}},
     {F::int8, true, {F::f32, 1, 0}},
     {F::int8, true, {F::f16, 1, 64}},
     {F::mxfp4, true, {F::ue8m0, 1, 32}},
@@ -45,7 +47,9 @@ TEST(MatmulSm90, NotANumber) {
   const int64_t m = 35, n = 384, k = 256;
   for (const WeightSpec& spec : {WeightSpec{F::fp8_e4m3, true, {F::f32, 1, 0}},
                                  {F::fp8_e4m3, true, {F::f32, 128, 128}},
-                                 {F::mxfp8, true, {F::ue8m0, 1, 32}}}) {
+                                 {F::mxfp8, true, {F::ue8m0, 1, 32}},
+                                 {F::fp8_e5m2, true, {F::f32, 1, 0}},
+                                 {F::fp8_e5m2, true, {F::f32, 1, 64}}}) {
     const Tensor x = random_tensor({m, k}, F::bf16, 3, Data::normal);
     const Tensor w = random_weight(spec, n, k, 4).tensor;
     for (int64_t j = 0; j < n; j += 3) {

@@ -25,6 +25,7 @@ std::optional<Sm90Scales> scales_of(const Sm90Problem& p, const GpuWeight& w) {
       if (!p.scaled) return Sm90Scales::none;
       return {};
     case GpuCode::e4m3:
+    case GpuCode::e5m2:
     case GpuCode::int8:
       if (group == 0) return Sm90Scales::none;
       if (w.code == GpuCode::e4m3 && group == 32 && rows && powers) return Sm90Scales::powers;

@@ -102,18 +102,16 @@ pipe::TensorBox x_box_sm90_dozens(const GpuProduct& p, uint32_t columns) {
 
 std::string refuse_sm90_dozens_formats(const GpuWeight& w, const GpuX& x, Format weight,
                                        const Scaling& s) {
-  const bool code = w.code == GpuCode::e4m3 || w.code == GpuCode::int8 || w.code == GpuCode::e2m1 ||
-                    w.code == GpuCode::int4;
-  if (!x.direct() || w.dequantise || !code) {
+  if (!x.direct() || w.dequantise || w.code < GpuCode::e4m3) {
     return concat("x is not bf16, or the weight is ", name(weight),
-                  "; matmul_sm90_dozens multiplies bf16 by codes of E4M3, INT8, E2M1 and INT4");
+                  "; matmul_sm90_dozens multiplies bf16 by codes of FP8, INT8, E2M1 and INT4");
   }
   const bool nibbles = bits(weight) == 4, powers = has_powers(w, s.format);
   const bool of_chains = s.block_cols > 0 && s.block_cols % 128 == 0 &&
                          std::has_single_bit(static_cast<uint64_t>(s.block_cols)) &&
                          is_plain_float(s.format);
   const bool blocks = (w.pairs && s.block_cols == 16 && s.block_rows == 1) ||
-                      (powers && w.code != GpuCode::int8 && w.code != GpuCode::int4 &&
+                      (powers && (w.code == GpuCode::e4m3 || w.code == GpuCode::e2m1) &&
                        s.block_cols == 32 && s.block_rows == 1);
   const bool sums = w.scaled && w.code != GpuCode::e2m1 && of_chains;
   const bool none = !nibbles && !w.scaled && !w.pairs;

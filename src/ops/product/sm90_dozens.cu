@@ -9,5 +9,7 @@
 HT_SM90_DOZENS(e4m3, none)
 HT_SM90_DOZENS(e4m3, sums)
 HT_SM90_DOZENS(e4m3, powers)
+HT_SM90_DOZENS(e5m2, none)
+HT_SM90_DOZENS(e5m2, sums)
 HT_SM90_DOZENS(int8, none)
 HT_SM90_DOZENS(int8, sums)

@@ -31,6 +31,9 @@ auto with_sm90_dozens(const GpuWeight& w, Format scale, F f) {
       if (has_powers(w, scale)) return f.template operator()<GpuCode::e4m3, Sm90Scales::powers>();
       return w.scaled ? f.template operator()<GpuCode::e4m3, Sm90Scales::sums>()
                       : f.template operator()<GpuCode::e4m3, Sm90Scales::none>();
+    case GpuCode::e5m2:
+      return w.scaled ? f.template operator()<GpuCode::e5m2, Sm90Scales::sums>()
+                      : f.template operator()<GpuCode::e5m2, Sm90Scales::none>();
     case GpuCode::int8:
       return w.scaled ? f.template operator()<GpuCode::int8, Sm90Scales::sums>()
                       : f.template operator()<GpuCode::int8, Sm90Scales::none>();

@@ -129,7 +129,7 @@ struct Sm90Operand {
       for (uint32_t j = 0; j < 2; ++j) load_codes(line, x_step, 2 * j, c.at[half][j], site);
       c.scales[half] = load_scales(table + (row + 8 * half) * Stages::kTableRow, x_step, site);
     }
-    if constexpr (kCode == GpuCode::e4m3) {
+    if constexpr (kCode == GpuCode::e4m3 || kCode == GpuCode::e5m2) {
       // One look at all codes: branches between them would make each wait for the one before.
       convert<true>(c, a);
       uint32_t special = 0;

@@ -24,7 +24,8 @@ struct Sm90Stages {
   // waits for its integer units, and two warps a scheduler are too few to hide that. Of codes that
   // need few instructions, with as many stages as fit, it gains nothing (products-hopper.md).
   static constexpr uint32_t kBlocks = kColumns < 64 ? 2 : 1;
-  static constexpr bool kManyInstructions = kCode == GpuCode::e4m3 || kCode == GpuCode::int4;
+  static constexpr bool kManyInstructions =
+      kCode == GpuCode::e4m3 || kCode == GpuCode::e5m2 || kCode == GpuCode::int4;
   static constexpr uint32_t kPairs = kColumns == 64 && kExpands && kManyInstructions ? 2 : 1;
   static constexpr uint32_t kShared = (228 / kBlocks - 1) * 1024;
   static constexpr uint32_t kLine = 128;                         // bytes of a row of a stage
