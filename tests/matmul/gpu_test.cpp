@@ -160,6 +160,46 @@ TEST(MatmulGpu, QuantisedActivations) {
     for (const WeightSpec& w : {kFp8, kInt8, kNvfp4, kBf16}) {
       for (const int64_t m : {3, 21}) expect_product(stream, {w, x, m, 11, 480}, 11);
     }
+    // More than come in portions.
+    for (const WeightSpec& w : {kFp8, kNvfp4}) expect_product(stream, {w, x, 98, 11, 96}, 11);
+  }
+}
+
+// Some dozens of rows of what no kernel of Hopper takes: the bits of each portion by itself.
+TEST(MatmulGpu, SomeDozensInPortions) {
+  const Device device = Device::simulator(Arch::sm_90a);
+  Stream stream(device);
+  const WeightSpec groups{F::int4, true, {F::f16, 1, 32}};
+  const WeightSpec points{F::int4, true, {F::f16, 1, 32, ScaleLayout::linear, true}};
+  const WeightSpec codes{F::fp8_e4m3, true, {F::f32, 1, 32}}, row{F::int8, true, {F::f32, 1, 0}};
+  const int64_t n = 24, k = 192;
+  for (const auto& [w, x, rows] : {std::tuple<WeightSpec, WeightSpec, int64_t>{groups, kBf16, 16},
+                                   {points, kBf16, 16},
+                                   {{F::int8, true, {F::f32, 1, 32}}, kBf16, 16},
+                                   {{F::f16}, kBf16, 16},
+                                   {groups, codes, 16},
+                                   {groups, row, 16},
+                                   {kNvfp4, {F::f32}, 5},
+                                   {kBf16, {F::f16}, 8}}) {
+    SCOPED_TRACE(concat(label(w), " by ", label(x)));
+    const int64_t m = 6 * rows;
+    const std::string kernel = kernel_of({w, x, m, n, k}, device);
+    EXPECT_NE(kernel.find(concat(rows, " rows of x at a time")), std::string::npos) << kernel;
+    EXPECT_NE(kernel_of({w, x, m + 1, n, k}, device).find("tiles of 128"), std::string::npos);
+    const Tensor weight = random_weight(w, 2 * n, k, 3).tensor;
+    const Tensor all = random_weight(x, m, k, 4).tensor;
+    const Tensor residual = random_tensor({m, n}, F::f32, 5);
+    MatmulOptions o;
+    o.out = F::f32, o.gated = GatedActivation::swiglu();
+    o.bias = random_tensor({2 * n}, F::f32, 6);
+    o.residual = residual;
+    const std::vector<float> y = to_floats(matmul_on(stream, all, weight, o));
+    for (int64_t first = 0; first < m; first += rows) {
+      o.residual = residual.slice(0, first, first + rows);
+      const Tensor part = matmul_on(stream, all.slice(0, first, first + rows), weight, o);
+      const auto from = y.begin() + first * n;
+      EXPECT_EQ(to_floats(part), std::vector<float>(from, from + rows * n)) << first;
+    }
   }
 }
 

@@ -1,5 +1,7 @@
 #include "ops/matmul/matmul_gpu.h"
 
+#include <algorithm>
+
 #include "base/message.h"
 #include "formats/gpu_kernels.h"
 #include "ops/matmul/cublaslt.h"
@@ -21,6 +23,19 @@ struct GpuWorkspace {
 
 bool many_rows(const MatmulProblem& p, const product::GpuX& x) {
   return !product::is_few(p.m * x.terms());
+}
+
+// The kernel of many rows multiplies 128 columns, however few there are. So where operands have
+// terms, or codes are expanded, some dozens of rows go to that of few, in portions that each read W
+// (docs/findings/gpu-gemv.md).
+int64_t portion_rows(const MatmulProblem& p, const GpuWorkspace& w) {
+  constexpr int64_t kMostPortions = 6;
+  using Code = product::GpuCode;
+  const Code code = w.weight.code;
+  const bool plain = code == Code::bf16 || code == Code::f16 || code == Code::f16_sums;
+  const int64_t rows = product::kFewColumns / w.x.terms();
+  if (!many_rows(p, w.x) || (plain && w.x.terms() == 1) || p.m > kMostPortions * rows) return p.m;
+  return rows;
 }
 
 // Of E4M3 in blocks. Beyond so many rows cuBLASLt takes 0.91 to 0.95 of the time of Halftone's own
@@ -130,13 +145,22 @@ void run_gpu(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream)
   const MatmulTensors t = turned(plan, given, stream);
   product::GpuProduct g = product_of(plan.problem, w, t);
   w.x.enter(t.x, plan.problem.m, &g, stream);
-  launch_product(w.weight, g, many_rows(plan.problem, w.x), 0, stream);
+  const int64_t m = plan.problem.m, rows = portion_rows(plan.problem, w);
+  if (rows == m) {
+    launch_product(w.weight, g, many_rows(plan.problem, w.x), 0, stream);
+  } else {
+    for (int64_t first = 0; first < m; first += rows) {
+      launch_product(w.weight, rows_of(g, first, std::min(rows, m - first)), false, 0, stream);
+    }
+  }
   if (plan.problem.quantize_out) quantise_results(plan.problem, w.results, t.out, stream);
 }
 
 std::string describe_gpu(const MatmulProblem& p, const Device& device) {
   const GpuWorkspace w = make_workspace(p, device.arch());
   const bool half = w.weight.code == product::GpuCode::f16_sums;
+  const int64_t rows = portion_rows(p, w);
+  if (rows < p.m) return concat("16 rows of W a block, ", rows, " rows of x at a time");
   return concat(many_rows(p, w.x) ? "tiles of 128 x 128" : "16 rows of W a block",
                 half ? ", sums of 64 products in f16" : "");
 }

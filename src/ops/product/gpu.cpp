@@ -339,6 +339,18 @@ std::optional<LaunchShape> stay_shape(const GpuProduct& p, LaunchShape shape, co
 
 }  // namespace
 
+GpuProduct rows_of(GpuProduct p, int64_t first, int64_t count) {
+  GpuFinish& f = p.finish;
+  p.m = static_cast<uint32_t>(count);
+  p.x += first * p.terms * p.x_row;
+  if (p.x_scales != nullptr) p.x_scales += first * p.x_scale_row;
+  f.out += first * f.out_row;
+  if (f.residual != nullptr) f.residual += first * f.residual_row;
+  if (f.row_scales != nullptr) f.row_scales += first * f.row_scale_step;
+  if (f.row_weights != nullptr) f.row_weights += first;
+  return p;
+}
+
 void launch_product(const GpuWeight& w, GpuProduct p, bool many, uint32_t parts, Stream& stream,
                     uint32_t multiprocessors) {
   const uint32_t columns = many ? kMany.columns : p.terms * (parts > 0 ? p.part_rows : p.m);

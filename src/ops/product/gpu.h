@@ -60,7 +60,10 @@ bool is_plain(const GpuSource&);
 // The fields of a product that follow from the weight's format and k.
 void set_weight(const GpuWeight&, const GpuLayout&, GpuProduct*);
 // Whether few rows of x go to the kernel that reads W once for all its columns.
-inline bool is_few(int64_t columns) { return columns <= 16; }
+inline constexpr int64_t kFewColumns = 16;
+inline bool is_few(int64_t columns) { return columns <= kFewColumns; }
+// The product of rows [first, first + count) of x.
+GpuProduct rows_of(GpuProduct, int64_t first, int64_t count);
 // `parts`: blocks along the rows of x, where these are cut by a list of parts; else 0. Blocks that
 // stay are as many as `multiprocessors` take; 0: those of the device.
 void launch_product(const GpuWeight&, GpuProduct, bool many, uint32_t parts, Stream&,
