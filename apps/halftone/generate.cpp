@@ -52,7 +52,7 @@ nlohmann::json report(const Options& o, const std::string& prompt, const Session
       {"weights", o.model.weights.empty() ? "as stored" : o.model.weights},
       {"kv", o.model.kv},
       {"device", o.model.device},
-      {"activations", o.model.activations},
+      {"activations", activations_of(o.model)},
       {"decoding", session.decoding()},
       {"weight_bytes", model.weight_bytes()},
       {"session_bytes", session.bytes()},

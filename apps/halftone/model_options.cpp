@@ -31,10 +31,12 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
   app.add_option("--device", options.device, "where to run: cpu, cuda:N, sim:ARCH")
       ->type_name("DEVICE")
       ->capture_default_str();
-  app.add_option("--activations", options.activations,
-                 "format of what goes from operation to operation: f32, bf16, f16")
-      ->type_name("FORMAT")
-      ->capture_default_str();
+  const std::string by_device = options.activations.empty() ? "; default: f32, on a GPU bf16" : "";
+  CLI::Option* const activations =
+      app.add_option("--activations", options.activations,
+                     "format of what goes from operation to operation: f32, bf16, f16" + by_device)
+          ->type_name("FORMAT");
+  if (by_device.empty()) activations->capture_default_str();
   add_number(app, "--threads", options.threads, 1, 1024, "processor threads; default: all usable");
 }
 
@@ -77,14 +79,20 @@ std::shared_ptr<const Model> load_model(const ModelOptions& options, const std::
   }
 }
 
+std::string activations_of(const ModelOptions& options) {
+  if (!options.activations.empty()) return options.activations;
+  return options.device.rfind("cuda", 0) == 0 ? "bf16" : "f32";
+}
+
 SessionOptions session_options(const ModelOptions& options) {
   SessionOptions session;
   session.kv = parse_kv(options.kv);
-  static const std::vector<std::string> activations = {"f32", "bf16", "f16"};
-  if (std::find(activations.begin(), activations.end(), options.activations) == activations.end()) {
-    unknown_choice("--activations", options.activations, activations);
+  static const std::vector<std::string> formats = {"f32", "bf16", "f16"};
+  const std::string activations = activations_of(options);
+  if (std::find(formats.begin(), formats.end(), activations) == formats.end()) {
+    unknown_choice("--activations", activations, formats);
   }
-  session.activations = parse_format(options.activations);
+  session.activations = parse_format(activations);
   session.threads = static_cast<int>(options.threads.value_or(0));
   return session;
 }

@@ -11,9 +11,12 @@
 namespace halftone::app {
 
 struct ModelOptions {
-  std::string model, weights, kv = "bf16", device = "cpu", activations = "f32";
+  std::string model, weights, kv = "bf16", device = "cpu";
+  std::string activations;  // empty: those of the device, see activations_of
   std::optional<int64_t> threads;
 };
+// As given; else bf16 on a GPU, whose tensor cores take it as it is, and f32 on a CPU.
+std::string activations_of(const ModelOptions&);
 void add_model_options(CLI::App&, ModelOptions&);
 
 // Each ends in wrong_input with the nearest valid choice.

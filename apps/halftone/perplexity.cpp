@@ -169,6 +169,7 @@ int run(const Options& o) {
 
 std::function<int()> declare(CLI::App& app) {
   const auto o = std::make_shared<Options>();
+  o->model.activations = "f32";  // on every device: formats are compared, not devices
   add_model_options(app, o->model);
   app.add_option("TEXTFILE", o->text, "the text to score; - is standard input")->required();
   app.add_option("--against", o->against,
