@@ -27,6 +27,8 @@ const std::vector<WeightSpec> kSpecs = {{F::fp8_e4m3, true, {F::f32, 1, 0}},
                                         {F::int8, true, {F::f16, 1, 128}},
                                         kNvfp4,
                                         kMxfp4,
+                                        {F::int4, true, {F::f32, 1, 64}},
+                                        {F::int4, true, {F::bf16, 1, 32}},
                                         {F::int4, true, {F::f16, 1, 128}}};
 
 bool in_order(const GpuCase& c, const Device& device) {
@@ -124,6 +126,29 @@ TEST(MatmulSm90Dozens, ScalesBeyondBf16) {
     EXPECT_TRUE(within(to_floats(matmul_on(stream, x.tensor, w.tensor, o)), e.values,
                        gpu_bounds(e, k, F::f32, 0x1p60, true)))
         << label(spec);
+  }
+}
+
+// A power of two beyond bf16 in the second stage of those whose scales come together, of one row.
+TEST(MatmulSm90Dozens, OneScaleBeyondBf16) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t m = 9, n = 40, k = 512;
+  for (const int64_t place : {3, 11}) {
+    const Weight x = random_weight(kBf16, m, k, 4);
+    Weight w = random_weight(kMxfp4, n, k, 3);
+    uint8_t& scale = w.tensor.scales().data<uint8_t>()[17 * k / 32 + place];
+    for (int64_t j = 0; j < 32; ++j) {
+      double& value = w.values[static_cast<size_t>(17 * k + place * 32 + j)];
+      value *= std::ldexp(1.0, 140 - scale);
+    }
+    scale = 140;
+    const std::vector<float> x_values(x.values.begin(), x.values.end());
+    const Expected e = expect(x_values, w.values, m, n, k);
+    MatmulOptions o;
+    o.out = F::f32;
+    EXPECT_TRUE(within(to_floats(matmul_on(stream, x.tensor, w.tensor, o)), e.values,
+                       gpu_bounds(e, k, F::f32, 0x1p60, true)))
+        << place;
   }
 }
 

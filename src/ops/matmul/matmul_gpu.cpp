@@ -200,7 +200,10 @@ void run_dozens(const MatmulPlan& plan, const MatmulTensors& given, Stream& stre
   const MatmulTensors t = turned(plan, given, stream);
   product::GpuProduct g = product_of(plan.problem, w, t);
   w.x.enter(t.x, plan.problem.m, &g, stream);
-  if (!fits_sm90_dozens(w.weight, g)) return run_sm90(plan, given, stream);
+  if (!fits_sm90_dozens(w.weight, g)) {
+    return accepts_sm90(plan.problem).empty() ? run_sm90(plan, given, stream)
+                                              : run_gpu(plan, given, stream);
+  }
   launch_sm90_dozens(w.weight, {&g, 1}, stream);
   if (plan.problem.quantize_out) quantise_results(plan.problem, w.results, t.out, stream);
 }
@@ -279,7 +282,7 @@ std::string accepts_sm90_row(const MatmulProblem& p) {
 }
 
 std::string accepts_sm90_dozens(const MatmulProblem& p) {
-  std::string reason = accepts_sm90(p);
+  std::string reason = accepts_gpu(p);
   if (!reason.empty()) return reason;
   const GpuWorkspace w = make_workspace(p, Arch::sm_90a);
   return product::refuse_sm90_dozens(w.weight, w.x, p.weight, p.scaling, p.m, p.k);

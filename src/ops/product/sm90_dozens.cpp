@@ -37,7 +37,15 @@ Sm90DozensInstance instance() {
         kColumns, Stages::kThreads, Stages::kSharedBytes};
   }
 }
-Sm90DozensInstance instance_of(const GpuWeight& w, Format scale, int64_t m) {
+// Scales of fewer than 128 elements have sums of 32 each.
+bool has_short_runs(const GpuWeight& w, int64_t group) {
+  return w.code == GpuCode::int4 && (group == 32 || group == 64);
+}
+Sm90DozensInstance instance_of(const GpuWeight& w, Format scale, int64_t group, int64_t m) {
+  if (has_short_runs(w, group)) {
+    return m <= 16 ? instance<GpuCode::int4, Sm90Scales::short_sums, 16>()
+                   : instance<GpuCode::int4, Sm90Scales::short_sums, 32>();
+  }
   return with_sm90_dozens(w, scale, [m]<GpuCode kCode, Sm90Scales kScales>() {
     if (m <= 16) return instance<kCode, kScales, 16>();
     if constexpr (kScales == Sm90Scales::pairs) {
@@ -130,9 +138,12 @@ std::string refuse_sm90_dozens(const GpuWeight& w, const GpuX& x, Format weight,
     return concat("m is ", m, "; matmul_sm90_dozens takes ", kFewest, " to ", most_rows(w),
                   " rows of ", name(weight));
   }
-  std::string reason = refuse_sm90_dozens_formats(w, x, weight, s);
+  const bool short_runs = has_short_runs(w, s.block_cols) && is_plain_float(s.format) &&
+                          s.layout == ScaleLayout::linear && !s.asymmetric && x.direct();
+  std::string reason = short_runs ? "" : refuse_sm90_dozens_formats(w, x, weight, s);
   if (!reason.empty()) return reason;
   const int64_t whole = has_powers(w, s.format) ? 2 * kDepth : kDepth;
+  if (k >= int64_t{1} << 28) return concat("K is ", k, "; matmul_sm90_dozens takes less than 2^28");
   if (k % whole != 0) return concat("K is ", k, "; matmul_sm90_dozens takes multiples of ", whole);
   return "";
 }
@@ -165,7 +176,7 @@ void launch_sm90_dozens(const GpuWeight& w, std::span<const GpuProduct> products
   const int64_t tiles = join_sm90(products, products[0].finish.gate ? 64 : 128, &p.product, p.more);
   const GpuProduct& g = p.product;
   const GpuLayout& l = g.weight;
-  const Sm90DozensInstance i = instance_of(w, l.scale_format, g.m);
+  const Sm90DozensInstance i = instance_of(w, l.scale_format, l.group, g.m);
   const bool gate = g.finish.gate, copied = copies_scales(w, l.scale_format);
   const auto set_maps = [&](size_t at, const GpuProduct& of, const GpuSource& source) {
     p.w[at] = pipe::make_tensor_map(weight_box(of, source), device);
@@ -175,7 +186,9 @@ void launch_sm90_dozens(const GpuWeight& w, std::span<const GpuProduct> products
     set_maps(at, products[at], products[at].source[0]);
   if (gate) set_maps(1, g, g.source[1]);
   p.x = pipe::make_tensor_map(x_box_sm90_dozens(g, i.columns), device);
-  if (w.scaled && !copied) p.log2_groups = static_cast<uint32_t>(std::countr_zero(l.group / 128));
+  if (w.scaled && !copied)
+    p.log2_groups =
+        static_cast<uint32_t>(std::countr_zero(l.group / (has_short_runs(w, l.group) ? 32 : 128)));
   const uint32_t blocks = blocks_of_tile(tiles, g.k / kDepth, properties(device).sm_count);
   LaunchShape shape;
   shape.grid = {static_cast<uint32_t>(tiles) * blocks, (g.m + i.columns - 1) / i.columns, 1};

@@ -8,9 +8,11 @@
 //
 // Of a line of 128 bytes of codes lane q of a quad has chunks q and 4 + q, 32 codes each: four
 // octets, which a policy makes four pairs each. Pairs i of octets 2b and 2b + 1 are an MMA's.
+// Where runs of 32 codes have sums of their own, an MMA has codes of one: a lane takes an octet of
+// each run.
 #pragma once
 #include "hw/memory.h"
-#include "hw/warp.h"
+#include "hw/thread.h"
 #include "ops/product/sm90_ordered.h"
 
 namespace halftone::product {
@@ -27,38 +29,63 @@ struct Sm90Order {
   HT_HOST_DEVICE static uint32_t slab_of(uint32_t i) { return i % 2; }
   HT_HOST_DEVICE static uint32_t sixteen_of(uint32_t b, uint32_t i) { return b + i / 2 * 2; }
 
-  // By a warp: a stage of x, [64 elements][row] in lines of 128 bytes. A lane has octet `o` of the
-  // quad's lanes in a row: four chunks of 16 bytes, which become the pairs of four others.
+  // By a warp: a stage of x, [64 elements][row] in lines of 128 bytes. Each lane has four chunks of
+  // 16 bytes of a row, one of each lane of a quad, and stores their pairs in the places of these.
   HT_DEVICE static void permute(hw::SharedAddress x, hw::Site site = hw::Site::current()) {
+    if constexpr (Stage::kShort) {
+      permute_runs(x, site);
+    } else {
+      permute_lines(x, site);
+    }
+  }
+
+ private:
+  // An octet of a line: of quad lane q chunk q * 4 + octet of two slabs.
+  HT_DEVICE static void permute_lines(hw::SharedAddress x, hw::Site site) {
     const uint32_t lane = hw::lane_index(), o = lane % 4, row = row_in_eight(lane / 4);
-    const hw::SharedAddress line = x + row * Stage::kLine;
-    const auto chunk = [&](uint32_t slab, uint32_t rows, uint32_t place) {
-      return line + (slab * Stage::kSlab + rows * Stage::kLine + (place ^ row) * 16);
-    };
     HT_UNROLL
     for (uint32_t rows = 0; rows < kColumns; rows += 8) {
-      uint32_t pairs[2][4][4];
       HT_UNROLL
       for (uint32_t half = 0; half < 2; ++half) {
-        HT_UNROLL
-        for (uint32_t q = 0; q < 4; ++q) {
-          const auto in =
-              hw::load_shared<hw::Words4>(chunk(half * 2 + q / 2, rows, q % 2 * 4 + o), site);
-          HT_UNROLL
-          for (uint32_t i = 0; i < 4; ++i) pairs[half][q][i] = in[i];
-          CodePolicy<kCode>::arrange(pairs[half][q]);
-        }
+        exchange(
+            x + (half * 2 * Stage::kSlab + (rows + row) * Stage::kLine),
+            [&](uint32_t q) { return q / 2 * Stage::kSlab + ((q % 2 * 4 + o) ^ row) * 16; },
+            [&](uint32_t i) {
+              const uint32_t place = sixteen_of(o / 2, i) * 2 + o % 2;
+              return slab_of(i) * Stage::kSlab + (place ^ row) * 16;
+            },
+            site);
       }
-      hw::warp_sync(hw::kFullWarp, site);
+    }
+  }
+  // A run of 32 elements, an octet for each quad lane: four chunks that follow one another.
+  HT_DEVICE static void permute_runs(hw::SharedAddress x, hw::Site site) {
+    const uint32_t lane = hw::lane_index(), run = lane % 2, row = lane / 2;
+    const auto place = [&](uint32_t i) { return ((run * 4 + i) ^ row % 8) * 16; };
+    HT_UNROLL
+    for (uint32_t slab = 0; slab < Stage::kDepth / 64; ++slab) {
       HT_UNROLL
-      for (uint32_t half = 0; half < 2; ++half) {
-        const auto& p = pairs[half];
-        HT_UNROLL
-        for (uint32_t i = 0; i < 4; ++i) {
-          hw::store_shared(chunk(half * 2 + slab_of(i), rows, sixteen_of(o / 2, i) * 2 + o % 2),
-                           hw::Words4{{p[0][i], p[1][i], p[2][i], p[3][i]}}, site);
-        }
+      for (uint32_t rows = 0; rows < kColumns; rows += 16) {
+        exchange(x + (slab * Stage::kSlab + (rows + row) * Stage::kLine), place, place, site);
       }
+    }
+  }
+  // The chunk at from(q) has the pairs of quad lane q; pairs i of all become the one at to(i).
+  template <class From, class To>
+  HT_DEVICE static void exchange(hw::SharedAddress line, const From& from, const To& to,
+                                 hw::Site site) {
+    uint32_t pairs[4][4];
+    HT_UNROLL
+    for (uint32_t q = 0; q < 4; ++q) {
+      const auto in = hw::load_shared<hw::Words4>(line + from(q), site);
+      HT_UNROLL
+      for (uint32_t i = 0; i < 4; ++i) pairs[q][i] = in[i];
+      CodePolicy<kCode>::arrange(pairs[q]);
+    }
+    HT_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) {
+      hw::store_shared(line + to(i),
+                       hw::Words4{{pairs[0][i], pairs[1][i], pairs[2][i], pairs[3][i]}}, site);
     }
   }
 };

@@ -84,13 +84,14 @@ struct Sm90Ordered {
     }
   }
 
-  // Scales of runs of 128 elements of a warp's 16 rows, asked for a stage ahead: lane l has that of
-  // row l % 16 and run l / 16 of the stage.
+  // Scales of the runs of a warp's 16 rows, asked for a stage ahead: lane l has those of row l %
+  // 16, of the even runs of the stage or of the odd ones.
   struct RunScales {
+    static constexpr uint32_t kEach = Stages::kRuns / 2;
     const Part& part;
     const uint8_t* at = nullptr;
-    uint32_t raw = 0;
-    const uint32_t lane = hw::lane_index(), run = lane / 16;
+    uint32_t raw[kEach] = {};
+    const uint32_t lane = hw::lane_index(), odd = lane / 16;
 
     HT_DEVICE RunScales(const Part& of, uint32_t n, uint32_t first_row) : part(of) {
       const GpuProduct& p = part.params.product;
@@ -101,14 +102,21 @@ struct Sm90Ordered {
     HT_DEVICE void ask(uint32_t step) {
       const GpuLayout& l = part.params.product.weight;
       if (step >= part.end || at == nullptr) return;
-      const uint32_t group = (step * Stages::kRuns + run) >> part.params.log2_groups;
-      raw = load_scale(l.scale_format, at + group * l.scale_step);
+      HT_UNROLL
+      for (uint32_t i = 0; i < kEach; ++i) {
+        const uint32_t run = step * Stages::kRuns + i * 2 + odd;
+        raw[i] = load_scale(l.scale_format, at + (run >> part.params.log2_groups) * l.scale_step);
+      }
     }
     HT_DEVICE void store(hw::SharedAddress stage, uint32_t first_row,
                          hw::Site site = hw::Site::current()) const {
       const GpuProduct& p = part.params.product;
-      const float scale = p.scaled ? decode_scale(p.weight.scale_format, raw) : 1.0f;
-      hw::store_shared(stage + Stages::scale_of(first_row + lane % 16, run), scale, site);
+      HT_UNROLL
+      for (uint32_t i = 0; i < kEach; ++i) {
+        const float scale = p.scaled ? decode_scale(p.weight.scale_format, raw[i]) : 1.0f;
+        const uint32_t place = Stages::scale_of(first_row + lane % 16, i * 2 + odd);
+        hw::store_shared(stage + place, scale, site);
+      }
     }
   };
 
@@ -215,6 +223,22 @@ struct Sm90Ordered {
     }
   }
 
+  HT_DEVICE static void multiply_short_runs(const Part& part, Sums& sums, uint32_t n) {
+    Reader read(part);
+    RunScales scales(part, n, sums.first);
+    scales.ask(part.begin);
+    HT_ROLLED
+    for (uint32_t step = part.begin; step < part.end; ++step) {
+      const hw::SharedAddress stage = part.stage(read.wait());
+      scales.store(stage, sums.first);
+      scales.ask(step + 1);
+      hw::warp_sync();
+      HT_ROLLED
+      for (uint32_t chunk = 0; chunk < 2; ++chunk) sums.add_short_runs(stage, chunk);
+      read.release();
+    }
+  }
+
   HT_DEVICE static void run(const Params& params) {
     const GpuProduct& p = params.product;
     const hw::SharedAddress base = pipe::uniform_shared_memory();
@@ -257,7 +281,11 @@ struct Sm90Ordered {
       ends.store_factors(part.tile, factors, panel);
       Sums sums(panel * 64 + warp % 4 * 16);
       if constexpr (Sums::kJoined) {
-        multiply_runs(part, sums, place.n);
+        if constexpr (Stages::kShort) {
+          multiply_short_runs(part, sums, place.n);
+        } else {
+          multiply_runs(part, sums, place.n);
+        }
       } else {
         multiply(part, sums);
       }

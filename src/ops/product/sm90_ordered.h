@@ -7,8 +7,8 @@ namespace halftone::product {
 
 // A tile is 128 rows of W by kColumns of x. A stage has 256 elements of K: of W [row][128 bytes],
 // of x [64 elements][row] in lines as long, both under the swizzle; then scales that multiply
-// codes, 16 bytes a row, or those of runs of 128 elements that multiply sums, of each 16 rows
-// [run][row].
+// codes, 16 bytes a row, or those of runs of 128 or 32 elements that multiply sums, of each
+// 16 rows [run][row].
 template <Sm90Scales kScales, uint32_t kColumns>
 struct Sm90OrderedStage {
   static constexpr uint32_t kRows = 128, kLine = 128, kDepth = kSm90DozensDepth;
@@ -16,7 +16,8 @@ struct Sm90OrderedStage {
   static constexpr uint32_t kX = kRows * kLine, kOfScales = kX + kDepth / 64 * kSlab;
   static constexpr bool kCopied = kScales == Sm90Scales::pairs || kScales == Sm90Scales::powers;
   static constexpr uint32_t kScaleBytes = kDepth / (kScales == Sm90Scales::pairs ? 16 : 32);
-  static constexpr uint32_t kRuns = kDepth / 128;
+  static constexpr bool kShort = kScales == Sm90Scales::short_sums;
+  static constexpr uint32_t kRuns = kDepth / (kShort ? 32 : 128);
   static constexpr uint32_t kCopiedBytes = kOfScales + (kCopied ? kRows * 16 : 0);
   static constexpr uint32_t kBytes = kCopiedBytes + (kCopied ? 0 : kRuns * kRows * 4);
 

@@ -18,13 +18,14 @@ struct Sm90OrderedSums {
   using Order = Sm90Order<kCode, kScales, kColumns>;
   using Policy = CodePolicy<kCode>;
   using Sums = float[kColumns / 2];
-  static constexpr bool kJoined = kScales == Sm90Scales::sums;
+  static constexpr bool kJoined = kScales == Sm90Scales::sums || Stage::kShort;
 
   const uint32_t lane = hw::lane_index(), quad = lane % 4;
   const uint32_t first;  // row of W of the tile, of the warp's 16
   const uint32_t row;    // of the lane, the other is 8 behind
   uint32_t a[2][4][4] = {};
   Sums chain = {}, total = {};
+  Sums other;  // of short runs, a chain beside the first
 
   HT_DEVICE explicit Sm90OrderedSums(uint32_t first_row)
       : first(first_row), row(first_row + Order::row_in_eight(lane / 4)) {}
@@ -170,6 +171,64 @@ struct Sm90OrderedSums {
     hold(1, site);
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) join(chain, half, scale[half]);
+  }
+  // Runs of 32 elements, four of each chunk of 128. While the MMAs of one run its successor's codes
+  // are expanded and its predecessor's sums joined.
+  HT_DEVICE void add_short_runs(hw::SharedAddress stage, uint32_t chunk,
+                                hw::Site site = hw::Site::current()) {
+    uint32_t codes[2][4];
+    HT_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      HT_UNROLL
+      for (uint32_t o = 0; o < 4; ++o) {
+        const uint32_t r = row + 8 * half, place = (chunk * 4 + o) ^ row % 8;
+        codes[half][o] =
+            hw::load_shared<uint32_t>(stage + (r * Stage::kLine + place * 16 + quad * 4), site);
+      }
+    }
+    HT_UNROLL
+    for (uint32_t o = 0; o < 4; ++o) {
+      const uint32_t f = o % 2;
+      HT_UNROLL
+      for (uint32_t half = 0; half < 2; ++half) {
+        uint32_t pairs[1][4];
+        Policy::expand({codes[half][o]}, Policy::kUnscaled, pairs);
+        HT_UNROLL
+        for (uint32_t i = 0; i < 4; ++i) a[f][i / 2][i % 2 * 2 + half] = pairs[0][i];
+      }
+      start_short(stage, chunk, o, f == 0 ? chain : other, site);
+      if (o == 0) continue;
+      hw::wgmma_wait<1>(site);
+      join_short(stage, chunk * 4 + o - 1, f == 0 ? other : chain, site);
+    }
+    hw::wgmma_wait<0>(site);
+    join_short(stage, chunk * 4 + 3, other, site);
+  }
+  HT_DEVICE void start_short(hw::SharedAddress stage, uint32_t chunk, uint32_t o, Sums& sums,
+                             hw::Site site) {
+    constexpr tile::SharedTile x_tile{tile::Major::k, tile::Swizzle::b128, 16, kColumns, 64};
+    const hw::SharedAddress at = stage + (Stage::kX + (chunk * 2 + o / 2) * Stage::kSlab);
+    hold_short(o % 2, site);
+    hw::wgmma_fence(site);
+    HT_UNROLL
+    for (uint32_t i = 0; i < 2; ++i) {
+      const uint32_t k = (o % 2 * 2 + i) * 16;
+      const auto x = tile::WgmmaDescriptor::of(x_tile, at.value).advanced(x_tile.advance(0, k));
+      hw::wgmma<Policy::kType>(sums, a[o % 2][i], x, i > 0, site);
+    }
+    hw::wgmma_commit(site);
+  }
+  HT_DEVICE void hold_short(uint32_t f, hw::Site site) {
+    hw::hold_registers(a[f][0], site), hw::hold_registers(a[f][1], site);
+  }
+  HT_DEVICE void join_short(hw::SharedAddress stage, uint32_t run, Sums& sums, hw::Site site) {
+    hw::hold_registers(sums, site);
+    hold_short(run % 2, site);
+    HT_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      const hw::SharedAddress at = stage + Stage::scale_of(row + 8 * half, run);
+      join(sums, half, hw::load_shared<float>(at, site));
+    }
   }
   // Sums of one of the lane's two rows.
   HT_DEVICE void join(const Sums& sums, uint32_t half, float scale) {
