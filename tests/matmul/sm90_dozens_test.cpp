@@ -129,10 +129,11 @@ TEST(MatmulSm90Dozens, ScalesBeyondBf16) {
   }
 }
 
-// A power of two beyond bf16 in the second stage of those whose scales come together, of one row.
+// A power of two beyond bf16 in one row, in either of two stages whose scales come together. All
+// rows of the tile exist: those that do not have powers beyond bf16, too.
 TEST(MatmulSm90Dozens, OneScaleBeyondBf16) {
   Stream stream(Device::simulator(Arch::sm_90a));
-  const int64_t m = 9, n = 40, k = 512;
+  const int64_t m = 9, n = 128, k = 512;
   for (const int64_t place : {3, 11}) {
     const Weight x = random_weight(kBf16, m, k, 4);
     Weight w = random_weight(kMxfp4, n, k, 3);
