@@ -106,11 +106,11 @@ struct SharedX {
   }
 };
 // Strict, under the adversarial schedule.
-inline void configure_strict(Stream& stream) {
+inline void configure_strict(Stream& stream, uint64_t seed = 5) {
   configure(stream, {.severity = SimulatorOptions::Severity::strict,
                      .numerics = SimulatorOptions::Numerics::fast,
                      .schedule = SimulatorOptions::Schedule::adversarial,
-                     .seed = 5,
+                     .seed = seed,
                      .throws = false});
 }
 

@@ -10,7 +10,6 @@ namespace halftone::test {
 namespace {
 
 using F = Format;
-using Options = SimulatorOptions;
 
 const WeightSpec kBf16{F::bf16};
 const WeightSpec kNvfp4{F::nvfp4, true, {F::fp8_e4m3, 1, 16}, true};
@@ -61,11 +60,7 @@ void expect_strict(const WeightSpec& spec, int64_t m, int64_t n, int64_t k) {
   std::vector<float> first;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     Stream stream(Device::simulator(Arch::sm_90a));
-    configure(stream, {.severity = Options::Severity::strict,
-                       .numerics = Options::Numerics::fast,
-                       .schedule = Options::Schedule::adversarial,
-                       .seed = seed,
-                       .throws = false});
+    configure_strict(stream, seed);
     MatmulOptions options;
     options.out = F::f32;
     const std::vector<float> y = to_floats(matmul_on(stream, x, w, options));
@@ -104,6 +99,17 @@ TEST(MatmulSm90Dozens, NotANumber) {
   }
 }
 
+// The product of a weight with large powers of two.
+auto within_bounds(Stream& stream, const Weight& x, const Weight& w, int64_t m, int64_t n,
+                   int64_t k) {
+  const std::vector<float> x_values(x.values.begin(), x.values.end());
+  const Expected e = expect(x_values, w.values, m, n, k);
+  MatmulOptions o;
+  o.out = F::f32;
+  return within(to_floats(matmul_on(stream, x.tensor, w.tensor, o)), e.values,
+                gpu_bounds(e, k, F::f32, 0x1p60, true));
+}
+
 // Powers of two that bf16 codes cannot be multiplied by.
 TEST(MatmulSm90Dozens, ScalesBeyondBf16) {
   Stream stream(Device::simulator(Arch::sm_90a));
@@ -119,13 +125,7 @@ TEST(MatmulSm90Dozens, ScalesBeyondBf16) {
       }
       scales[i] = static_cast<uint8_t>(exponent);
     }
-    const std::vector<float> x_values(x.values.begin(), x.values.end());
-    const Expected e = expect(x_values, w.values, m, n, k);
-    MatmulOptions o;
-    o.out = F::f32;
-    EXPECT_TRUE(within(to_floats(matmul_on(stream, x.tensor, w.tensor, o)), e.values,
-                       gpu_bounds(e, k, F::f32, 0x1p60, true)))
-        << label(spec);
+    EXPECT_TRUE(within_bounds(stream, x, w, m, n, k)) << label(spec);
   }
 }
 
@@ -143,13 +143,7 @@ TEST(MatmulSm90Dozens, OneScaleBeyondBf16) {
       value *= std::ldexp(1.0, 140 - scale);
     }
     scale = 140;
-    const std::vector<float> x_values(x.values.begin(), x.values.end());
-    const Expected e = expect(x_values, w.values, m, n, k);
-    MatmulOptions o;
-    o.out = F::f32;
-    EXPECT_TRUE(within(to_floats(matmul_on(stream, x.tensor, w.tensor, o)), e.values,
-                       gpu_bounds(e, k, F::f32, 0x1p60, true)))
-        << place;
+    EXPECT_TRUE(within_bounds(stream, x, w, m, n, k)) << place;
   }
 }
 
@@ -164,7 +158,9 @@ double gated_bound(double gate, double gate_off, double up, double up_off) {
 TEST(MatmulSm90Dozens, EndsLikeOthers) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t k = 1024, m = 65;
-  for (const WeightSpec& spec : {kSpecs[1], kNvfp4, kMxfp4}) {
+  const WeightSpec& runs = kSpecs.back();
+  const WeightSpec& short_runs = kSpecs[kSpecs.size() - 2];
+  for (const WeightSpec& spec : {kSpecs[1], kNvfp4, kMxfp4, runs, short_runs}) {
     const int64_t n = spec.scaling.block_rows == 128 ? 128 : 136;
     const Weight w = random_weight(spec, 2 * n, k, 5);
     const Tensor x = random_tensor({m, k}, F::bf16, 4);

@@ -1,5 +1,5 @@
-// Some dozens of rows of x times W in few bits on Hopper (sm90_dozens_multiply.cuh): a block has a
-// tile, thread 0 of it copies.
+// Some dozens of rows of x times W in codes of eight bits on Hopper (sm90_dozens_multiply.cuh; of
+// four: sm90_ordered.cuh): a block has a tile, thread 0 of it copies.
 //
 // Warps come four along the rows of W, 32 each, by two along K, whose sums meet in shared memory at
 // the end, with those of the other blocks of a cluster: these share the K of a tile.
