@@ -29,46 +29,41 @@ struct Sm90Order {
   HT_HOST_DEVICE static uint32_t slab_of(uint32_t i) { return i % 2; }
   HT_HOST_DEVICE static uint32_t sixteen_of(uint32_t b, uint32_t i) { return b + i / 2 * 2; }
 
-  // By a warp: a stage of x, [64 elements][row] in lines of 128 bytes. Each lane has four chunks of
-  // 16 bytes of a row, one of each lane of a quad, and stores their pairs in the places of these.
-  HT_DEVICE static void permute(hw::SharedAddress x, hw::Site site = hw::Site::current()) {
-    if constexpr (Stage::kShort) {
-      permute_runs(x, site);
-    } else {
-      permute_lines(x, site);
+  // By warp `warp` of `warps`: its share of a stage of x, [64 elements][row] in lines of 128 bytes.
+  // Each lane has four chunks of 16 bytes of a row, one of each lane of a quad, and stores their
+  // pairs in the places of these.
+  HT_DEVICE static void permute(hw::SharedAddress x, uint32_t warp, uint32_t warps,
+                                hw::Site site = hw::Site::current()) {
+    HT_ROLLED
+    for (uint32_t part = warp; part < kColumns / 8 * 2; part += warps) {
+      if constexpr (Stage::kShort) {
+        permute_runs(x, part, site);
+      } else {
+        permute_lines(x, part, site);
+      }
     }
   }
 
  private:
-  // An octet of a line: of quad lane q chunk q * 4 + octet of two slabs.
-  HT_DEVICE static void permute_lines(hw::SharedAddress x, hw::Site site) {
+  // Eight rows of half a line: of quad lane q chunk q * 4 + octet of two slabs.
+  HT_DEVICE static void permute_lines(hw::SharedAddress x, uint32_t part, hw::Site site) {
     const uint32_t lane = hw::lane_index(), o = lane % 4, row = row_in_eight(lane / 4);
-    HT_UNROLL
-    for (uint32_t rows = 0; rows < kColumns; rows += 8) {
-      HT_UNROLL
-      for (uint32_t half = 0; half < 2; ++half) {
-        exchange(
-            x + (half * 2 * Stage::kSlab + (rows + row) * Stage::kLine),
-            [&](uint32_t q) { return q / 2 * Stage::kSlab + ((q % 2 * 4 + o) ^ row) * 16; },
-            [&](uint32_t i) {
-              const uint32_t place = sixteen_of(o / 2, i) * 2 + o % 2;
-              return slab_of(i) * Stage::kSlab + (place ^ row) * 16;
-            },
-            site);
-      }
-    }
+    exchange(
+        x + (part % 2 * 2 * Stage::kSlab + (part / 2 * 8 + row) * Stage::kLine),
+        [&](uint32_t q) { return q / 2 * Stage::kSlab + ((q % 2 * 4 + o) ^ row) * 16; },
+        [&](uint32_t i) {
+          const uint32_t place = sixteen_of(o / 2, i) * 2 + o % 2;
+          return slab_of(i) * Stage::kSlab + (place ^ row) * 16;
+        },
+        site);
   }
-  // A run of 32 elements, an octet for each quad lane: four chunks that follow one another.
-  HT_DEVICE static void permute_runs(hw::SharedAddress x, hw::Site site) {
+  // Sixteen rows of two runs of 32 elements, an octet for each quad lane: four chunks that follow
+  // one another.
+  HT_DEVICE static void permute_runs(hw::SharedAddress x, uint32_t part, hw::Site site) {
     const uint32_t lane = hw::lane_index(), run = lane % 2, row = lane / 2;
     const auto place = [&](uint32_t i) { return ((run * 4 + i) ^ row % 8) * 16; };
-    HT_UNROLL
-    for (uint32_t slab = 0; slab < Stage::kDepth / 64; ++slab) {
-      HT_UNROLL
-      for (uint32_t rows = 0; rows < kColumns; rows += 16) {
-        exchange(x + (slab * Stage::kSlab + (rows + row) * Stage::kLine), place, place, site);
-      }
-    }
+    const uint32_t slab = part % 4, rows = part / 4 * 16;
+    exchange(x + (slab * Stage::kSlab + (rows + row) * Stage::kLine), place, place, site);
   }
   // The chunk at from(q) has the pairs of quad lane q; pairs i of all become the one at to(i).
   template <class From, class To>

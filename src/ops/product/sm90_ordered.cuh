@@ -1,8 +1,8 @@
 // Some dozens of rows of x times W in codes of four bits on Hopper: a block has a tile, or a part
 // of its K, which the blocks of a cluster share.
 //
-// A lane copies stages, a warp brings their x into the order of the codes (sm90_order.cuh), and two
-// warpgroups multiply, 64 rows of W each. The sums of a cluster's blocks meet in shared memory.
+// A lane copies stages, three warps bring their x into the order of the codes (sm90_order.cuh), and
+// two warpgroups multiply, 64 rows of W each. The sums of a cluster's blocks meet in shared memory.
 #pragma once
 #include "hw/griddep.h"
 #include "hw/tma.h"
@@ -24,6 +24,7 @@ struct Sm90Ordered {
   static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
   static constexpr uint32_t kWarps = Stages::kWarps;
   enum class Barrier { multipliers, count };
+  enum class Worker { multiply, load };
 
   // The stages of a block, [begin, end) of its tile's K.
   struct Part {
@@ -139,16 +140,16 @@ struct Sm90Ordered {
     return hw::vote_all(all, hw::kFullWarp, site);
   }
 
-  // By a warp.
-  HT_DEVICE static void prepare(const Part& part) {
+  // By a warp of those that bring x into order.
+  HT_DEVICE static void prepare(const Part& part, uint32_t warp) {
     auto read = part.ring.consumer();
     for (uint32_t step = part.begin; step < part.end; ++step) {
       const uint32_t i = read.wait();
-      if constexpr (kScales == Sm90Scales::powers) {
+      if (kScales == Sm90Scales::powers && warp == 0) {
         const bool all = all_fit(part.stage(i) + Stages::kOfScales, step);
         if (hw::lane_index() == 0) hw::store_shared(part.fit(i), uint32_t{all});
       }
-      Order::permute(part.stage(i) + Stages::kX);
+      Order::permute(part.stage(i) + Stages::kX, warp, Stages::kOrderWarps);
       // Stored by threads, read by MMAs, and overwritten by copies.
       hw::fence_proxy_async_shared();
       hw::warp_sync();
@@ -176,7 +177,7 @@ struct Sm90Ordered {
       stages.release(hw::lane_index() == 0);
     }
   };
-  HT_DEVICE static void multiply(const Part& part, Sums& sums) {
+  HT_DEVICE static void multiply_stages(const Part& part, Sums& sums) {
     Reader read(part);
     HT_ROLLED
     for (uint32_t step = part.begin; step < part.end; ++step) {
@@ -261,62 +262,78 @@ struct Sm90Ordered {
                     (rank + 1) * steps / blocks};
     if (hw::thread_index().x == 0) {
       part.ring.init(1, kWarps);
-      for (uint32_t i = 0; i < Stages::kStages; ++i) hw::mbarrier_init(part.ordered(i), 1);
+      for (uint32_t i = 0; i < Stages::kStages; ++i) {
+        hw::mbarrier_init(part.ordered(i), Stages::kOrderWarps);
+      }
       hw::fence_mbarrier_init();
     }
     hw::barrier_sync();
     if (!p.constant_weight) hw::griddepcontrol_wait();
 
-    const uint32_t panel = warp / 4;
-    const hw::SharedAddress factors = base + (Stages::kFactors + panel * kSm90Factors);
-    if (warp == kWarps) {
-      if (hw::lane_index() == 0) load(part);
-      hw::warp_sync();
-    } else if (warp > kWarps) {
-      prepare(part);
-    } else {
-      hw::griddepcontrol_wait();
-      Sm90FinishRows ends(p);
-      place.set_end(params.more, ends);
-      ends.store_factors(part.tile, factors, panel);
-      Sums sums(panel * 64 + warp % 4 * 16);
-      if constexpr (Sums::kJoined) {
-        if constexpr (Stages::kShort) {
-          multiply_short_runs(part, sums, place.n);
-        } else {
-          multiply_runs(part, sums, place.n);
-        }
+    if (pipe::enter<Stages::kRoles, Worker::load, kMinBlocks>()) {
+      if (warp > kWarps) {
+        prepare(part, warp - kWarps - 1);
       } else {
-        multiply(part, sums);
+        if (hw::lane_index() == 0) load(part);
+        hw::warp_sync();
+      }
+      hw::griddepcontrol_launch_dependents();
+      meet(blocks);
+      leave(blocks);
+    } else if (pipe::enter<Stages::kRoles, Worker::multiply, kMinBlocks>()) {
+      multiply(part, place, warp, rank, blocks);
+    }
+  }
+  HT_DEVICE static void multiply(const Part& part, const Sm90Place& place, uint32_t warp,
+                                 uint32_t rank, uint32_t blocks) {
+    const Params& params = part.params;
+    const uint32_t panel = warp / 4;
+    const hw::SharedAddress factors = part.base + (Stages::kFactors + panel * kSm90Factors);
+    hw::griddepcontrol_wait();
+    Sm90FinishRows ends(params.product);
+    place.set_end(params.more, ends);
+    ends.store_factors(part.tile, factors, panel);
+    {
+      Sums sums(panel * 64 + warp % 4 * 16);
+      if constexpr (!Sums::kJoined) {
+        multiply_stages(part, sums);
+      } else if constexpr (Stages::kShort) {
+        multiply_short_runs(part, sums, place.n);
+      } else {
+        multiply_runs(part, sums, place.n);
       }
       // Nobody reads the stages any more.
       pipe::sync<Barrier::multipliers>(kWarps * 32);
-      sums.store(base);
+      sums.store(part.base);
     }
     hw::griddepcontrol_launch_dependents();
+    meet(blocks);
+    // The blocks' parts meet, each block has a share of the rows of x.
+    const uint32_t left = part.tile.end - part.tile.m0;
+    const uint32_t used = left < kColumns ? left : kColumns;
+    const uint32_t share = (used + blocks - 1) / blocks, first = rank * share;
+    if (first < used) {
+      const uint32_t count = used - first < share ? used - first : share;
+      const Sm90Area area{part.base + panel * 64 * 4, factors, Stages::kSumRow, 4, panel};
+      ends.finish_rows(part.tile, area, first, count, part.tile.m0 + first, blocks);
+    }
+    leave(blocks);
+  }
+  // All sums of the tile are there.
+  HT_DEVICE static void meet(uint32_t blocks) {
     if (blocks == 1) {
       hw::barrier_sync();
     } else {
       hw::cluster_arrive();
       hw::cluster_wait();
     }
-    // The blocks' parts meet, each block has a share of the rows of x.
-    const uint32_t left = part.tile.end - part.tile.m0;
-    const uint32_t used = left < kColumns ? left : kColumns;
-    const uint32_t share = (used + blocks - 1) / blocks, first = rank * share;
-    if (warp < kWarps && first < used) {
-      Sm90FinishRows ends(p);
-      place.set_end(params.more, ends);
-      const uint32_t count = used - first < share ? used - first : share;
-      const Sm90Area area{base + panel * 64 * 4, factors, Stages::kSumRow, 4, panel};
-      ends.finish_rows(part.tile, area, first, count, part.tile.m0 + first, blocks);
-    }
-    if (blocks > 1) {
-      // Others may still read of this block's shared memory.
-      hw::warp_sync();
-      hw::cluster_arrive_relaxed();
-      hw::cluster_wait();
-    }
+  }
+  // Others may still read of this block's shared memory.
+  HT_DEVICE static void leave(uint32_t blocks) {
+    if (blocks == 1) return;
+    hw::warp_sync();
+    hw::cluster_arrive_relaxed();
+    hw::cluster_wait();
   }
 };
 

@@ -2,6 +2,7 @@
 // memory. What the kernel is told is as of sm90_dozens.h.
 #pragma once
 #include "ops/product/sm90_dozens.h"
+#include "pipe/roles.h"
 
 namespace halftone::product {
 
@@ -32,12 +33,16 @@ struct Sm90OrderedStage {
   static constexpr uint32_t kSumRow = (kRows + 4) * 4, kSumBytes = kColumns * kSumRow;
 };
 
-// Two blocks a multiprocessor, each with a warp for copies beside those that multiply, and one that
-// brings x into their order.
+// Two blocks a multiprocessor, each with a warp for copies beside those that multiply, and three
+// that bring x into their order: on a scheduler each, as the warps that multiply wait for the one
+// whose scheduler has the most to do.
 template <Sm90Scales kScales, uint32_t kColumns>
 struct Sm90OrderedStages : Sm90OrderedStage<kScales, kColumns> {
   using Stage = Sm90OrderedStage<kScales, kColumns>;
-  static constexpr uint32_t kThreads = (Stage::kWarps + 2) * 32, kMinBlocks = 2;
+  static constexpr uint32_t kOrderWarps = 3, kMinBlocks = 2;
+  static constexpr pipe::Roles kRoles{
+      {{"multiply", Stage::kWarps, 96}, {"load", 1 + kOrderWarps, 48}}};
+  static constexpr uint32_t kThreads = kRoles.threads();
   static constexpr uint32_t kRoom = 227 * 1024 / kMinBlocks - 1024 - 1024;
   static constexpr uint32_t kFitting = kRoom / Stage::kBytes;
   static constexpr uint32_t kStages = kFitting < 4 ? kFitting : 4;
