@@ -23,10 +23,13 @@ const std::vector<WeightSpec> kSpecs = {
     {F::fp8_e5m2, true, {F::f32, 1, 64}},
     {F::int8, true, {F::f32, 1, 0}},
     {F::int8, true, {F::f16, 1, 64}},
+    {F::int8, true, {F::f32, 1, 32}},
     {F::mxfp4, true, {F::ue8m0, 1, 32}},
     {F::nvfp4, true, {F::fp8_e4m3, 1, 16}, true},
     {F::int4, true, {F::bf16, 1, 128, ScaleLayout::linear, true}},
-    {F::int4, true, {F::f16, 1, 64}}};
+    {F::int4, true, {F::f16, 1, 64}},
+    {F::int4, true, {F::f16, 1, 32, ScaleLayout::linear, true}},
+    {F::int4, true, {F::bf16, 1, 32}}};
 
 TEST(MatmulSm90, EveryFormat) {
   Stream stream(Device::simulator(Arch::sm_90a));
@@ -191,7 +194,8 @@ TEST(MatmulSm90, PairsOfWarpgroupsTakeTurns) {
        {std::pair<WeightSpec, int64_t>{{F::fp8_e4m3, true, {F::f32, 128, 128}}, 384},
         {{F::fp8_e4m3, true, {F::f32, 1, 0}}, 128},
         {{F::mxfp8, true, {F::ue8m0, 1, 32}}, 128},
-        {{F::int4, true, {F::bf16, 1, 128, ScaleLayout::linear, true}}, 768}}) {
+        {{F::int4, true, {F::bf16, 1, 128, ScaleLayout::linear, true}}, 768},
+        {{F::int4, true, {F::f16, 1, 32}}, 736}}) {
     Stream stream(Device::simulator(Arch::sm_90a));
     check_schedules(stream);
     const GpuCase c{spec, kBf16, 20, kOutputs, k, F::bf16};
@@ -207,6 +211,9 @@ TEST(MatmulSm90, ManyRowsWithScalesOfGroups) {
   for (const auto& [spec, k] :
        {std::pair<WeightSpec, int64_t>{{F::fp8_e4m3, true, {F::f32, 128, 128}}, 720},
         {{F::int8, true, {F::f16, 1, 128}}, 656},
+        {{F::int8, true, {F::f32, 1, 32}}, 592},
+        {{F::fp8_e5m2, true, {F::f32, 1, 64}}, 464},
+        {{F::int4, true, {F::f16, 1, 32, ScaleLayout::linear, true}}, 1120},
         {{F::int4, true, {F::bf16, 1, 128, ScaleLayout::linear, true}}, 1152}}) {
     Stream stream(Device::simulator(Arch::sm_90a));
     check_schedules(stream);

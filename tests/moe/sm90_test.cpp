@@ -21,7 +21,9 @@ const std::vector<WeightSpec> kSpecs = {
     kMxfp4,
     kNvfp4,
     {F::int4, true, {F::bf16, 1, 128, ScaleLayout::linear, true}},
-    {F::int4, true, {F::f16, 1, 64}}};
+    {F::int4, true, {F::f16, 1, 64}},
+    {F::int8, true, {F::f16, 1, 32}},
+    {F::int4, true, {F::f32, 1, 32, ScaleLayout::linear, true}}};
 
 void expect_tiles(const MoeProblem& problem, int64_t tokens, int top_k, const Device& device,
                   const char* tiles) {
@@ -77,7 +79,9 @@ TEST(MoeSm90, ManyRows) {
   for (const auto& [spec, tokens, tiles] :
        {std::tuple<WeightSpec, int64_t, const char*>{kBf16, 100, "128 x 128"},
         {kBf16, 300, "128 x 256"},
-        {kBlocks, 150, "128 x 128"}}) {
+        {kBlocks, 150, "128 x 128"},
+        {kBlocks, 300, "128 x 256"},
+        {kSpecs.back(), 300, "128 x 256"}}) {
     const Experts w = random_experts(spec, experts, hidden, inter);
     const MoeProblem p = problem_of(spec, experts, hidden, inter);
     expect_tiles(p, tokens, 1, stream.device(), tiles);

@@ -39,8 +39,11 @@ std::optional<Sm90Scales> scales_of(const Sm90Problem& p, const GpuWeight& w) {
     default:
       return {};
   }
-  if (group % 64 != 0 || w.dequantise) return {};
-  return Sm90Scales::sums;
+  if (w.dequantise) return {};
+  if (group % 64 == 0) return Sm90Scales::sums;
+  const bool integers = w.code == GpuCode::int8 || w.code == GpuCode::int4;
+  if (group % 32 == 0 && integers) return Sm90Scales::short_sums;
+  return {};
 }
 
 // Whether both operands enter the tensor cores in FP8.
@@ -102,10 +105,9 @@ Sm90Choice choose(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, int m
   const int64_t rows = p.gate ? kRows / 2 : kRows, chunk = depth(w.code);
   const int64_t steps = ceil_div(p.k, chunk);
   // FP8 by FP8 has a kernel of its own for 256 rows of x (sm90_fp8.cuh).
-  // Sums in units of the last scale take chains of 128 elements, of which x has no scales.
-  const bool units = p.scaled && p.scaling.block_cols % 128 == 0 && x.scale_group() == 0;
+  // Sums in units of the last scale have no factors of x.
   const bool wide = fp8                               ? runs && scales_of_runs(p)
-                    : best.scales == Sm90Scales::sums ? units && p.experts == 0
+                    : best.scales == Sm90Scales::sums ? p.scaled && x.scale_group() == 0
                                                       : true;
   if (p.experts > 0) {
     // Experts have up to twice the average, and rows of a second part read their weights again;
@@ -178,11 +180,12 @@ std::string refuse_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x)
   if (!scales) {
     return concat("weight is ", name(p.weight), p.scaled ? " with " : "",
                   p.scaled ? to_string(p.scaling) + " scales" : "",
-                  "; matmul_sm90 takes scales of rows, of groups of 64 and the block formats");
+                  "; matmul_sm90 takes scales of rows, of groups of 64, of INT8 and INT4 of 32, "
+                  "and the block formats");
   }
   if (!both_fp8(p, w, x) && x.scale_group() > 0 &&
       (x.scale_group() % 64 != 0 || w.code < GpuCode::e4m3 || *scales == Sm90Scales::pairs ||
-       *scales == Sm90Scales::powers)) {
+       *scales == Sm90Scales::powers || *scales == Sm90Scales::short_sums)) {
     return concat("x has scales of ", x.scale_group(), " elements; matmul_sm90 takes multiples of ",
                   "64, with weights whose scales multiply sums");
   }
@@ -190,7 +193,7 @@ std::string refuse_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x)
   if (p.k % 8 != 0 || row_bits % 128 != 0) {
     return concat("K is ", p.k, "; matmul_sm90 takes rows of whole 16 bytes");
   }
-  if (p.k >= int64_t{1} << 28) return concat("K is ", p.k, "; matmul_sm90 takes less than 2^28");
+  if (p.k >= int64_t{1} << 27) return concat("K is ", p.k, "; matmul_sm90 takes less than 2^27");
   const int64_t four = *scales == Sm90Scales::pairs ? 64 : *scales == Sm90Scales::powers ? 128 : 1;
   if (p.k % four != 0) return concat("K is ", p.k, "; matmul_sm90 takes scales by fours");
   return "";

@@ -34,7 +34,7 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
       {{"load", kLoaders, kOfLoader}, {"multiply", kMultipliers, kOfMultiplier}}};
   static constexpr uint32_t kThreads = kRoles.threads(), kMinBlocks = 1;
   static_assert(kRoles.broken_rule(kMinBlocks) == nullptr);
-  static constexpr uint32_t kScaleWarps = 3, kTogether = 8;
+  static constexpr uint32_t kScaleWarps = Sm90Fp8Scales::kWarps, kTogether = 8;
 
   // Of `parts` parts of experts; without experts of all rows of x. Pairs of tiles of W.
   HT_HOST_DEVICE static pipe::ProductGrid tiles(const Params& params, uint32_t parts) {
@@ -65,7 +65,7 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
     if (hw::thread_index().x == 0) {
       hw::prefetch_tensor_map(&p.w);
       hw::prefetch_tensor_map(&p.x);
-      ring.init(2, kMultipliers * p.pair);  // the copies, and the scales
+      ring.init(1 + kScaleWarps, kMultipliers * p.pair);  // the copies, and the scales
       hw::fence_mbarrier_init();
     }
     // What a block first touches takes as long as the first copy: each role waits for the kernels
@@ -120,17 +120,15 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
     fill.drain();  // the other block gives its stages back here
   }
 
-  // A warp has stages of its own (sm90_multiply.cuh).
   HT_DEVICE static void make_scales(const Params& p, const Ring& ring, hw::SharedAddress base,
                                     Schedule schedule, uint32_t mine) {
     const uint32_t steps = steps_of(p);
     pipe::Cursor<kStages> at;
     for (pipe::ProductTile t; schedule.next(t);) {
-      Sm90Fp8Scales scales(p, tile_of(p, t));
+      Sm90Fp8Scales scales(p, tile_of(p, t), mine);
       hw::griddepcontrol_wait();
       for (uint32_t step = 0; step < steps; ++step, at.advance()) {
         const uint32_t stage = at.stage();
-        if (stage % kScaleWarps != mine) continue;
         scales.load(step);
         hw::mbarrier_wait(ring.empty(stage), at.phase() ^ 1);
         scales.store(base + (kTables + stage * kTable));

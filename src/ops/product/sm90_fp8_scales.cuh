@@ -1,6 +1,6 @@
 // What multiplies the sums of 128 elements of FP8 by FP8: scales of rows of x, and of runs of rows
-// of W, made by three warps beside the one that starts the copies. Of how such warps must be, see
-// sm90_tables.cuh.
+// of W, made by three warps beside the one that starts the copies. Of how such warps must be, and
+// why each has a part of every stage, see sm90_tables.cuh.
 #pragma once
 #include "ops/product/sm90_fp8_stages.h"
 
@@ -8,8 +8,11 @@ namespace halftone::product {
 
 class Sm90Fp8Scales {
  public:
-  HT_DEVICE Sm90Fp8Scales(const Sm90Params& params, const Sm90Tile& tile)
+  static constexpr uint32_t kWarps = 3;
+
+  HT_DEVICE Sm90Fp8Scales(const Sm90Params& params, const Sm90Tile& tile, uint32_t warp)
       : p_(params.product),
+        warp_(warp),
         one_run_(params.factors == Sm90Factors::columns),
         m0_(tile.m0),
         last_row_(tile.end - 1) {
@@ -33,7 +36,8 @@ class Sm90Fp8Scales {
     const float* of_group = p_.x_scales + group_of(unit, of_x_);
     HT_UNROLL
     for (uint32_t i = 0; i < kRowsOfLane; ++i) {
-      const uint32_t row = m0_ + i * 32 + hw::lane_index();
+      if (row_of(i) >= Stages::kXRows) continue;
+      const uint32_t row = m0_ + row_of(i);
       of_rows_[i] =
           hw::load_global(of_group + (row < last_row_ ? row : last_row_) * p_.x_scale_row);
     }
@@ -42,17 +46,23 @@ class Sm90Fp8Scales {
     const float of_run = p_.scaled ? decode_scale(p_.weight.scale_format, code_) : 1.0f;
     HT_UNROLL
     for (uint32_t i = 0; i < kRowsOfLane; ++i) {
-      hw::store_shared(table + (i * 32 + hw::lane_index()) * 4,
-                       one_run_ ? of_rows_[i] * of_run : of_rows_[i]);
+      if (row_of(i) >= Stages::kXRows) continue;
+      hw::store_shared(table + row_of(i) * 4, one_run_ ? of_rows_[i] * of_run : of_rows_[i]);
     }
-    if (hw::lane_index() < Stages::kRuns) {
+    if (warp_ == kWarps - 1 && hw::lane_index() < Stages::kRuns) {
       hw::store_shared(table + (Stages::kOfRuns + hw::lane_index() * 4), one_run_ ? 1.0f : of_run);
     }
   }
 
  private:
   using Stages = Sm90Fp8Stages;
-  static constexpr uint32_t kUnit = Stages::kDepth, kRowsOfLane = Stages::kXRows / 32;
+  static constexpr uint32_t kUnit = Stages::kDepth;
+  static constexpr uint32_t kRowsOfLane = (Stages::kXRows / 32 + kWarps - 1) / kWarps;
+
+  // The last warp has fewer, and the runs.
+  HT_DEVICE uint32_t row_of(uint32_t i) const {
+    return (i * kWarps + warp_) * 32 + hw::lane_index();
+  }
 
   // The middle of the unit by the reciprocal of a group's units: the error, 2^-23 of the quotient,
   // is less than the half unit while K is below 2^28.
@@ -62,13 +72,14 @@ class Sm90Fp8Scales {
   }
 
   const GpuProduct& p_;
+  const uint32_t warp_;
   const bool one_run_;  // all of the tile's W has one scale, which joins those of x
   const uint32_t m0_, last_row_;
   uint32_t last_;  // unit of K
   const uint8_t* run_ = nullptr;
   float of_weight_, of_x_;
   uint32_t code_ = 0;
-  float of_rows_[kRowsOfLane] = {1, 1, 1, 1, 1, 1, 1, 1};
+  float of_rows_[kRowsOfLane] = {1, 1, 1};
 };
 
 }  // namespace halftone::product

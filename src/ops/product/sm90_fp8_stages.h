@@ -29,7 +29,7 @@ struct Sm90Fp8Stages {
   static_assert(4 * Store::kSharedBytes <= kFactors, "the copies and the factors lie together");
   static_assert(kFactors + kPanels * kSm90Factors <= kStaging);
 
-  static constexpr uint32_t kStages = 3;  // four are slower: each of three warps has scales of one
+  static constexpr uint32_t kStages = 3;  // four are slower (docs/findings/products-hopper.md)
   static constexpr uint32_t kOut = kStages * kBytes;
   static constexpr uint32_t kTables = kOut + kGroups * kStaging;
   static constexpr uint32_t kBarriers = kTables + kStages * kTable;

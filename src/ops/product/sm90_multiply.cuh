@@ -11,7 +11,8 @@
 // by expert: a tile has rows of one part of the list, and only those are loaded.
 //
 // Sums: one chain of MMAs over K (of every other stage), 16 elements each; with scales of groups,
-// one for every 64 elements (sm90_sums.cuh), which the scales multiply on its way to an f32 sum.
+// one for every 64 elements (sm90_sums.cuh), which the scales multiply on its way to an f32 sum, or
+// one that is multiplied wherever the scale changes.
 // Parts of K are added in their order. So the bits of an output are a function of its rows of W and
 // x, the format, the number of parts and whether the sums of a tile are in units of the last scale.
 #pragma once
@@ -21,6 +22,7 @@
 #include "ops/product/sm90_sums.cuh"
 #include "ops/product/sm90_tables.cuh"
 #include "ops/product/sm90_tile.cuh"
+#include "ops/product/sm90_unit_tables.cuh"
 #include "pipe/roles.h"
 #include "pipe/schedule.h"
 #include "pipe/uniform.h"
@@ -45,17 +47,16 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
   // Warps that decode scales need more registers than one thread that starts copies.
   static constexpr uint32_t kMinBlocks = Stages::kBlocks;
   static constexpr uint32_t kPairs = Stages::kPairs;
-  static constexpr uint32_t kLoaders = kSums && Stages::kSlots > 1 && kMinBlocks == 1 && kPairs == 1
-                                           ? 72
-                                       : kTables ? 56
-                                                 : 40;
+  static constexpr bool kManyScales =
+      Stages::kShort || (kSums && Stages::kSlots > 1 && kMinBlocks == 1 && kPairs == 1);
+  static constexpr uint32_t kLoaders = kManyScales ? 72 : kTables ? 56 : 40;
   // Of what all warps start with, 168, 80 or 96 a thread: what the loaders leave.
   static constexpr uint32_t kMultiply =
       kPairs == 2 ? 120 - kLoaders / 4 : (kMinBlocks == 1 ? 252 : 120) - kLoaders / 2;
   static constexpr pipe::Roles kRoles{
       {{"load", 4, kLoaders}, {"multiply", 8 * kPairs, kMultiply / 8 * 8}}};
   static constexpr uint32_t kThreads = kRoles.threads();
-  static constexpr uint32_t kMultipliers = 8, kTableWarps = 3;  // of a stage
+  static constexpr uint32_t kMultipliers = 8, kTableWarps = Sm90TableShare<Stages::kRows>::kWarps;
   static constexpr uint32_t kSharedBytes = Stages::kSharedBytes;
 
   // Of `parts` parts of experts; without experts of all rows of x.
@@ -109,7 +110,8 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
     if (hw::thread_index().x == 0) {
       hw::prefetch_tensor_map(&p.w);
       hw::prefetch_tensor_map(&p.x);
-      rings.w.init(kTables ? 2 : 1, kMultipliers);  // of a table, the warp that made it
+      // The copies, and the warps that make a table.
+      rings.w.init(1 + (kTables ? kTableWarps : 0), kMultipliers);
       rings.x.init(1, kMultipliers);
       rings.w.name("w full", "w empty");
       hw::fence_mbarrier_init();
@@ -194,21 +196,19 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
     }
   }
 
-  // A warp has stages of its own, wherever the ring stands: nobody may wait for a stage that others
-  // fill, as these and its readers go on and the phase that was waited for may be the one before
-  // the last.
+  // Each warp has a part of every stage, so that none can go on to another that others have not
+  // finished.
   template <class Tables>
   HT_DEVICE static void make_tables(const Params& p, const Rings& rings, hw::SharedAddress base,
                                     Schedule schedule, uint32_t mine) {
     const Range range(p);
     pipe::Cursor<Stages::kStages> at;
     for (pipe::HalvedTile t; schedule.next(t);) {
-      Tables tables(p, tile_of(p, t));
+      Tables tables(p, tile_of(p, t), mine);
       hw::griddepcontrol_wait();
       for (uint32_t step = range.begin; step < range.end; ++step, at.advance()) {
         const uint32_t stage = at.stage();
-        if (stage % kTableWarps != mine) continue;
-        tables.load(step * Stages::kDepth);
+        tables.load(step);
         hw::mbarrier_wait(rings.w.empty(stage), at.phase() ^ 1);
         tables.store(base + (Stages::kTables + stage * Stages::kTable));
         hw::warp_sync();
@@ -222,7 +222,11 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
     if constexpr (!kSums) {
       make_tables<Sm90CodeTables<Stages, kScales>>(p, rings, base, schedule, mine);
     } else if constexpr (Stages::kUnits) {
-      make_tables<Sm90SumTables<Stages, Factors::rows>>(p, rings, base, schedule, mine);
+      if (!Stages::kShort && p.chains_of_two) {
+        make_tables<Sm90UnitTables<Stages, Stages::kShort ? 1 : 2>>(p, rings, base, schedule, mine);
+      } else {
+        make_tables<Sm90UnitTables<Stages, 1>>(p, rings, base, schedule, mine);
+      }
     } else if (p.factors == Factors::rows) {
       make_tables<Sm90SumTables<Stages, Factors::rows>>(p, rings, base, schedule, mine);
     } else if (p.factors == Factors::columns) {

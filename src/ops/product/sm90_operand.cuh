@@ -20,13 +20,16 @@ struct Sm90Operand {
     row = first_row + lane / 4, key = lane / 4 * 16, quad = lane % 4;
   }
 
-  // Registers of the 64 elements of one step of x, for four instructions.
+  // A run: a step of x, 64 elements, or the 32 that have a sum. Its registers, for an instruction
+  // of 16 elements each, and what multiplies the sums of a row before the run joins them.
+  static constexpr uint32_t kPieces = Stages::kShort ? 1 : 2;
   struct Fragment {
-    uint32_t step[4][4];
+    uint32_t step[2 * kPieces][4];
+    float quotient[2];
   };
 
-  // Eight codes of 32 elements from `j` 16s into the step: of each 16 two pairs.
-  HT_DEVICE void load_codes(hw::SharedAddress line, uint32_t x_step, uint32_t j,
+  // Eight codes of 32 elements, the piece `piece` of the stage: of each 16 two pairs.
+  HT_DEVICE void load_codes(hw::SharedAddress line, uint32_t piece,
                             uint32_t (&codes)[Policy::kBits / 4],
                             hw::Site site = hw::Site::current()) const {
     const auto chunk = [&](uint32_t index, uint32_t offset) {
@@ -35,55 +38,41 @@ struct Sm90Operand {
     if constexpr (Policy::kBits == 8) {
       HT_UNROLL
       for (uint32_t i = 0; i < 2; ++i) {
-        const hw::SharedAddress at = chunk(x_step * 4 + j + i, quad / 2 * 4);
+        const hw::SharedAddress at = chunk(piece * 2 + i, quad / 2 * 4);
         codes[i] = hw::prmt(hw::load_shared<uint32_t>(at, site),
                             hw::load_shared<uint32_t>(at + 8, site), quad % 2 ? 0x7632 : 0x5410);
       }
     } else {
       // Of each word, eight neighbours, this lane's byte.
-      const auto words = hw::load_shared<hw::Words4>(chunk(x_step * 2 + j / 2, 0), site);
+      const auto words = hw::load_shared<hw::Words4>(chunk(piece, 0), site);
       const uint32_t pick = quad * 0x11 + 0x40;
       codes[0] =
           hw::prmt(hw::prmt(words[0], words[1], pick), hw::prmt(words[2], words[3], pick), 0x5410);
     }
   }
 
-  // The sign and the power of two of a scale that multiply its codes, which is exact, and what is
-  // left to multiply their sums: at least 1 and less than 2. Of 0, subnormal numbers, infinity and
-  // NaN all multiplies the codes.
-  HT_DEVICE static bool normal(float scale) {
-    const uint32_t e = std::bit_cast<uint32_t>(scale) & 0x7f800000u;
-    return e != 0 && e != 0x7f800000u;
-  }
-  HT_DEVICE static uint32_t power_pair(float scale) {
-    const uint32_t power = std::bit_cast<uint32_t>(scale) & 0xff800000u;
-    return normal(scale) ? hw::prmt(power, power, 0x3232) : hw::cvt_bf16x2(scale, scale);
-  }
-  HT_DEVICE static float mantissa(float scale) {
-    const uint32_t m = (std::bit_cast<uint32_t>(scale) & 0x007fffffu) | 0x3f800000u;
-    return normal(scale) ? std::bit_cast<float>(m) : 1.0f;
-  }
-
-  // What multiplies the codes of a row, or their zero point.
-  HT_DEVICE hw::Words4 load_scales(hw::SharedAddress entry, uint32_t x_step,
+  // What multiplies the codes of a row, or their zero point; in units a quotient as well.
+  HT_DEVICE hw::Words4 load_scales(hw::SharedAddress entry, uint32_t run,
                                    hw::Site site = hw::Site::current()) const {
     hw::Words4 scales{};
     if constexpr (kScales == Sm90Scales::pairs) {
-      scales = hw::load_shared<hw::Words4>(entry + x_step * 16, site);
+      scales = hw::load_shared<hw::Words4>(entry + run * 16, site);
     } else if constexpr (kScales == Sm90Scales::powers) {
-      const auto two = hw::load_shared<hw::Vector<uint32_t, 2>>(entry + x_step * 8, site);
+      const auto two = hw::load_shared<hw::Vector<uint32_t, 2>>(entry + run * 8, site);
       scales[0] = scales[1] = two[0], scales[2] = scales[3] = two[1];
+    } else if constexpr (Stages::kUnits) {
+      const auto slot = hw::load_shared<hw::Vector<uint32_t, 2>>(entry + run * 8, site);
+      scales[0] = hw::prmt(slot[1], slot[1], 0x1010);
+      scales[1] = hw::prmt(slot[1], slot[1], 0x3232);
+      scales[2] = slot[0];
     } else if constexpr (Stages::kZeros) {
-      scales[0] = hw::load_shared<uint32_t>(entry + (Stages::kSlots + x_step) * 4, site);
-    }
-    if constexpr (Stages::kUnits) {
-      scales[1] = power_pair(hw::load_shared<float>(entry + x_step * 4, site));
+      scales[0] = hw::load_shared<uint32_t>(entry + (Stages::kSlots + run) * 4, site);
     }
     return scales;
   }
 
   struct Codes {
-    uint32_t at[2][2][Policy::kBits / 4];  // [row or the one eight below][32 elements]
+    uint32_t at[2][kPieces][Policy::kBits / 4];  // [row or the one eight below][32 elements]
     hw::Words4 scales[2];
   };
   template <bool kFinite>
@@ -91,7 +80,7 @@ struct Sm90Operand {
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
       HT_UNROLL
-      for (uint32_t j = 0; j < 4; j += 2) {
+      for (uint32_t j = 0; j < 2 * kPieces; j += 2) {
         uint32_t pairs[1][4];
         const hw::Words4& s = c.scales[half];
         if constexpr (kScales == Sm90Scales::pairs) {
@@ -119,22 +108,27 @@ struct Sm90Operand {
       }
     }
   }
-  HT_DEVICE void expand(hw::SharedAddress stage, hw::SharedAddress table, uint32_t x_step,
-                        Fragment& a, hw::Site site = hw::Site::current()) const {
+  HT_DEVICE void expand(hw::SharedAddress stage, hw::SharedAddress table, uint32_t run, Fragment& a,
+                        hw::Site site = hw::Site::current()) const {
     Codes c;
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
       const hw::SharedAddress line = stage + (row * Stages::kLine + half * kHalf);
       HT_UNROLL
-      for (uint32_t j = 0; j < 2; ++j) load_codes(line, x_step, 2 * j, c.at[half][j], site);
-      c.scales[half] = load_scales(table + (row + 8 * half) * Stages::kTableRow, x_step, site);
+      for (uint32_t i = 0; i < kPieces; ++i) {
+        load_codes(line, run * kPieces + i, c.at[half][i], site);
+      }
+      c.scales[half] = load_scales(table + (row + 8 * half) * Stages::kTableRow, run, site);
+      if constexpr (Stages::kUnits) a.quotient[half] = std::bit_cast<float>(c.scales[half][2]);
     }
     if constexpr (kCode == GpuCode::e4m3 || kCode == GpuCode::e5m2) {
       // One look at all codes: branches between them would make each wait for the one before.
       convert<true>(c, a);
       uint32_t special = 0;
       HT_UNROLL
-      for (uint32_t i = 0; i < 8; ++i) special |= Policy::special(c.at[i / 4][i / 2 % 2][i % 2]);
+      for (uint32_t i = 0; i < 4 * kPieces; ++i) {
+        special |= Policy::special(c.at[i / 2 / kPieces][i / 2 % kPieces][i % 2]);
+      }
       if ((special & 0x80808080u) != 0) convert<false>(c, a);
     } else {
       convert<false>(c, a);

@@ -7,9 +7,8 @@ namespace halftone::product {
 
 // How the scales of groups enter, if there are any: `pairs`, E2M1 times E4M3, and `powers` of two
 // multiply the codes, which is exact in bf16; others multiply `sums` of 64 elements or more, or
-// `short_sums` of 32. `fp8`:
-// x is in E4M3 as W is, and every 128 elements are a sum of their own, with scales or without, as
-// the tensor cores add FP8 products up with few bits.
+// `short_sums` of 32. `fp8`: x is in E4M3 as W is, and every 128 elements are a sum of their own,
+// with scales or without, as the tensor cores add FP8 products up with few bits.
 enum class Sm90Scales : uint8_t { none, pairs, powers, sums, fp8, short_sums };
 
 // What multiplies a chain of `sums` or `fp8`: scales of rows of W; scales of rows of x, with that

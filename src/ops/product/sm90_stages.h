@@ -14,9 +14,11 @@ template <GpuCode kCode, Sm90Scales kScales, uint32_t kTileColumns>
 struct Sm90Stages {
   using Policy = CodePolicy<kCode>;
   static constexpr bool kFp8 = kScales == Sm90Scales::fp8;
-  static constexpr bool kSums = kScales == Sm90Scales::sums || kFp8;
-  // 256 columns leave registers for one set of sums: in units of the last scale (sm90_sums.cuh).
-  static constexpr bool kUnits = kScales == Sm90Scales::sums && kTileColumns == 256;
+  static constexpr bool kShort = kScales == Sm90Scales::short_sums;
+  static constexpr bool kSums = kScales == Sm90Scales::sums || kShort || kFp8;
+  // 256 columns leave registers for one set of sums: in units of the last scale (sm90_sums.cuh). So
+  // have sums of few elements, which need not be added to others then.
+  static constexpr bool kUnits = kShort || (kScales == Sm90Scales::sums && kTileColumns == 256);
   static constexpr bool kExpands = Policy::kBits < 16 && !kFp8;
   static constexpr uint32_t kRows = 128, kColumns = kTileColumns;
   // Few columns leave registers and shared memory for two blocks, which hide each other's waits; of
@@ -34,17 +36,22 @@ struct Sm90Stages {
   static constexpr uint32_t kXSteps = kDepth / kXDepth;
   static constexpr uint32_t kBytes = kRows * kLine, kXBytes = kColumns * kLine;
 
-  // A row of the table has a word for every 16, 32 or 64 elements; for sums of INT4 its zero points
-  // follow the scales. Rows of more than 16 bytes lie 16 further apart, so that eight of them, or
-  // four, are in different banks. After the rows the scales of x, [step of x][column], of every 16
-  // columns the four that a lane has as neighbours.
-  static constexpr uint32_t kSlotDepth = kScales == Sm90Scales::pairs    ? 16
-                                         : kScales == Sm90Scales::powers ? 32
-                                                                         : kXDepth;
+  // A row of the table has a word for every 16, 32 or 64 elements, its slots; for sums of INT4 its
+  // zero points follow the scales. Rows of more than 16 bytes lie 16 further apart, so that eight
+  // of them, or four, are in different banks. After the rows the scales of x, [step of x][column],
+  // of every 16 columns the four that a lane has as neighbours. Of sums in units a slot has two
+  // words (sm90_unit_tables.cuh), and what the last unit is follows them.
+  static constexpr uint32_t kSlotDepth = kScales == Sm90Scales::pairs              ? 16
+                                         : kScales == Sm90Scales::powers || kShort ? 32
+                                                                                   : kXDepth;
   static constexpr uint32_t kSlots = kScales == Sm90Scales::none ? 0 : kDepth / kSlotDepth;
   static constexpr bool kZeros = kCode == GpuCode::int4;
-  static constexpr uint32_t kWords = kZeros ? 2 * kSlots : kSlots;
-  static constexpr uint32_t kTableRow = (kWords > 4 ? kWords + 4 : kWords) * 4;
+  static constexpr uint32_t kWords = kZeros || kUnits ? 2 * kSlots : kSlots;
+  static constexpr uint32_t kPadded = kUnits       ? kWords / 8 * 8 + (kWords % 8 == 0 ? 4 : 12)
+                                      : kWords > 4 ? kWords + 4
+                                                   : kWords;
+  static constexpr uint32_t kTableRow = kPadded * 4;
+  static constexpr uint32_t kLastUnit = kWords * 4;
   static constexpr uint32_t kXScales = kRows * kTableRow;
   HT_HOST_DEVICE static uint32_t x_place(uint32_t column) {
     return column / 16 * 16 + column % 8 / 2 * 4 + column % 16 / 8 * 2 + column % 2;
@@ -70,7 +77,7 @@ struct Sm90Stages {
   static constexpr uint32_t kLeft = kShared - kXStages * kXBytes - 2 * kStaging - kHandover - 512;
   static constexpr uint32_t kFitting = kLeft / (kBytes + kTable);
   static constexpr uint32_t kStages = (kFitting < 8 ? kFitting : 8) / kPairs * kPairs;
-  static_assert(kStages >= 3, "three warps fill the tables of stages");
+  static_assert(kStages >= 3);
 
   static constexpr uint32_t kX = kStages * kBytes;
   static constexpr uint32_t kOut = kX + kXStages * kXBytes;

@@ -1,9 +1,9 @@
 // What a warpgroup of the product on Hopper adds up, 64 rows of W by kColumns rows of x, in one of
 // four ways. Of codes without scales that multiply sums: one chain of MMAs over K. Of codes in
 // registers with such scales: a chain for every step of x, 64 elements, or for two where no scale
-// changes in between, that joins an f32 sum; in tiles of 256 columns, where registers do not
-// suffice for both, the sums are in units of the last scale, and a chain of another scale adds to
-// what their quotient has multiplied. Of FP8 by FP8: chains of 128 elements.
+// changes in between, that joins an f32 sum; or, in tiles of 256 columns, where registers do not
+// suffice for both, and wherever a scale has 32 elements, one chain in units of the last scale,
+// which quotients of units multiply in between. Of FP8 by FP8: chains of 128 elements.
 //
 // Tiles of 64 columns of E4M3 and INT4 have two pairs of warpgroups, each for every other stage:
 // four warps a scheduler hide the latency of the integer units that expand codes, where two leave
@@ -32,6 +32,7 @@ struct Sm90Sums {
   static constexpr uint32_t kXSteps = Stages::kXSteps, kPair = kXSteps < 2 ? 1 : 2;
   static constexpr bool kExpands = Stages::kExpands, kUnits = Stages::kUnits;
   static constexpr bool kSums = Stages::kSums && !kUnits;
+  static constexpr uint32_t kSteps = 2 * Operand::kPieces;  // MMAs of a set of registers
   // Tiles of 256 columns can be multiplied by their first 128 alone.
   static constexpr bool kNarrow = kColumns == 256;
   // Where two pairs of warpgroups take the stages of W by turns, each has sums of its own.
@@ -112,8 +113,14 @@ struct Sm90Sums {
       for (uint32_t i = 0; i < kColumns / 2; ++i) chain[i] = 0;
       if constexpr (!kExpands) hw::hold_registers(chain);
     }
-    if constexpr (kUnits) {
-      add_units<kWidth>(stages);
+    if constexpr (Stages::kShort) {
+      add_units<kWidth, true>(stages);
+    } else if constexpr (kUnits) {
+      if (params.chains_of_two) {
+        add_units<kWidth, false>(stages);
+      } else {
+        add_units<kWidth, true>(stages);
+      }
     } else if constexpr (!kSums) {
       add_chain<kWidth>(stages);
     } else if (params.factors == Sm90Factors::rows) {
@@ -181,7 +188,7 @@ struct Sm90Sums {
   }
   HT_DEVICE void hold(uint32_t f, hw::Site site = hw::Site::current()) {
     HT_UNROLL
-    for (uint32_t j = 0; j < 4; ++j) hw::hold_registers(a[f].step[j], site);
+    for (uint32_t j = 0; j < kSteps; ++j) hw::hold_registers(a[f].step[j], site);
   }
   // Codes and scales were read by loads, copies take their place.
   HT_DEVICE void release_read(hw::Site site = hw::Site::current()) {
@@ -273,51 +280,122 @@ struct Sm90Sums {
       release_read();
     }
   }
-  // One set of sums, in units of the last scale. Powers of two and signs multiply the codes, so
-  // quotients are between a half and 2, whatever the scales are.
-  template <uint32_t kWidth>
+  // One set of sums, in units of the last scale: before a run joins them they are multiplied by the
+  // quotient of the unit before and its own. Half the columns are, while the tensor cores add to
+  // the others; codes of the next run are expanded while they have both. MMAs on their way from one
+  // turn of the loop to the next would make ptxas wait for each by itself.
+  // kEveryRun: the scale may be another for every run, not for every two.
+  template <uint32_t kWidth, bool kEveryRun>
   HT_DEVICE void add_units(uint32_t steps) {
-    using Rows = Factors<Sm90Factors::rows>;
-    uint32_t stage = read.wait();
-    const auto mantissas = [&](hw::SharedAddress scales, uint32_t x_step) {
-      Rows f = load_factors<Sm90Factors::rows>(scales, x_step);
-      for (float& row : f.row) row = Operand::mantissa(row);
-      return f;
-    };
-    Rows unit = mantissas(table(stage), 0);
+    constexpr uint32_t kRuns = Stages::kSlots, kLast = kParts<kWidth> - 1;
+    constexpr uint32_t kOfStep = kRuns / kXSteps;  // runs of a step of x
+    constexpr uint32_t kTurn = kRuns < 4 ? kRuns : 4;
     HT_UNROLL
     for (uint32_t i = 0; i < kWidth / 2; ++i) chain[i] = 0;
+    if (steps == 0) return;
+    uint32_t stage = read.wait();
     operand.expand(codes(stage), table(stage), 0, a[0]);
     for (uint32_t step = 1; step <= steps; ++step) {
-      const uint32_t current = stage;
       HT_ROLLED
-      for (uint32_t i = 0; i < kXSteps; i += 2) {
-        start<kWidth>(current, 0, false);
-        operand.expand(codes(current), table(current), i + 1, a[1]);
-        start<kWidth>(current, 1, false);
-        hw::wgmma_wait<1>();
-        hold(0);
-        read_x.release(first_lane);
-        const uint32_t next = (i + 2) % kXSteps;
-        if (next == 0 && step < steps) stage = read.wait();
-        Rows after = unit;
-        if (next != 0 || step < steps) {
-          after = mantissas(table(stage), next);
-          operand.expand(codes(stage), table(stage), next, a[0]);
+      for (uint32_t run = 0; run < kRuns; run += kTurn) {
+        uint32_t x = read_x.wait();
+        start_part<kWidth, 0>(x, 0, 0);
+        if constexpr (kLast == 1) start_part<kWidth, 1>(x, 0, 0);
+        HT_UNROLL
+        for (uint32_t i = 1; i < kTurn; ++i) {
+          operand.expand(codes(stage), table(stage), run + i, a[i % 2]);
+          if (i % kOfStep == 0) x = read_x.wait();
+          if (kEveryRun || i % 2 == 0) {
+            follow<kWidth>(x, i % kOfStep, i % 2);
+          } else {
+            start_part<kWidth, 0>(x, i % kOfStep, i % 2);
+            if constexpr (kLast == 1) start_part<kWidth, 1>(x, i % kOfStep, i % 2);
+            hw::wgmma_wait<kLast + 1>();
+            hold(1 - i % 2);
+          }
+          if (i % kOfStep == 0) read_x.release(first_lane);
         }
-        const float quotient[2] = {unit.row[0] / after.row[0], unit.row[1] / after.row[1]};
-        unit = after;
-        hw::wgmma_wait<0>();
-        hw::hold_registers(columns<kWidth>());
+        if (run + kTurn < kRuns) {
+          operand.expand(codes(stage), table(stage), run + kTurn, a[0]);
+        } else {
+          load_last(stage, a[0].quotient);
+          release_read();
+          if (step < steps) {
+            stage = read.wait();
+            operand.expand(codes(stage), table(stage), 0, a[0]);
+          }
+        }
+        if constexpr (kLast == 1) end_part<kWidth, 0, 1>(a[0].quotient);
+        end_part<kWidth, kLast, 0>(a[0].quotient);
         hold(1);
         read_x.release(first_lane);
-        HT_UNROLL
-        for (uint32_t e = 0; e < kWidth / 2; ++e) chain[e] *= quotient[e / 2 % 2];
       }
-      release_read();
     }
+  }
+  // Lets the run in registers `f` follow the one under way, part by part.
+  template <uint32_t kWidth>
+  HT_DEVICE void follow(uint32_t x, uint32_t of_step, uint32_t f,
+                        hw::Site site = hw::Site::current()) {
+    constexpr uint32_t kLast = kParts<kWidth> - 1;
+    if constexpr (kLast == 1) {
+      end_part<kWidth, 0, 1>(a[f].quotient, site);
+      start_part<kWidth, 0>(x, of_step, f, site);
+    }
+    end_part<kWidth, kLast, kLast>(a[f].quotient, site);
+    hold(1 - f, site);
+    start_part<kWidth, kLast>(x, of_step, f, site);
+  }
+  // A part as all MMAs but the last kUnderWay have ended, multiplied.
+  template <uint32_t kWidth, uint32_t kPart, uint32_t kUnderWay>
+  HT_DEVICE void end_part(const float (&by)[2], hw::Site site = hw::Site::current()) {
+    hw::wgmma_wait<kUnderWay>(site);
+    hw::hold_registers(part<kWidth, kPart>(), site);
+    multiply_part<kWidth, kPart>(by);
+  }
+  // Sums are those of all columns or of two halves of them: a half of fewer than 32 takes the
+  // tensor cores as long.
+  template <uint32_t kWidth>
+  static constexpr uint32_t kParts = kWidth >= 64 ? 2 : 1;
+  template <uint32_t kWidth, uint32_t kPart>
+  HT_DEVICE auto& part() {
+    constexpr uint32_t kSumsOfPart = kWidth / 2 / kParts<kWidth>;
+    return reinterpret_cast<float(&)[kSumsOfPart]>(chain[kPart * kSumsOfPart]);
+  }
+  // Adds a run in registers `f` to a part.
+  template <uint32_t kWidth, uint32_t kPart>
+  HT_DEVICE void start_part(uint32_t x_stage, uint32_t of_step, uint32_t f,
+                            hw::Site site = hw::Site::current()) {
+    constexpr uint32_t kPartColumns = kWidth / kParts<kWidth>;
+    constexpr tile::SharedTile x_tile{tile::Major::k, tile::Swizzle::b128, 16, kPartColumns, 64};
+    static_assert(x_tile.valid());
+    const hw::SharedAddress at =
+        base + (Stages::kX + x_stage * Stages::kXBytes + kPart * kPartColumns * Stages::kLine);
+    const auto first = tile::WgmmaDescriptor::of(x_tile, at.value);
+    hold(f, site);
+    hw::wgmma_fence(site);
     HT_UNROLL
-    for (uint32_t e = 0; e < kWidth / 2; ++e) chain[e] *= unit.row[e / 2 % 2];
+    for (uint32_t j = 0; j < kSteps; ++j) {
+      hw::wgmma<Stages::Policy::kType>(
+          part<kWidth, kPart>(), a[f].step[j],
+          first.advanced(x_tile.advance(0, (of_step * kSteps + j) * 16)), true, site);
+    }
+    hw::wgmma_commit(site);
+  }
+  template <uint32_t kWidth, uint32_t kPart>
+  HT_DEVICE void multiply_part(const float (&by)[2]) {
+    auto& sums = part<kWidth, kPart>();
+    HT_UNROLL
+    for (uint32_t e = 0; e < std::extent_v<std::remove_reference_t<decltype(sums)>>; ++e) {
+      sums[e] *= by[e / 2 % 2];
+    }
+  }
+  HT_DEVICE void load_last(uint32_t stage, float (&last)[2],
+                           hw::Site site = hw::Site::current()) const {
+    HT_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      const uint32_t row = (operand.row + 8 * half) * Stages::kTableRow;
+      last[half] = hw::load_shared<float>(table(stage) + (row + Stages::kLastUnit), site);
+    }
   }
   // The chain whose last step of x is in registers `f`.
   template <Sm90Factors kFactors>

@@ -1,3 +1,4 @@
+// Sums in units of the last scale.
 #include "ops/product/sm90_instances.h"
 
 HT_SM90_ENTRY(e4m3, sums, 256)
