@@ -188,8 +188,8 @@ std::vector<BenchRow> bench_gpu_matmul(const GpuBench& b) {
   }
   for (const int64_t m : {32, 64, 128, 256, 1024, 4096}) {
     if (b.few_sizes() && m != 64 && m != 1024) continue;
-    for (const char* format :
-         {"bf16", "fp8", "mxfp8", "int8", "nvfp4", "mxfp4", "int4_g128", "fp8_e5m2_row", "int4"}) {
+    for (const char* format : {"bf16", "fp8", "mxfp8", "int8", "nvfp4", "mxfp4", "int4_g128",
+                               "fp8_e5m2_row", "int4", "int4_asym", "int8_g32"}) {
       all.push_back({m, 14336, 4096, format});
     }
   }
