@@ -49,8 +49,11 @@ TEST_F(MatmulOnGpu, TilesInHalves) {
                                  {Format::mxfp8, true, {Format::ue8m0, 1, 32}},
                                  {Format::int8, true, {Format::f16, 1, 128}},
                                  {Format::nvfp4, true, {Format::fp8_e4m3, 1, 16}, true},
-                                 {Format::int4, true, {Format::bf16, 1, 128}}}) {
-    expect_product(stream, {spec, {Format::bf16}, 400, n, 256, Format::bf16}, 6);
+                                 {Format::int8, true, {Format::f32, 1, 32}},
+                                 {Format::int4, true, {Format::bf16, 1, 128}},
+                                 {Format::int4, true, {Format::f16, 1, 32}},
+                                 {Format::int4, true, {Format::f16, 1, 64}}}) {
+    expect_product(stream, {spec, {Format::bf16}, 400, n, 512, Format::bf16}, 6);
   }
 }
 
