@@ -81,6 +81,7 @@ TEST(MoeSm90, ManyRows) {
         {kBf16, 300, "128 x 256"},
         {kBlocks, 150, "128 x 128"},
         {kBlocks, 300, "128 x 256"},
+        {WeightSpec{F::int4, true, {F::f32, 1, 0, ScaleLayout::linear, true}}, 300, "128 x 128"},
         {kSpecs.back(), 300, "128 x 256"}}) {
     const Experts w = random_experts(spec, experts, hidden, inter);
     const MoeProblem p = problem_of(spec, experts, hidden, inter);

@@ -105,10 +105,11 @@ Sm90Choice choose(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, int m
   const int64_t rows = p.gate ? kRows / 2 : kRows, chunk = depth(w.code);
   const int64_t steps = ceil_div(p.k, chunk);
   // FP8 by FP8 has a kernel of its own for 256 rows of x (sm90_fp8.cuh).
-  // Sums in units of the last scale have no factors of x.
-  const bool wide = fp8                               ? runs && scales_of_runs(p)
-                    : best.scales == Sm90Scales::sums ? p.scaled && x.scale_group() == 0
-                                                      : true;
+  // Sums in units of the last scale have no factors of x, and want scales of groups.
+  const bool wide = fp8 ? runs && scales_of_runs(p)
+                    : best.scales == Sm90Scales::sums
+                        ? p.scaled && p.scaling.block_cols > 0 && x.scale_group() == 0
+                        : true;
   if (p.experts > 0) {
     // Experts have up to twice the average, and rows of a second part read their weights again;
     // columns that no row fills cost time of the tensor cores, but neither bytes nor codes.
