@@ -169,12 +169,12 @@ TEST(MatmulGpu, QuantisedActivations) {
 TEST(MatmulGpu, SomeDozensInPortions) {
   const Device device = Device::simulator(Arch::sm_90a);
   Stream stream(device);
-  const WeightSpec groups{F::int4, true, {F::f16, 1, 32}};
-  const WeightSpec points{F::int4, true, {F::f16, 1, 32, ScaleLayout::linear, true}};
+  const WeightSpec groups{F::int4, true, {F::f16, 1, 48}};
+  const WeightSpec points{F::int4, true, {F::f16, 1, 48, ScaleLayout::linear, true}};
   const WeightSpec codes{F::fp8_e4m3, true, {F::f32, 1, 32}}, row{F::int8, true, {F::f32, 1, 0}};
   const int64_t n = 24, k = 192;
   for (const auto& [w, x, rows] : {std::tuple<WeightSpec, WeightSpec, int64_t>{points, kBf16, 16},
-                                   {{F::int8, true, {F::f32, 1, 32}}, kBf16, 16},
+                                   {{F::fp8_e4m3, true, {F::f32, 1, 32}}, kBf16, 16},
                                    {{F::f16}, kBf16, 16},
                                    {groups, codes, 16},
                                    {groups, row, 16},
