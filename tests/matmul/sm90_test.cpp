@@ -234,7 +234,6 @@ TEST(MatmulSm90, ScalesOfAllMagnitudes) {
   for (int64_t i = 0; i < kManyOutputs * k; ++i) {
     codes.data<uint8_t>()[i] = encode_e4m3(static_cast<float>(1 + i % 3));
   }
-  const Tensor x = random_tensor({kManyRows, k}, F::bf16, 3, Data::normal);
   const float of_group[] = {0.0f,   1.0f,    -1.7f,    3e-39f,    1e-30f, -1.9e30f,
                             1e-15f, 3.3e15f, INFINITY, -INFINITY, NAN,    0x1.8p-126f};
   constexpr size_t kKinds = std::size(of_group);
@@ -248,22 +247,29 @@ TEST(MatmulSm90, ScalesOfAllMagnitudes) {
   check_schedules(stream);
   MatmulOptions options;
   options.out = F::f32;
-  const std::vector<float> y = to_floats(matmul_on(stream, x, w, options)), xs = to_floats(x);
-  for (int64_t m = 0; m < kManyRows; m += 16) {
-    for (int64_t n = 0; n < kManyOutputs; n += 5) {
-      double sum = 0, magnitude = 0;
-      for (int64_t l = 0; l < k; ++l) {
-        const double product = static_cast<double>(xs[static_cast<size_t>(m * k + l)]) *
-                               static_cast<double>(1 + (n * k + l) % 3) *
-                               static_cast<double>(scales.data<float>()[n / 128 * 3 + l / 128]);
-        sum += product, magnitude += std::abs(product);
-      }
-      const float value = y[static_cast<size_t>(m * kManyOutputs + n)];
-      if (!std::isfinite(sum)) {
-        ASSERT_FALSE(std::isfinite(value)) << m << " " << n;
-      } else {
-        ASSERT_NEAR(value, sum, one_chain_roundings(k) * 0x1p-24 * magnitude + 3 * k * 0x1p-126)
-            << m << " " << n;
+  // Of elements with one sign an infinite scale makes no NaN.
+  const Tensor normal = random_tensor({kManyRows, k}, F::bf16, 3, Data::normal);
+  const Tensor ones = Tensor::empty({kManyRows, k}, F::bf16);
+  std::fill_n(ones.data<uint16_t>(), kManyRows * k, uint16_t{0x3f80});
+  for (const Tensor& x : {normal, ones}) {
+    const std::vector<float> y = to_floats(matmul_on(stream, x, w, options)), xs = to_floats(x);
+    for (int64_t m = 0; m < kManyRows; m += 16) {
+      for (int64_t n = 0; n < kManyOutputs; n += 5) {
+        double sum = 0, magnitude = 0;
+        for (int64_t l = 0; l < k; ++l) {
+          const double product = static_cast<double>(xs[static_cast<size_t>(m * k + l)]) *
+                                 static_cast<double>(1 + (n * k + l) % 3) *
+                                 static_cast<double>(scales.data<float>()[n / 128 * 3 + l / 128]);
+          sum += product, magnitude += std::abs(product);
+        }
+        const float value = y[static_cast<size_t>(m * kManyOutputs + n)];
+        if (!std::isfinite(sum)) {
+          ASSERT_FALSE(std::isfinite(value)) << m << " " << n;
+          ASSERT_EQ(std::isnan(value), std::isnan(sum)) << m << " " << n;
+        } else {
+          ASSERT_NEAR(value, sum, one_chain_roundings(k) * 0x1p-24 * magnitude + 3 * k * 0x1p-126)
+              << m << " " << n;
+        }
       }
     }
   }

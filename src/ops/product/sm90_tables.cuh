@@ -153,8 +153,8 @@ class Sm90SumTables {
     of_x_ = p_.x_group > 0 ? 1.0f / static_cast<float>(p_.x_group / kUnit) : 0;
   }
 
-  // What a step needs; zero points, which few weights have, are loaded late,
-  // as registers are short.
+  // What a step needs; zero points, which few weights have, are loaded late, as registers are
+  // short.
   HT_DEVICE void load(uint32_t step) {
     step_ = step;
     const uint32_t k0 = step * Stages::kDepth;
