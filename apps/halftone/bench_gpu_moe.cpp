@@ -18,6 +18,7 @@ struct Layer {
   int top_k;
 };
 constexpr Layer kQwen{"Qwen3-30B-A3B", 128, 2048, 768, 8};
+constexpr Layer kGptOss{"gpt-oss-20b", 32, 2880, 2880, 4};
 constexpr Layer kDeepSeek{"DeepSeek-V3", 256, 7168, 2048, 8};
 
 // Few tokens meet other experts in every call, so that their weights come from memory.
@@ -102,8 +103,9 @@ std::vector<BenchRow> bench_gpu_moe(const GpuBench& b) {
     if (sweep.empty()) return;
     for (BenchRow& row : layer(l, format, sweep, b)) rows.push_back(std::move(row));
   };
-  for (const char* format : {"bf16", "fp8", "nvfp4", "mxfp4"})
+  for (const char* format : {"bf16", "fp8", "nvfp4", "mxfp4", "int4", "int4_g128"})
     add(kQwen, format, b.few_sizes() ? few : all);
+  add(kGptOss, "mxfp4", b.few_sizes() ? few : all);
   if (b.few_sizes()) return rows;
   for (const char* format : {"fp8", "nvfp4"}) add(kDeepSeek, format, all);
   return rows;

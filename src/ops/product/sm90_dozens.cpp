@@ -37,10 +37,6 @@ Sm90DozensInstance instance() {
         kColumns, Stages::kThreads, Stages::kSharedBytes};
   }
 }
-// Scales of fewer than 128 elements have sums of 32 each.
-bool has_short_runs(const GpuWeight& w, int64_t group) {
-  return w.code == GpuCode::int4 && (group == 32 || group == 64);
-}
 Sm90DozensInstance instance_of(const GpuWeight& w, Format scale, int64_t group, int64_t m) {
   if (has_short_runs(w, group)) {
     return m <= 16 ? instance<GpuCode::int4, Sm90Scales::short_sums, 16>()
@@ -108,6 +104,11 @@ pipe::TensorBox x_box_sm90_dozens(const GpuProduct& p, uint32_t columns) {
   return b;
 }
 
+bool takes_short_runs(const GpuWeight& w, const GpuX& x, const Scaling& s) {
+  return has_short_runs(w, s.block_cols) && is_plain_float(s.format) &&
+         s.layout == ScaleLayout::linear && !s.asymmetric && x.direct();
+}
+
 std::string refuse_sm90_dozens_formats(const GpuWeight& w, const GpuX& x, Format weight,
                                        const Scaling& s) {
   if (!x.direct() || w.dequantise || w.code < GpuCode::e4m3) {
@@ -138,9 +139,8 @@ std::string refuse_sm90_dozens(const GpuWeight& w, const GpuX& x, Format weight,
     return concat("m is ", m, "; matmul_sm90_dozens takes ", kFewest, " to ", most_rows(w),
                   " rows of ", name(weight));
   }
-  const bool short_runs = has_short_runs(w, s.block_cols) && is_plain_float(s.format) &&
-                          s.layout == ScaleLayout::linear && !s.asymmetric && x.direct();
-  std::string reason = short_runs ? "" : refuse_sm90_dozens_formats(w, x, weight, s);
+  std::string reason =
+      takes_short_runs(w, x, s) ? "" : refuse_sm90_dozens_formats(w, x, weight, s);
   if (!reason.empty()) return reason;
   const int64_t whole = has_powers(w, s.format) ? 2 * kDepth : kDepth;
   if (k >= int64_t{1} << 28) return concat("K is ", k, "; matmul_sm90_dozens takes less than 2^28");

@@ -16,7 +16,7 @@ template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
 struct Sm90Dozens {
   using Params = Sm90DozensParams;
   using Stages = Sm90DozensStages<kCode, kScales, kTiles>;
-  using Multiply = Sm90DozensMultiply<kCode, kScales, kTiles>;
+  using Multiply = Sm90DozensMultiply<kCode, Stages>;
   using Ring = typename Stages::Ring;
   using Lane = typename Multiply::Lane;
   using Sums = typename Multiply::Sums;

@@ -18,21 +18,24 @@ struct Sm90DozensParams {
 
 inline constexpr uint32_t kSm90DozensDepth = 256;  // elements of K of a stage
 
-// A tile is 128 rows of W (sm90_tile.cuh) by 8 kTiles of x. A stage has 256 elements of K: of W [32
-// rows][128 bytes of a row][row], of x [64 elements][row], both in lines of 128 bytes under the
-// swizzle; then, of formats whose scales are copied, 16 bytes a row for them.
-template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
+// Of codes of eight bits. A tile is 128 rows of W (sm90_tile.cuh) by 8 kTiles of x. A stage has 256
+// elements of K: of W [32 rows][128 bytes of a row][row], of x [64 elements][row], both in lines of
+// 128 bytes under the swizzle; then, of formats whose scales are copied, kScalePitch bytes a row for
+// them: boxes of 16 bytes, or of experts what threads copy.
+template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles, bool kExperts = false>
 struct Sm90DozensStage {
-  static constexpr uint32_t kBits = CodePolicy<kCode>::kBits, kLine = 128;
+  static_assert(CodePolicy<kCode>::kBits == 8);
+  static constexpr Sm90Scales kWay = kScales;
+  static constexpr uint32_t kTilesOfX = kTiles, kLine = 128;
   static constexpr uint32_t kRows = 128, kColumns = 8 * kTiles;
   static constexpr uint32_t kDepth = kSm90DozensDepth;
-  static constexpr uint32_t kLines = kDepth * kBits / 8 / kLine;  // of a row
+  static constexpr uint32_t kLines = kDepth / kLine;          // of a row
   static constexpr uint32_t kRun = 32 * kLines * kLine;           // bytes of 32 rows
   static constexpr uint32_t kSlab = kColumns * kLine;             // and of 64 elements of x
   static constexpr uint32_t kX = kRows / 32 * kRun, kOfScales = kX + kDepth / 64 * kSlab;
-  static constexpr bool kCopied = kScales == Sm90Scales::pairs || kScales == Sm90Scales::powers;
-  static constexpr uint32_t kScaleBytes = kDepth / (kScales == Sm90Scales::pairs ? 16 : 32);
-  static constexpr uint32_t kBytes = kOfScales + (kCopied ? kRows * 16 : 0);
+  static constexpr bool kCopied = kScales == Sm90Scales::powers;
+  static constexpr uint32_t kScaleBytes = kDepth / 32, kScalePitch = kExperts ? kScaleBytes : 16;
+  static constexpr uint32_t kBytes = kOfScales + (kCopied ? kRows * kScalePitch : 0);
 
   // Four warps along the rows, 32 each, by two along K.
   static constexpr uint32_t kWarps = 8;

@@ -12,6 +12,12 @@ namespace halftone::product {
 std::string refuse_sm90_dozens_formats(const GpuWeight&, const GpuX&, Format weight,
                                        const Scaling&);
 
+// INT4 with scales of fewer than 128 elements has sums of 32 each.
+inline bool has_short_runs(const GpuWeight& w, int64_t group) {
+  return w.code == GpuCode::int4 && (group == 32 || group == 64);
+}
+bool takes_short_runs(const GpuWeight&, const GpuX&, const Scaling&);
+
 inline bool has_powers(const GpuWeight& w, Format scale) {
   return w.scaled && scale == Format::ue8m0;
 }

@@ -1,5 +1,5 @@
-// What a warp does with a stage of some dozens of rows of x times W on Hopper, where making bf16 of
-// the codes takes more time than anything else. So codes enter in the order of memory: a lane
+// What a warp does with a stage of some dozens of rows of x times W in codes of eight bits on
+// Hopper, where making bf16 of the codes takes more time than anything else. So codes enter in the order of memory: a lane
 // expands what 16 bytes of a row hold, and as which element of K is which of an MMA's fragment is
 // free, x is read by 16 bytes, too. That takes mma.sync, whose operands are registers; the order of
 // K that wgmma wants costs as many instructions again, unless x is permuted (sm90_order.cuh).
@@ -12,15 +12,13 @@
 
 namespace halftone::product {
 
-// `kRotated`: eights of rows have their scales in other words of their 16 bytes, as threads store
-// them without conflicts of banks.
-template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles, bool kRotated = false>
+template <GpuCode kCode, class Stage>
 struct Sm90DozensMultiply {
-  using Stage = Sm90DozensStage<kCode, kScales, kTiles>;
   using Policy = CodePolicy<kCode>;
-  static constexpr uint32_t kBits = Stage::kBits;
-  static constexpr uint32_t kParts = Stage::kLines;        // of a warp's codes of a stage, ...
-  static constexpr uint32_t kOctets = 16 * 8 / kBits / 8;  // ... each of so many octets a lane
+  static constexpr Sm90Scales kScales = Stage::kWay;
+  static constexpr uint32_t kTiles = Stage::kTilesOfX;
+  static constexpr uint32_t kParts = Stage::kLines;  // of a warp's codes of a stage, ...
+  static constexpr uint32_t kOctets = 2;             // ... each of so many octets a lane
   static constexpr bool kJoined = kScales == Sm90Scales::sums;
   static constexpr uint32_t kTilesN = 2;  // of 16 rows a warp
 
@@ -52,11 +50,6 @@ struct Sm90DozensMultiply {
     }
   };
 
-  // Where in the scales of 32 rows those of an eight begin.
-  HT_HOST_DEVICE static uint32_t scales_of(uint32_t eight) {
-    return eight * 8 * 16 + (kRotated ? eight * Stage::kScaleBytes % 16 : 0);
-  }
-
   // Where a lane reads in a stage: of W its 16 bytes of row row_in_eight(lane / 4), of x those of
   // row lane / 4, and scales.
   struct Lane {
@@ -67,18 +60,9 @@ struct Sm90DozensMultiply {
       quad = hw::lane_index() % 4;
       w = along_n * Stage::kRun + r * Stage::kLine;
       x = Stage::kX + g * Stage::kLine;
-      scales = Stage::kOfScales + (along_n * 32 + r) * 16;
-      if constexpr (kBits == 4) {
-        // Octets of a lane: (along_k, quad, o). In the last of quads 2 and 3 o is exchanged by 2,
-        // as otherwise quads 0 and 2 would read of the same banks.
-        w += ((along_k * 4 + quad) ^ r) * 16;
-        x += (along_k * 2 + quad / 2) * Stage::kSlab + ((quad % 2 * 4 + quad / 2 * 2) ^ g) * 16;
-        scales += kScales == Sm90Scales::pairs ? along_k * 8 + quad * 2 : along_k * 4 + quad;
-      } else {
-        w += along_k * (32 * Stage::kLine) + (quad ^ r) * 16;
-        x += along_k * 2 * Stage::kSlab + ((quad * 2) ^ g) * 16;
-        scales += along_k * 4 + quad / 2;
-      }
+      scales = Stage::kOfScales + (along_n * 32 + r) * Stage::kScalePitch + along_k * 4 + quad / 2;
+      w += along_k * (32 * Stage::kLine) + (quad ^ r) * 16;
+      x += along_k * 2 * Stage::kSlab + ((quad * 2) ^ g) * 16;
     }
     // Of a part; the swizzle is an exclusive or.
     HT_DEVICE uint32_t w_of(uint32_t part) const { return w ^ part * 64; }
@@ -92,41 +76,28 @@ struct Sm90DozensMultiply {
                                    uint32_t eight, uint32_t (&codes)[4], hw::Site site) {
     const auto words =
         hw::load_shared<hw::Words4>(stage + (lane.w_of(part) + eight * 8 * Stage::kLine), site);
-    const bool exchanged = kBits == 4 && lane.quad >= 2;
     HT_UNROLL
-    for (uint32_t i = 0; i < 4; ++i) codes[i] = exchanged ? words[i ^ 2] : words[i];
+    for (uint32_t i = 0; i < 4; ++i) codes[i] = words[i];
   }
-  // What the policy multiplies codes by, for the octets of either half of 16 bytes; false where
-  // powers of two are beyond what bf16 can take.
-  HT_DEVICE static bool load_pairs(hw::SharedAddress stage, const Lane& lane, uint32_t part,
-                                   uint32_t eight, uint32_t (&pairs)[2], hw::Site site) {
-    pairs[0] = pairs[1] = Policy::kUnscaled;
-    const hw::SharedAddress at = stage + (lane.scales + scales_of(eight) + part * 2);
-    if constexpr (kScales == Sm90Scales::pairs) {
-      uint32_t two[2];
-      Policy::pairs_of(hw::load_shared<uint16_t>(at, site), two);
-      const bool exchanged = lane.quad >= 2;
-      pairs[0] = exchanged ? two[1] : two[0], pairs[1] = exchanged ? two[0] : two[1];
-    } else if constexpr (kScales == Sm90Scales::powers) {
+  HT_DEVICE static hw::SharedAddress scale_at(hw::SharedAddress stage, const Lane& lane,
+                                              uint32_t part, uint32_t eight) {
+    return stage + (lane.scales + eight * 8 * Stage::kScalePitch + part * 2);
+  }
+  // The power of two that multiplies codes, twice; false where it is beyond what bf16 can take.
+  HT_DEVICE static bool load_power(hw::SharedAddress at, uint32_t& pair, hw::Site site) {
+    if constexpr (kScales == Sm90Scales::powers) {
       const uint32_t exponent = hw::load_shared<uint8_t>(at, site);
-      pairs[0] = pairs[1] = twice((exponent << 7) + Policy::kUnscaled % 65536 - 0x3f80);
+      pair = twice(exponent << 7);
       return exponent >= 16 && exponent <= 128;
     }
     return true;
   }
-  HT_DEVICE static void expand(const uint32_t (&codes)[4], uint32_t octet,
-                               const uint32_t (&pairs)[2], uint32_t (&w)[1][4]) {
-    const uint32_t pair = pairs[octet / 2 % 2];
-    if constexpr (kCode == GpuCode::e2m1) {
-      Policy::expand_neighbours(codes[octet], {pair, pair, pair, pair}, w);
-    } else if constexpr (kCode == GpuCode::int4) {
-      Policy::expand_neighbours(codes[octet], Policy::kUnscaled, w);
-    } else {
-      Policy::expand({codes[octet * 2], codes[octet * 2 + 1]}, 0, w);
-      if constexpr (kScales == Sm90Scales::powers) {
-        HT_UNROLL
-        for (uint32_t i = 0; i < 4; ++i) w[0][i] = fma_bf16x2(w[0][i], pair, kMinusZeros);
-      }
+  HT_DEVICE static void expand(const uint32_t (&codes)[4], uint32_t octet, uint32_t pair,
+                               uint32_t (&w)[1][4]) {
+    Policy::expand({codes[octet * 2], codes[octet * 2 + 1]}, 0, w);
+    if constexpr (kScales == Sm90Scales::powers) {
+      HT_UNROLL
+      for (uint32_t i = 0; i < 4; ++i) w[0][i] = fma_bf16x2(w[0][i], pair, kMinusZeros);
     }
   }
   // Half an octet of two rows with that of a row of x.
@@ -156,12 +127,7 @@ struct Sm90DozensMultiply {
             for (uint32_t r = 0; r < 2; ++r) {
               uint32_t codes[4];
               load_codes(stage, lane, part, t * 2 + r, codes, site);
-              if constexpr (kCode == GpuCode::e2m1) {
-                constexpr uint32_t kOne = Policy::kUnscaled;
-                Policy::expand_neighbours(codes[o], {kOne, kOne, kOne, kOne}, w[r]);
-              } else {
-                Policy::expand({codes[o * 2 % 4], codes[o * 2 % 4 + 1]}, 0, w[r]);
-              }
+              Policy::expand({codes[o * 2], codes[o * 2 + 1]}, 0, w[r]);
             }
             const auto x = hw::load_shared<hw::Words4>(
                 stage + (lane.x_of(part, o) + j * 8 * Stage::kLine), site);
@@ -170,10 +136,8 @@ struct Sm90DozensMultiply {
           HT_UNROLL
           for (uint32_t e = 0; e < 4; ++e) {
             // The scale of the lane whose turn it was.
-            const uint32_t of_quad = kBits == 4 ? turn : turn / 2;
-            const uint32_t own = kBits == 4 ? lane.quad : lane.quad / 2;
-            const auto exponent = hw::load_shared<uint8_t>(
-                stage + (lane.scales - own + of_quad + scales_of(t * 2 + e / 2) + part * 2), site);
+            const hw::SharedAddress own = scale_at(stage, lane, part, t * 2 + e / 2);
+            const auto exponent = hw::load_shared<uint8_t>(own + (turn / 2 - lane.quad / 2), site);
             sums[t][j][e] = hw::fma(chain[e], decode_ue8m0(exponent), sums[t][j][e]);
           }
         }
@@ -186,12 +150,12 @@ struct Sm90DozensMultiply {
                                  hw::Site site = hw::Site::current()) {
     HT_UNROLL
     for (uint32_t part = 0; part < kParts; ++part) {
-      uint32_t codes[2 * kTilesN][4], pairs[2 * kTilesN][2];
+      uint32_t codes[2 * kTilesN][4], powers[2 * kTilesN] = {};
       bool fits = true;
       HT_UNROLL
       for (uint32_t r = 0; r < 2 * kTilesN; ++r) {
         load_codes(stage, lane, part, r, codes[r], site);
-        fits = load_pairs(stage, lane, part, r, pairs[r], site) && fits;
+        fits = load_power(scale_at(stage, lane, part, r), powers[r], site) && fits;
       }
       if constexpr (kScales == Sm90Scales::powers) {
         if (!hw::vote_all(fits, hw::kFullWarp, site)) {
@@ -210,7 +174,7 @@ struct Sm90DozensMultiply {
         }
         uint32_t w[kTilesN][2][1][4];
         HT_UNROLL
-        for (uint32_t r = 0; r < 2 * kTilesN; ++r) expand(codes[r], o, pairs[r], w[r / 2][r % 2]);
+        for (uint32_t r = 0; r < 2 * kTilesN; ++r) expand(codes[r], o, powers[r], w[r / 2][r % 2]);
         HT_UNROLL
         for (uint32_t s = 0; s < 4; s += 2) {
           HT_UNROLL

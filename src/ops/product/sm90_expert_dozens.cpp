@@ -6,6 +6,7 @@
 #include "hw/image.h"
 #include "ops/product/sm90_dozens_formats.h"
 #include "ops/product/sm90_expert_dozens_launch.h"
+#include "ops/product/sm90_expert_ordered.cuh"
 #include "ops/product/weights.h"
 #include "pipe/tensor_map.h"
 
@@ -18,23 +19,41 @@ struct Instance {
   uint32_t threads, shared_bytes;
 };
 
-template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
+// Codes of four bits are expanded for wgmma, those of eight for mma.sync
+// (docs/findings/products-hopper.md).
+template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns>
 Instance instance() {
-  using Kernel = Sm90ExpertDozens<kCode, kScales, kTiles>;
-  using Stages = typename Kernel::Stages;
-  return {hw::image_of<Kernel>("matmul_sm90_expert_dozens", Arch::sm_90a), Stages::kThreads,
-          Stages::kSharedBytes};
+  if constexpr (CodePolicy<kCode>::kBits == 4) {
+    using Kernel = Sm90ExpertOrdered<kCode, kScales, kColumns>;
+    return {hw::image_of<Kernel>("matmul_sm90_expert_ordered", Arch::sm_90a),
+            Kernel::Stages::kThreads, Kernel::Stages::kSharedBytes};
+  } else {
+    using Kernel = Sm90ExpertDozens<kCode, kScales, kColumns / 8>;
+    return {hw::image_of<Kernel>("matmul_sm90_expert_dozens", Arch::sm_90a),
+            Kernel::Stages::kThreads, Kernel::Stages::kSharedBytes};
+  }
 }
 // Tiles of 32 columns have no room for two blocks with codes of 8 bits.
 constexpr uint32_t kWidest8 = 24, kWidest4 = 32;
 
-Instance instance_of(const GpuWeight& w, Format scale, uint32_t rows) {
+Instance instance_of(const GpuWeight& w, Format scale, int64_t group, uint32_t rows) {
+  if (has_short_runs(w, group)) {
+    return rows == 16 ? instance<GpuCode::int4, Sm90Scales::short_sums, 16>()
+                      : instance<GpuCode::int4, Sm90Scales::short_sums, 32>();
+  }
   return with_sm90_dozens(w, scale, [rows]<GpuCode kCode, Sm90Scales kScales>() {
     constexpr uint32_t kWidest = CodePolicy<kCode>::kBits == 8 ? kWidest8 : kWidest4;
-    return rows == 8    ? instance<kCode, kScales, 1>()
-           : rows == 16 ? instance<kCode, kScales, 2>()
-                        : instance<kCode, kScales, kWidest / 8>();
+    return rows == 8    ? instance<kCode, kScales, 8>()
+           : rows == 16 ? instance<kCode, kScales, 16>()
+                        : instance<kCode, kScales, kWidest>();
   });
+}
+// Where rows of scales begin, also those of every second row of a tensor: on 16, 4 or 2 bytes, or
+// on any.
+uint32_t scales_aligned(const GpuLayout& l, const Sm90Matrices& matrices) {
+  const auto row = static_cast<uint32_t>(l.scale_row % 16);
+  const uint32_t aligned = 1U << std::countr_zero(matrices.scales_aligned | row | 16);
+  return aligned == 8 ? 4 : aligned;
 }
 
 // Average rows of an expert up to which the kernel is the fastest
@@ -46,10 +65,12 @@ constexpr int64_t kMostAverage8 = 20, kMostAverage4 = 32;
 bool takes_sm90_expert_dozens(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
   const int64_t most = bits(p.weight) == 8 ? kMostAverage8 : kMostAverage4;
   if (p.experts == 0 || p.m > most * p.experts) return false;
-  if (!refuse_sm90_dozens_formats(w, x, p.weight, p.scaling).empty()) return false;
-  // x by 64 elements; rows of W by 16 bytes, their scales by 4.
-  const int64_t unit = !copies_scales(w, p.scaling.format) ? 64 : w.pairs ? 64 : 128;
-  return p.k % unit == 0;
+  if (!takes_short_runs(w, x, p.scaling) &&
+      !refuse_sm90_dozens_formats(w, x, p.weight, p.scaling).empty()) {
+    return false;
+  }
+  // x by 64 elements; of eight bits scales by four.
+  return p.k % (has_powers(w, p.scaling.format) && bits(p.weight) == 8 ? 128 : 64) == 0;
 }
 
 bool fits_sm90_expert_dozens(const GpuWeight& w, const GpuLayout& l, const Sm90Matrices& matrices,
@@ -62,21 +83,23 @@ bool fits_sm90_expert_dozens(const GpuWeight& w, const GpuLayout& l, const Sm90M
   if (!copies_scales(w, l.scale_format)) {
     return !w.scaled || l.scale_step % scale_bytes(l.scale_format) == 0;
   }
-  return matrices.scales_aligned >= 4 && l.scale_step == 1 && l.scale_row * l.row_step % 4 == 0;
+  return scales_aligned(l, matrices) >= (bits(l.format) == 4 && !w.pairs ? 2 : 4) &&
+         l.scale_step == 1;
 }
 
 // Experts have up to twice the average; rows of a second part read their weights again.
 uint32_t part_rows_sm90_expert_dozens(const Sm90Problem& p) {
   const int64_t average = ceil_div(p.m, p.experts);
   const uint32_t widest = bits(p.weight) == 8 ? kWidest8 : kWidest4;
-  return average <= 4 ? 8 : average <= 12 ? 16 : widest;
+  const uint32_t narrowest = p.weight == Format::int4 && p.scaling.block_cols % 128 != 0 ? 16 : 8;
+  return average <= 4 ? narrowest : average <= 12 ? 16 : widest;
 }
 
 void launch_sm90_expert_dozens(const Sm90Problem& problem, const GpuWeight& w,
                                const GpuProduct& product, const Sm90Matrices& matrices,
                                uint32_t parts, Stream& stream) {
   const Device& device = stream.device();
-  const Instance i = instance_of(w, problem.scaling.format, product.part_rows);
+  const Instance i = instance_of(w, problem.scaling.format, problem.scaling.block_cols, product.part_rows);
   Sm90ExpertDozensParams p{};
   p.product = product;
   GpuProduct& g = p.product;
@@ -91,9 +114,9 @@ void launch_sm90_expert_dozens(const Sm90Problem& problem, const GpuWeight& w,
   if (copies_scales(w, l.scale_format)) {
     p.scale_bytes = g.k / l.group;
     p.scale_pitch = static_cast<uint32_t>(l.scale_row * l.row_step);
-    p.scales_whole = matrices.scales_aligned >= 16 && l.scale_row * l.row_step % 16 == 0;
+    p.scales_aligned = scales_aligned(l, matrices);
   } else if (w.scaled) {
-    p.log2_groups = static_cast<uint32_t>(std::countr_zero(l.group / 128));
+    p.log2_groups = static_cast<uint32_t>(std::countr_zero(l.group / (has_short_runs(w, l.group) ? 32 : 128)));
   }
   LaunchShape shape;
   shape.block.x = i.threads;

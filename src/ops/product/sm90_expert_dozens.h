@@ -17,14 +17,14 @@ struct Sm90ExpertDozensParams {
   uint32_t log2_groups = 0;       // of `sums`: runs of 128 elements that share a scale
   // Of formats whose scales are copied: bytes of a row, and to the next.
   uint32_t scale_bytes = 0, scale_pitch = 0;
-  bool scales_whole = false;  // on 16 bytes, else on 4
+  uint32_t scales_aligned = 0;  // where rows of them begin: on 16, 4 or 2 bytes
 };
 
 // Two blocks a multiprocessor, each with a warp for tensor copies beside those that multiply, and
 // one for scales.
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
-struct Sm90ExpertDozensStages : Sm90DozensStage<kCode, kScales, kTiles> {
-  using Stage = Sm90DozensStage<kCode, kScales, kTiles>;
+struct Sm90ExpertDozensStages : Sm90DozensStage<kCode, kScales, kTiles, true> {
+  using Stage = Sm90DozensStage<kCode, kScales, kTiles, true>;
   static constexpr uint32_t kThreads = (Stage::kWarps + (Stage::kCopied ? 2 : 1)) * 32;
   static constexpr uint32_t kMinBlocks = 2;
 

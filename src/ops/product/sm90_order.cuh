@@ -17,9 +17,9 @@
 
 namespace halftone::product {
 
-template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns>
+template <GpuCode kCode, class Stage>
 struct Sm90Order {
-  using Stage = Sm90OrderedStage<kScales, kColumns>;
+  static constexpr uint32_t kColumns = Stage::kWidth;
 
   // Rows of eight whose chunks the swizzle puts into the same banks are apart.
   HT_HOST_DEVICE static uint32_t row_in_eight(uint32_t g) { return g % 2 * 4 + g / 2; }

@@ -8,10 +8,16 @@ namespace halftone::product {
 
 // A tile is 128 rows of W by kColumns of x. A stage has 256 elements of K: of W [row][128 bytes],
 // of x [64 elements][row] in lines as long, both under the swizzle; then scales that multiply
-// codes, 16 bytes a row, or those of runs of 128 or 32 elements that multiply sums, of each
-// 16 rows [run][row].
-template <Sm90Scales kScales, uint32_t kColumns>
+// codes, kScalePitch bytes a row, or those of runs of 128 or 32 elements that multiply sums, of
+// each warp's 16 rows [run][row].
+//
+// A lane has two rows of W, kApart behind each other. Of experts these are an output of a gate and
+// its other half (sm90_tile.cuh), and scales come by threads; else they come in boxes of 16 bytes.
+template <Sm90Scales kScales, uint32_t kColumns, bool kExperts = false>
 struct Sm90OrderedStage {
+  static constexpr Sm90Scales kWay = kScales;
+  static constexpr uint32_t kWidth = kColumns;
+  static constexpr uint32_t kApart = kExperts ? 32 : 8;
   static constexpr uint32_t kRows = 128, kLine = 128, kDepth = kSm90DozensDepth;
   static constexpr uint32_t kSlab = kColumns * kLine;  // bytes of 64 elements of x
   static constexpr uint32_t kX = kRows * kLine, kOfScales = kX + kDepth / 64 * kSlab;
@@ -19,15 +25,23 @@ struct Sm90OrderedStage {
   static constexpr uint32_t kScaleBytes = kDepth / (kScales == Sm90Scales::pairs ? 16 : 32);
   static constexpr bool kShort = kScales == Sm90Scales::short_sums;
   static constexpr uint32_t kRuns = kDepth / (kShort ? 32 : 128);
-  static constexpr uint32_t kCopiedBytes = kOfScales + (kCopied ? kRows * 16 : 0);
+  static constexpr uint32_t kScalePitch = kExperts ? kScaleBytes : 16;
+  static constexpr uint32_t kCopiedBytes = kOfScales + (kCopied ? kRows * kScalePitch : 0);
   static constexpr uint32_t kBytes = kCopiedBytes + (kCopied ? 0 : kRuns * kRows * 4);
 
-  HT_HOST_DEVICE static uint32_t scale_of(uint32_t row, uint32_t run) {
-    return kOfScales + (row / 16 * kRuns + run) * 64 + row % 16 * 4;
-  }
-
-  // Two warpgroups, 64 rows of W each.
+  // Two warpgroups, 64 rows of W each: of a warp eight from its first on, and those behind them.
   static constexpr uint32_t kWarps = 8;
+  HT_HOST_DEVICE static uint32_t first_row(uint32_t warp) {
+    return warp / 4 * 64 + warp % 4 * (kApart == 8 ? 16 : 8);
+  }
+  // Of 16.
+  HT_HOST_DEVICE static uint32_t row_of(uint32_t warp, uint32_t r) {
+    return first_row(warp) + r % 8 + r / 8 * kApart;
+  }
+  // The scale of a run of a warp's row `r` of 16.
+  HT_HOST_DEVICE static uint32_t scale_of(uint32_t warp, uint32_t r, uint32_t run) {
+    return kOfScales + (warp * kRuns + run) * 64 + r * 4;
+  }
 
   // Sums of a tile: [row of x][row of W], in lines that begin four banks apart.
   static constexpr uint32_t kSumRow = (kRows + 4) * 4, kSumBytes = kColumns * kSumRow;

@@ -12,23 +12,31 @@
 
 namespace halftone::product {
 
-template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns>
+template <GpuCode kCode, class Stage>
 struct Sm90OrderedSums {
-  using Stage = Sm90OrderedStage<kScales, kColumns>;
-  using Order = Sm90Order<kCode, kScales, kColumns>;
+  using Order = Sm90Order<kCode, Stage>;
+  static constexpr Sm90Scales kScales = Stage::kWay;
+  static constexpr uint32_t kColumns = Stage::kWidth;
   using Policy = CodePolicy<kCode>;
   using Sums = float[kColumns / 2];
   static constexpr bool kJoined = kScales == Sm90Scales::sums || Stage::kShort;
 
   const uint32_t lane = hw::lane_index(), quad = lane % 4;
-  const uint32_t first;  // row of W of the tile, of the warp's 16
-  const uint32_t row;    // of the lane, the other is 8 behind
+  const uint32_t warp;        // of those that multiply
+  const uint32_t row_of_16;   // of the lane, the other is 8 behind
+  const uint32_t row;         // of the tile, the other is kApart behind
   uint32_t a[2][4][4] = {};
   Sums chain = {}, total = {};
   Sums other;  // of short runs, a chain beside the first
 
-  HT_DEVICE explicit Sm90OrderedSums(uint32_t first_row)
-      : first(first_row), row(first_row + Order::row_in_eight(lane / 4)) {}
+  HT_DEVICE explicit Sm90OrderedSums(uint32_t of_warp)
+      : warp(of_warp),
+        row_of_16(Order::row_in_eight(lane / 4)),
+        row(Stage::first_row(of_warp) + row_of_16) {}
+
+  HT_DEVICE uint32_t scale_of(uint32_t half, uint32_t run) const {
+    return Stage::scale_of(warp, row_of_16 + 8 * half, run);
+  }
 
   // 32 codes of each row: those of chunk 0 or 1 of the lane's of a line. A scale for 16 of them.
   struct Codes {
@@ -40,14 +48,14 @@ struct Sm90OrderedSums {
     Codes codes;
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
-      const uint32_t r = row + 8 * half, place = (chunk * 4 + quad) ^ row % 8;
+      const uint32_t r = row + Stage::kApart * half, place = (chunk * 4 + quad) ^ row % 8;
       codes.of[half] = hw::load_shared<hw::Words4>(stage + (r * Stage::kLine + place * 16), site);
       uint32_t(&pairs)[2] = codes.pairs[half];
       if constexpr (kScales == Sm90Scales::pairs) {
-        const hw::SharedAddress at = scales + (r * 16 + chunk * 8 + quad * 2);
+        const hw::SharedAddress at = scales + (r * Stage::kScalePitch + chunk * 8 + quad * 2);
         Policy::pairs_of(hw::load_shared<uint16_t>(at, site), pairs);
       } else if constexpr (kScales == Sm90Scales::powers) {
-        const hw::SharedAddress at = scales + (r * 16 + chunk * 4 + quad);
+        const hw::SharedAddress at = scales + (r * Stage::kScalePitch + chunk * 4 + quad);
         const uint32_t exponent = hw::load_shared<uint8_t>(at, site);
         pairs[0] = pairs[1] = twice((exponent << 7) + Policy::kUnscaled % 65536 - 0x3f80);
       } else {
@@ -140,7 +148,7 @@ struct Sm90OrderedSums {
       }
       HT_UNROLL
       for (uint32_t half = 0; half < 2; ++half) {
-        const hw::SharedAddress at = scales + ((row + 8 * half) * 16 + turn);
+        const hw::SharedAddress at = scales + ((row + Stage::kApart * half) * Stage::kScalePitch + turn);
         join(own, half, decode_ue8m0(hw::load_shared<uint8_t>(at, site)));
       }
     }
@@ -158,7 +166,7 @@ struct Sm90OrderedSums {
     float scale[2];
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
-      scale[half] = hw::load_shared<float>(stage + Stage::scale_of(row + 8 * half, run), site);
+      scale[half] = hw::load_shared<float>(stage + scale_of(half, run), site);
     }
     start(stage, run, 0, 0, true, chain, site);
     expand(load_codes(stage, stage, run, site), 1, 1);
@@ -181,7 +189,7 @@ struct Sm90OrderedSums {
     for (uint32_t half = 0; half < 2; ++half) {
       HT_UNROLL
       for (uint32_t o = 0; o < 4; ++o) {
-        const uint32_t r = row + 8 * half, place = (chunk * 4 + o) ^ row % 8;
+        const uint32_t r = row + Stage::kApart * half, place = (chunk * 4 + o) ^ row % 8;
         codes[half][o] =
             hw::load_shared<uint32_t>(stage + (r * Stage::kLine + place * 16 + quad * 4), site);
       }
@@ -226,7 +234,7 @@ struct Sm90OrderedSums {
     hold_short(run % 2, site);
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
-      const hw::SharedAddress at = stage + Stage::scale_of(row + 8 * half, run);
+      const hw::SharedAddress at = stage + scale_of(half, run);
       join(sums, half, hw::load_shared<float>(at, site));
     }
   }
@@ -242,6 +250,13 @@ struct Sm90OrderedSums {
     }
   }
 
+  // Of row `half` of the lane and column i / 2 * 8 + quad * 2 + i % 2.
+  HT_DEVICE float sum(uint32_t half, uint32_t i) const {
+    const uint32_t at = i / 2 * 4 + half * 2 + i % 2;
+    if (kJoined) return total[at];
+    return kScales == Sm90Scales::powers ? chain[at] + total[at]  // what was added apart
+                                         : chain[at];
+  }
   // The sums into shared memory, [row of x][row of W].
   HT_DEVICE void store(hw::SharedAddress to, hw::Site site = hw::Site::current()) const {
     HT_UNROLL
@@ -249,9 +264,8 @@ struct Sm90OrderedSums {
       HT_UNROLL
       for (uint32_t e = 0; e < 4; ++e) {
         const uint32_t column = j * 8 + quad * 2 + e % 2;
-        float sum = kJoined ? total[j * 4 + e] : chain[j * 4 + e];
-        if (kScales == Sm90Scales::powers) sum += total[j * 4 + e];  // what was added apart
-        hw::store_shared(to + (column * Stage::kSumRow + (row + e / 2 * 8) * 4), sum, site);
+        hw::store_shared(to + (column * Stage::kSumRow + (row + e / 2 * Stage::kApart) * 4),
+                         sum(e / 2, j * 2 + e % 2), site);
       }
     }
   }

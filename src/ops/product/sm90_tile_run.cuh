@@ -1,7 +1,6 @@
 // The tiles of blocks that stay, of a list of parts in device memory: rows of x of one expert each.
 #pragma once
-#include "hw/tma.h"
-#include "ops/product/sm90_params.h"
+#include "ops/product/sm90_tile.cuh"
 
 namespace halftone::product {
 
@@ -33,6 +32,17 @@ struct Sm90Part {
     const GpuSource* at = p.experts + rows.expert * p.expert_step;
     source[0] = load_source(at, site);
     source[1] = load_source(at + (p.finish.gate ? 1 : 0), site);
+  }
+  // Its tile `index` (sm90_tile.cuh).
+  HT_DEVICE Sm90Tile tile(const GpuProduct& p, uint32_t index) const {
+    const auto first = static_cast<uint32_t>(rows.first);
+    const bool gate = p.finish.gate;
+    return {{source[0], source[1]},
+            index * (gate ? kSm90Rows / 2 : kSm90Rows),
+            first,
+            first + static_cast<uint32_t>(rows.count),
+            static_cast<uint32_t>(rows.expert),
+            gate};
   }
   // Where a matrix lies in the map of all of them.
   HT_DEVICE int32_t matrix(const GpuLayout& weight, uint32_t half, const uint8_t* first,
