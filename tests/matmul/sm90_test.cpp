@@ -185,6 +185,22 @@ SimulatorReport expect_clean(const Stream& stream) {
   return report;
 }
 
+// Scales of 32 elements whose rows have no whole fours of them, so that they begin at any two bytes.
+TEST(MatmulSm90, ScalesByTwos) {
+  for (const WeightSpec& spec :
+       {WeightSpec{F::mxfp4, true, {F::ue8m0, 1, 32}}, {F::mxfp8, true, {F::ue8m0, 1, 32}}}) {
+    for (const auto& [m, n, k] :
+         {std::array<int64_t, 3>{35, 40, 64}, {70, 150, 320}, {140, 130, 704}}) {
+      Stream stream(Device::simulator(Arch::sm_90a));
+      check_schedules(stream);
+      const GpuCase c{spec, kBf16, m, n, k, F::bf16};
+      ASSERT_NE(kernel_of(c, stream.device()).find("tiles of 128"), std::string::npos);
+      expect_product(stream, c, 3);
+      expect_clean(stream);
+    }
+  }
+}
+
 // Tiles of 64 columns with two pairs of warpgroups by turns: more tiles than blocks and an odd
 // number of stages, so that the pairs change places from one tile to the next, and a single stage,
 // of which the second pair has nothing.

@@ -12,6 +12,7 @@ const WeightSpec kMxfp8{F::mxfp8, true, {F::ue8m0, 1, 32}};
 const WeightSpec kMxfp4{F::mxfp4, true, {F::ue8m0, 1, 32}};
 const WeightSpec kNvfp4{F::nvfp4, true, {F::fp8_e4m3, 1, 16}, true};
 const WeightSpec kInt4{F::int4, true, {F::f16, 1, 128}};
+const WeightSpec kShort{F::int4, true, {F::f32, 1, 32}};
 // Every way in which codes and scales enter.
 const std::vector<WeightSpec> kSpecs = {{F::fp8_e4m3, true, {F::f32, 1, 0}},
                                         kBlocks,
@@ -23,7 +24,9 @@ const std::vector<WeightSpec> kSpecs = {{F::fp8_e4m3, true, {F::f32, 1, 0}},
                                         {F::int8, true, {F::f16, 1, 128}},
                                         kNvfp4,
                                         kMxfp4,
-                                        kInt4};
+                                        kInt4,
+                                        {F::int4, true, {F::bf16, 1, 64}},
+                                        kShort};
 std::vector<WeightSpec> some(const std::vector<WeightSpec>& all) {
   return kSanitized ? std::vector<WeightSpec>{kNvfp4} : all;
 }
@@ -82,12 +85,12 @@ TEST(MoeExpertDozens, EveryFormat) {
 // Experts without rows, with one, with all that a part takes, with one more, with three parts.
 TEST(MoeExpertDozens, PartsOfEverySize) {
   Stream stream(Device::simulator(Arch::sm_90a));
-  for (const WeightSpec& spec : some({kBlocks, kNvfp4, kMxfp4})) {
+  for (const WeightSpec& spec : some({kBlocks, kNvfp4, kMxfp4, kShort})) {
     expect_layer({spec, 10, 256, 128}, with_rows({0, 1, 8, 9, 19, 0, 0, 0, 2, 0}), 8, stream);
   }
 }
 
-// Scales of rows that begin on 4 bytes and on 16; matrices that are no whole tiles; rows that are
+// Scales of rows that begin on 2 bytes, on 4 and on 16; matrices that are no whole tiles; rows that are
 // no whole lines.
 TEST(MoeExpertDozens, EdgesOfTilesAndLines) {
   Stream stream(Device::simulator(Arch::sm_90a));
@@ -95,6 +98,9 @@ TEST(MoeExpertDozens, EdgesOfTilesAndLines) {
        {std::tuple<WeightSpec, int64_t, int64_t>{kNvfp4, 320, 576},
         {kNvfp4, 512, 768},
         {kMxfp4, 640, 896},
+        {kMxfp4, 320, 704},
+        {kShort, 320, 192},
+        {{F::int4, true, {F::f16, 1, 0}}, 320, 192},
         {kMxfp8, 640, 128},
         {{F::fp8_e4m3, true, {F::f32, 1, 0}}, 192, 320},
         {{F::int8, true, {F::f32, 1, 0}}, 64, 704}}) {
@@ -107,7 +113,7 @@ TEST(MoeExpertDozens, EdgesOfTilesAndLines) {
 TEST(MoeExpertDozens, BlocksWithRunsOfTiles) {
   if (kSanitized) GTEST_SKIP() << "as EdgesOfTilesAndLines, but for time";
   Stream stream(Device::simulator(Arch::sm_90a));
-  for (const WeightSpec& spec : {kBlocks, kNvfp4, kMxfp4, kInt4}) {
+  for (const WeightSpec& spec : {kBlocks, kNvfp4, kMxfp4, kInt4, kShort}) {
     expect_layer({spec, 6, 256, 6784}, with_rows({0, 3, 0, 9, 0, 6}), 8, stream);
   }
 }
@@ -137,8 +143,10 @@ TEST(MoeExpertDozens, ScalesBeyondBf16) {
 
 TEST(MoeExpertDozens, GptOss) {
   Stream stream(Device::simulator(Arch::sm_90a));
-  expect_gpt_oss(stream, 4, 128, 384, 13,
-                 [&](MoeProblem p) { expect_columns(p, 13, 2, 16, stream.device()); });
+  const auto columns = [&](MoeProblem p) { expect_columns(p, 13, 2, 16, stream.device()); };
+  expect_gpt_oss(stream, 4, 128, 384, 13, columns);
+  // Rows of scales of 10 and 14 bytes; those of gates begin at 0, and of their other halves at 10.
+  expect_gpt_oss(stream, 4, 320, 448, 13, columns);
 }
 
 // The shared expert has dozens of rows too, and one weight for all of them.

@@ -21,7 +21,7 @@ const std::vector<WeightSpec> kSpecs = {
     kMxfp4,
     kNvfp4,
     {F::int4, true, {F::bf16, 1, 128, ScaleLayout::linear, true}},
-    {F::int4, true, {F::f16, 1, 64}},
+    {F::int4, true, {F::f16, 1, 64, ScaleLayout::linear, true}},
     {F::int8, true, {F::f16, 1, 32}},
     {F::int4, true, {F::f32, 1, 32, ScaleLayout::linear, true}}};
 
@@ -82,7 +82,8 @@ TEST(MoeSm90, ManyRows) {
         {kBlocks, 150, "128 x 128"},
         {kBlocks, 300, "128 x 256"},
         {WeightSpec{F::int4, true, {F::f32, 1, 0, ScaleLayout::linear, true}}, 300, "128 x 128"},
-        {kSpecs.back(), 300, "128 x 256"}}) {
+        {kSpecs.back(), 300, "128 x 256"},
+        {WeightSpec{F::int4, true, {F::f16, 1, 64}}, 300, "128 x 256"}}) {
     const Experts w = random_experts(spec, experts, hidden, inter);
     const MoeProblem p = problem_of(spec, experts, hidden, inter);
     expect_tiles(p, tokens, 1, stream.device(), tiles);
@@ -117,8 +118,11 @@ TEST(MoeSm90, OneExpertOfMany) {
 
 TEST(MoeSm90, GptOss) {
   Stream stream(Device::simulator(Arch::sm_90a));
-  expect_gpt_oss(stream, 4, 128, 384, 70,
-                 [&](const MoeProblem& p) { expect_tiles(p, 70, 2, stream.device(), "128 x 64"); });
+  const auto tiles = [&](const MoeProblem& p) {
+    expect_tiles(p, 70, 2, stream.device(), "128 x 64");
+  };
+  expect_gpt_oss(stream, 4, 128, 384, 70, tiles);
+  expect_gpt_oss(stream, 4, 320, 448, 70, tiles);
 }
 
 TEST(MoeSm90, SharedExpertAndScoreOnTheInput) {

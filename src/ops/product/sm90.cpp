@@ -195,8 +195,12 @@ std::string refuse_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x)
     return concat("K is ", p.k, "; matmul_sm90 takes rows of whole 16 bytes");
   }
   if (p.k >= int64_t{1} << 27) return concat("K is ", p.k, "; matmul_sm90 takes less than 2^27");
-  const int64_t four = *scales == Sm90Scales::pairs ? 64 : *scales == Sm90Scales::powers ? 128 : 1;
-  if (p.k % four != 0) return concat("K is ", p.k, "; matmul_sm90 takes scales by fours");
+  const bool pairs = *scales == Sm90Scales::pairs, powers = *scales == Sm90Scales::powers;
+  const bool linear = p.scaling.layout == ScaleLayout::linear;
+  const int64_t whole = pairs || (powers && linear) ? 64 : powers ? 128 : 1;
+  if (p.k % whole != 0) {
+    return concat("K is ", p.k, "; matmul_sm90 takes scales by fours, linear ones of 32 by twos");
+  }
   return "";
 }
 
@@ -246,8 +250,10 @@ bool fits_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, const Gp
     return matrices.scales_of_runs;  // parts have as many rows as the tiles of this kernel
   }
   if (scales != Sm90Scales::pairs && scales != Sm90Scales::powers) return true;
-  return matrices.scales_aligned >= 4 && (layout.scales != ScaleLayout::linear ||
-                                          (layout.scale_step == 1 && layout.scale_row % 4 == 0));
+  const uint32_t unit = scales == Sm90Scales::powers && p.k % 128 != 0 ? 2 : 4;
+  return matrices.scales_aligned >= unit &&
+         (layout.scales != ScaleLayout::linear ||
+          (layout.scale_step == 1 && layout.scale_row % unit == 0));
 }
 
 uint32_t part_rows_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {

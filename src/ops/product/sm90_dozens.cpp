@@ -115,7 +115,7 @@ std::string refuse_sm90_dozens_formats(const GpuWeight& w, const GpuX& x, Format
     return concat("x is not bf16, or the weight is ", name(weight),
                   "; matmul_sm90_dozens multiplies bf16 by codes of FP8, INT8, E2M1 and INT4");
   }
-  const bool nibbles = bits(weight) == 4, powers = has_powers(w, s.format);
+  const bool powers = has_powers(w, s.format);
   const bool of_chains = s.block_cols > 0 && s.block_cols % 128 == 0 &&
                          std::has_single_bit(static_cast<uint64_t>(s.block_cols)) &&
                          is_plain_float(s.format);
@@ -123,7 +123,7 @@ std::string refuse_sm90_dozens_formats(const GpuWeight& w, const GpuX& x, Format
                       (powers && (w.code == GpuCode::e4m3 || w.code == GpuCode::e2m1) &&
                        s.block_cols == 32 && s.block_rows == 1);
   const bool sums = w.scaled && w.code != GpuCode::e2m1 && of_chains;
-  const bool none = !nibbles && !w.scaled && !w.pairs;
+  const bool none = w.code != GpuCode::e2m1 && !w.scaled && !w.pairs;
   if ((!blocks && !sums && !none) || s.layout != ScaleLayout::linear || s.asymmetric) {
     return concat(
         "weight is ", name(weight), " with ", to_string(s),

@@ -104,36 +104,45 @@ struct Sm90ExpertCopies {
   }
 
   // Scales whose rows begin at any two bytes, through registers: eight bytes a row, four rows a
-  // lane.
-  struct Pairs {
-    hw::Vector<uint32_t, 2> of[4];
-  };
-  HT_DEVICE Pairs load_pairs(hw::Site site = hw::Site::current()) const {
-    Pairs pairs;
-    HT_UNROLL
-    for (uint32_t i = 0; i < 4; ++i) {
-      HT_UNROLL
-      for (uint32_t j = 0; j < 4; ++j) {
-        const uint32_t at = step * Stages::kScaleBytes + j * 2;
-        uint32_t two = 0;
-        if (at < params.scale_bytes) {
-          const uint8_t* from = scales_of(i, hw::lane_index(), at);
-          two = hw::load_global(reinterpret_cast<const uint16_t*>(from), site);
-        }
-        pairs.of[i][j / 2] = j % 2 == 0 ? two : pairs.of[i][j / 2] | two << 16;
+  // lane, whose addresses are made once a tile.
+  struct Twos {
+    static constexpr uint32_t kRows = 4;
+    const uint8_t* row[kRows];
+    hw::Vector<uint32_t, 2> words[kRows];
+
+    HT_DEVICE void ask(const Sm90ExpertCopies& c, hw::Site site = hw::Site::current()) {
+      if (c.step == 0) {
+        HT_UNROLL
+        for (uint32_t i = 0; i < kRows; ++i) row[i] = c.scales_of(i, hw::lane_index(), 0);
+      }
+      const uint32_t at = c.step * 8, left = c.params.scale_bytes - at;
+      if (left >= 8) {
+        load<4>(at, site);
+      } else if (left == 6) {
+        load<3>(at, site);
+      } else if (left == 4) {
+        load<2>(at, site);
+      } else {
+        load<1>(at, site);
       }
     }
-    return pairs;
-  }
-  HT_DEVICE void store_pairs(const Pairs& pairs, const pipe::Slot& slot,
-                             hw::Site site = hw::Site::current()) const {
-    const hw::SharedAddress to = base + (slot.stage * Stages::kBytes + Stages::kOfScales);
-    HT_UNROLL
-    for (uint32_t i = 0; i < 4; ++i) {
-      hw::store_shared(to + (i * 32 + hw::lane_index()) * Stages::kScalePitch, pairs.of[i], site);
+    template <uint32_t kTwos>
+    HT_DEVICE void load(uint32_t at, hw::Site site) {
+      HT_UNROLL
+      for (uint32_t i = 0; i < kRows; ++i) {
+        const auto* from = reinterpret_cast<const uint16_t*>(row[i] + at);
+        uint32_t two[4] = {};
+        HT_UNROLL
+        for (uint32_t j = 0; j < kTwos; ++j) two[j] = hw::load_global(from + j, site);
+        words[i] = {{two[0] | two[1] << 16, two[2] | two[3] << 16}};
+      }
     }
-    hw::mbarrier_arrive(slot.full, site);
-  }
+    HT_DEVICE void store(hw::SharedAddress stage, hw::Site site = hw::Site::current()) const {
+      const hw::SharedAddress to = stage + (Stages::kOfScales + hw::lane_index() * 8);
+      HT_UNROLL
+      for (uint32_t i = 0; i < kRows; ++i) hw::store_shared(to + i * 32 * 8, words[i], site);
+    }
+  };
 
   // W and x. By one lane: lanes that wait and do nothing could come so late that a stage has been
   // filled and left again, and would wait for ever.
@@ -169,20 +178,19 @@ struct Sm90ExpertCopies {
         return;
       }
     } else if (params.scales_aligned < 4) {
-      return load_pairs_of_scales(copies, fill);
+      return load_twos(copies, fill);
     }
     for (; copies.any(); copies.next()) copies.template copy_scales<4>(fill.wait());
   }
-  HT_DEVICE static void load_pairs_of_scales(Sm90ExpertCopies& copies,
-                                             typename Ring::Producer& fill) {
-    // Asked for a stage ahead.
-    Pairs pairs;
-    if (copies.any()) pairs = copies.load_pairs();
+  HT_DEVICE static void load_twos(Sm90ExpertCopies& copies, typename Ring::Producer& fill) {
+    Twos next;  // a stage ahead
+    if (copies.any()) next.ask(copies);
     while (copies.any()) {
-      const Pairs now = pairs;
+      const pipe::Slot slot = fill.wait();
+      next.store(copies.base + slot.stage * Stages::kBytes);
+      hw::mbarrier_arrive(slot.full);
       copies.next();
-      if (copies.any()) pairs = copies.load_pairs();
-      copies.store_pairs(now, fill.wait());
+      if (copies.any()) next.ask(copies);
     }
   }
 };

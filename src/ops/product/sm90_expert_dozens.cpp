@@ -38,8 +38,9 @@ constexpr uint32_t kWidest8 = 24, kWidest4 = 32;
 
 Instance instance_of(const GpuWeight& w, Format scale, int64_t group, uint32_t rows) {
   if (has_short_runs(w, group)) {
-    return rows == 16 ? instance<GpuCode::int4, Sm90Scales::short_sums, 16>()
-                      : instance<GpuCode::int4, Sm90Scales::short_sums, 32>();
+    return rows == 8    ? instance<GpuCode::int4, Sm90Scales::short_sums, 8>()
+           : rows == 16 ? instance<GpuCode::int4, Sm90Scales::short_sums, 16>()
+                        : instance<GpuCode::int4, Sm90Scales::short_sums, 32>();
   }
   return with_sm90_dozens(w, scale, [rows]<GpuCode kCode, Sm90Scales kScales>() {
     constexpr uint32_t kWidest = CodePolicy<kCode>::kBits == 8 ? kWidest8 : kWidest4;
@@ -91,8 +92,7 @@ bool fits_sm90_expert_dozens(const GpuWeight& w, const GpuLayout& l, const Sm90M
 uint32_t part_rows_sm90_expert_dozens(const Sm90Problem& p) {
   const int64_t average = ceil_div(p.m, p.experts);
   const uint32_t widest = bits(p.weight) == 8 ? kWidest8 : kWidest4;
-  const uint32_t narrowest = p.weight == Format::int4 && p.scaling.block_cols % 128 != 0 ? 16 : 8;
-  return average <= 4 ? narrowest : average <= 12 ? 16 : widest;
+  return average <= 4 ? 8 : average <= 12 ? 16 : widest;
 }
 
 void launch_sm90_expert_dozens(const Sm90Problem& problem, const GpuWeight& w,

@@ -112,7 +112,7 @@ struct Sm90ExpertOrdered {
         if (step > 0) read.release();
       };
       if constexpr (kScales == Sm90Scales::powers) {
-        if (hw::load_shared<uint32_t>(read.stages.fit(i)) == 0) {
+        if (!read.stages.all_fit(i)) {
           sums.end_stages();
           before();
           sums.add_apart(stage, scales);

@@ -11,7 +11,8 @@ template <Sm90Scales kScales, uint32_t kColumns>
 struct Sm90ExpertOrderedStages : Sm90OrderedStage<kScales, kColumns, true> {
   using Stage = Sm90OrderedStage<kScales, kColumns, true>;
   static constexpr uint32_t kLines = 1;  // of a row
-  static constexpr uint32_t kOrderWarps = Stage::kCopied ? 2 : 3, kMinBlocks = 2;
+  static constexpr uint32_t kOrderWarps = Stage::kCopied ? 2 : 3;
+  static constexpr uint32_t kMinBlocks = 2;
   static constexpr pipe::Roles kRoles{{{"multiply", Stage::kWarps, 96}, {"load", 4, 48}}};
   static constexpr uint32_t kThreads = kRoles.threads();
   static constexpr uint32_t kRoom = 227 * 1024 / kMinBlocks - 1024 - 1024;

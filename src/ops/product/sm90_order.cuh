@@ -57,12 +57,14 @@ struct Sm90Order {
         },
         site);
   }
-  // Sixteen rows of two runs of 32 elements, an octet for each quad lane: four chunks that follow
-  // one another.
+  // Sixteen rows of two runs of 32 elements, or eight of four, an octet for each quad lane: four
+  // chunks that follow one another.
   HT_DEVICE static void permute_runs(hw::SharedAddress x, uint32_t part, hw::Site site) {
-    const uint32_t lane = hw::lane_index(), run = lane % 2, row = lane / 2;
+    constexpr bool kEight = kColumns == 8;
+    const uint32_t lane = hw::lane_index(), run = lane % 2, row = lane / 2 % (kEight ? 8 : 16);
     const auto place = [&](uint32_t i) { return ((run * 4 + i) ^ row % 8) * 16; };
-    const uint32_t slab = part % 4, rows = part / 4 * 16;
+    const uint32_t slab = kEight ? part * 2 + lane / 16 : part % 4;
+    const uint32_t rows = kEight ? 0 : part / 4 * 16;
     exchange(x + (slab * Stage::kSlab + (rows + row) * Stage::kLine), place, place, site);
   }
   // The chunk at from(q) has the pairs of quad lane q; pairs i of all become the one at to(i).

@@ -92,7 +92,7 @@ struct Sm90Ordered {
         if (step > part.begin) read.release();
       };
       if constexpr (kScales == Sm90Scales::powers) {
-        if (hw::load_shared<uint32_t>(part.stages.fit(i)) == 0) {
+        if (!part.stages.all_fit(i)) {
           sums.end_stages();
           before();
           sums.add_apart(stage, scales);

@@ -8,12 +8,18 @@
 
 namespace halftone::product {
 
-// Whether bf16 can take powers of two as factors of codes: bytes from 16 to 128.
-HT_DEVICE bool fit_bf16(uint32_t exponents) {
-  const uint32_t lower = (exponents & 0x7f7f7f7f) + 0x7f7f7f7f;       // 0x80: is not 0
-  const uint32_t upper = (exponents >> 1 & 0x78787878) + 0x7f7f7f7f;  // is at least 16
-  return (((exponents & lower) | ~upper) & 0x80808080) == 0;
-}
+// Whether bf16 can take powers of two as factors of codes: bytes from 16 to 128. Several words are
+// looked at together.
+struct Sm90Fit {
+  uint32_t broken = 0;  // bits of 0x80808080
+
+  HT_DEVICE void look(uint32_t exponents) {
+    // From 15 to 127. Of a byte 0 the borrow changes its neighbour, and its own highest bit is set.
+    const uint32_t less = exponents - 0x01010101;
+    broken |= less | ~((less & 0x7f7f7f7f) + 0x71717171);
+  }
+  HT_DEVICE bool all() const { return (broken & 0x80808080) == 0; }
+};
 
 template <GpuCode kCode, class Stages>
 struct Sm90OrderedRing {
@@ -35,6 +41,7 @@ struct Sm90OrderedRing {
     ring.init(producers, Stages::kWarps);
     for (uint32_t i = 0; i < Stages::kStages; ++i) {
       hw::mbarrier_init(ordered(i), Stages::kOrderWarps);
+      if (kPowers) hw::store_shared(fit(i), 0U);  // its bytes are several warps'
     }
     hw::fence_mbarrier_init();
   }
@@ -51,9 +58,9 @@ struct Sm90OrderedRing {
     // row has.
     HT_DEVICE void next(uint32_t powers = 0, uint32_t left = 8) {
       const uint32_t i = read.wait();
-      if (kPowers && warp == 0) {
-        const bool all = all_fit(stages.stage(i) + powers, left);
-        if (hw::lane_index() == 0) hw::store_shared(stages.fit(i), uint32_t{all});
+      if constexpr (kPowers) {
+        const bool fits = some_fit(stages.stage(i) + powers, warp, left);
+        if (hw::lane_index() == 0) hw::store_shared(stages.fit(i) + warp, static_cast<uint8_t>(fits));
       }
       Order::permute(stages.stage(i) + Stages::kX, warp, Stages::kOrderWarps);
       // Stored by threads, read by MMAs, and overwritten by copies.
@@ -62,30 +69,39 @@ struct Sm90OrderedRing {
       if (hw::lane_index() == 0) hw::mbarrier_arrive(stages.ordered(i));
     }
   };
-  // Of the rows of a tile, by a warp.
-  HT_DEVICE static bool all_fit(hw::SharedAddress powers, uint32_t left,
-                                hw::Site site = hw::Site::current()) {
-    bool all = true;
+  // Of the rows of a tile that are the warp's to look at; `left` powers of each.
+  HT_DEVICE static bool some_fit(hw::SharedAddress powers, uint32_t warp, uint32_t left,
+                                 hw::Site site = hw::Site::current()) {
+    Sm90Fit fit;
     HT_UNROLL
-    for (uint32_t r = 0; r < Stages::kRows; r += 32) {
-      const uint32_t row = (r + hw::lane_index()) * Stages::kScalePitch;
+    for (uint32_t r = 0; r < Stages::kRows; r += 32 * Stages::kOrderWarps) {
+      if (r + warp * 32 >= Stages::kRows) break;
+      const uint32_t row = (r + warp * 32 + hw::lane_index()) * Stages::kScalePitch;
       if constexpr (Stages::kScalePitch == 16) {  // by 16 bytes, as those of rows lie
         const uint32_t second = powers.value % 16;
         const auto both = hw::load_shared<hw::Words4>(powers + (row - second), site);
-        const bool upper = second != 0;
-        all = fit_bf16(upper ? both[2] : both[0]) && fit_bf16(upper ? both[3] : both[1]) && all;
+        fit.look(second != 0 ? both[2] : both[0]), fit.look(second != 0 ? both[3] : both[1]);
       } else {
         const auto words = hw::load_shared<hw::Vector<uint32_t, 2>>(powers + row, site);
-        all = fit_bf16(some(words[0], left)) && fit_bf16(some(words[1], left - 4)) && all;
+        if (left >= 8) {
+          fit.look(words[0]), fit.look(words[1]);
+        } else {
+          fit.look(some(words[0], left)), fit.look(left > 4 ? some(words[1], left - 4) : kFits);
+        }
       }
     }
-    return hw::vote_all(all, hw::kFullWarp, site);
+    return hw::vote_all(fit.all(), hw::kFullWarp, site);
   }
-  // The lowest bytes of a word, the others replaced by one that fits; none of a negative number.
+  // The lowest bytes of a word, the others replaced by such as fit.
   HT_DEVICE static uint32_t some(uint32_t word, uint32_t bytes) {
-    const auto count = static_cast<int32_t>(bytes);
-    const uint32_t mask = count >= 4 ? ~0U : count <= 0 ? 0 : (1U << 8 * count) - 1;
-    return (word & mask) | (0x40404040 & ~mask);
+    const uint32_t mask = bytes >= 4 ? ~0U : (1U << 8 * bytes) - 1;
+    return (word & mask) | (kFits & ~mask);
+  }
+  static constexpr uint32_t kFits = 0x40404040;
+  // What all warps have found.
+  HT_DEVICE bool all_fit(uint32_t i, hw::Site site = hw::Site::current()) const {
+    constexpr uint32_t kAll = 0x010101 >> 8 * (3 - Stages::kOrderWarps);
+    return (hw::load_shared<uint32_t>(fit(i), site) & kAll) == kAll;
   }
 
   // By the warps that multiply: stages whose x is in order.

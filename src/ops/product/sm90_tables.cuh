@@ -38,7 +38,9 @@ template <class Stages, Sm90Scales kScales>
 class Sm90CodeTables {
  public:
   HT_DEVICE Sm90CodeTables(const Sm90Params& params, const Sm90Tile& tile, uint32_t warp)
-      : share_{warp}, last_(params.product.k / kFourDepth - 1) {
+      : share_{warp},
+        last_(params.product.k / kFourDepth - 1),
+        twos_(kScales == Sm90Scales::powers && params.product.k % kFourDepth != 0) {
     const GpuProduct& p = params.product;
     const uint8_t* start = scale_address(p.weight, tile.source[0], tile.n0, 0);
     step_ = scale_address(p.weight, tile.source[0], tile.n0, kFourDepth) - start;
@@ -50,6 +52,8 @@ class Sm90CodeTables {
       addresses |= reinterpret_cast<uintptr_t>(row_[i]);
     }
     together_ = step_ == 4 && addresses % sizeof(Words) == 0 && p.k % Stages::kDepth == 0;
+    // Rows of no whole fours begin at any two bytes.
+    if (twos_) last_ = p.k / (kFourDepth / 2) - 1;
   }
 
   // All scales of a step, by fours, which are neighbours in every layout.
@@ -64,6 +68,7 @@ class Sm90CodeTables {
       }
       return;
     }
+    if (twos_) return load_twos(first * 2);
     HT_UNROLL
     for (uint32_t f = 0; f < kFours; ++f) {
       const int64_t offset = (first + f < last_ ? first + f : last_) * step_;
@@ -90,6 +95,20 @@ class Sm90CodeTables {
   }
 
  private:
+  HT_DEVICE void load_twos(uint32_t first) {
+    HT_UNROLL
+    for (uint32_t f = 0; f < 2 * kFours; ++f) {
+      const uint32_t offset = (first + f < last_ ? first + f : last_) * 2;
+      HT_UNROLL
+      for (uint32_t i = 0; i < kRowsOfLane; ++i) {
+        if (!share_.has(i, current_)) continue;
+        const uint32_t two = hw::load_global(reinterpret_cast<const uint16_t*>(row_[i] + offset));
+        uint32_t& word = words_[i][f / 2];
+        word = f % 2 == 0 ? two : word | two << 16;
+      }
+    }
+  }
+
   using Policy = typename Stages::Policy;
   using Share = Sm90TableShare<Stages::kRows>;
   static constexpr uint32_t kRowsOfLane = Share::kEach, kFours = Stages::kSlots / 4;
@@ -119,7 +138,8 @@ class Sm90CodeTables {
   const uint8_t* row_[kRowsOfLane];
   uint32_t current_ = 0;
   int64_t step_;   // bytes from four groups to the next four
-  uint32_t last_;  // four
+  uint32_t last_;  // four, or two
+  const bool twos_;
   bool together_;  // the fours of a stage are one load
   Words words_[kRowsOfLane];
 };
