@@ -37,6 +37,8 @@ double weight_bytes(const LoadedModel& model, int64_t sequences) {
     for (const auto* part : {&l.expert_gate, &l.expert_up, &l.expert_down}) {
       for (const Tensor& t : *part) experts += static_cast<double>(t.bytes());
     }
+    // Stacked: gates and their other halves, and as much again for each of them on the way out.
+    experts += 1.5 * static_cast<double>(l.gate_up.bytes());
     const double missed =
         1 - static_cast<double>(c.experts_per_token) / static_cast<double>(c.experts);
     total += experts * (1 - std::pow(missed, static_cast<double>(sequences)));
@@ -57,7 +59,7 @@ std::vector<BenchRow> rows_of(const RandomModel& shape, const std::string& weigh
   const Device& device = b.stream.device();
   const Clock::time_point start = Clock::now();
   LoadOptions load;
-  load.weights = weights, load.device = device;
+  load.weights = weights == "stored" ? "" : weights, load.device = device;
   const auto model = std::make_shared<LoadedModel>(
       RandomCheckpoint(shape.config, device, Format::bf16), nullptr, load);
   fmt::print(stderr, "bench: {} in {}: {} made in {}\n", shape.name, weights,

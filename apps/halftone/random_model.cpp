@@ -33,6 +33,21 @@ ModelConfig qwen3_30b_a3b() {
   return c;
 }
 
+ModelConfig gpt_oss_20b() {
+  ModelConfig c;
+  c.architecture = "GptOssForCausalLM";
+  c.hidden = 2880, c.layers = 24, c.heads = 64, c.kv_heads = 8, c.head_dim = 64;
+  c.intermediate = 2880, c.vocabulary = 201088, c.max_positions = 131072;
+  c.rope.theta = 150000, c.rope.yarn = YarnScaling{.factor = 32, .truncate = false};
+  c.attention_bias = c.attention_sinks = c.router_bias = true;
+  c.experts = 32, c.experts_per_token = 4, c.expert_intermediate = 2880;
+  c.renormalize = true, c.gated = GatedActivation::gpt_oss();
+  c.sparse_layer.assign(static_cast<size_t>(c.layers), true);
+  c.windows.assign(static_cast<size_t>(c.layers), 0);
+  for (size_t i = 0; i < c.windows.size(); i += 2) c.windows[i] = 128;
+  return c;
+}
+
 ModelConfig small() {
   ModelConfig c = llama_3_8b();
   c.hidden = 512, c.layers = 4, c.heads = 8, c.kv_heads = 2, c.head_dim = 64;
@@ -44,7 +59,10 @@ ModelConfig small() {
 
 const std::vector<RandomModel>& random_models() {
   static const std::vector<RandomModel> models = {
-      {"llama-3-8b", llama_3_8b()}, {"qwen3-30b-a3b", qwen3_30b_a3b()}, {"small", small()}};
+      {"llama-3-8b", llama_3_8b()},
+      {"qwen3-30b-a3b", qwen3_30b_a3b()},
+      {"gpt-oss-20b", gpt_oss_20b()},
+      {"small", small()}};
   return models;
 }
 
@@ -63,6 +81,7 @@ RandomCheckpoint::RandomCheckpoint(const ModelConfig& c, const Device& device, F
   const auto add = [&](const std::string& name, const Shape& shape) {
     shapes_[name + ".weight"] = shape;
   };
+  const bool gpt_oss = c.architecture == "GptOssForCausalLM";
   const auto gated = [&](const std::string& prefix, int64_t intermediate) {
     add(prefix + "gate_proj", {intermediate, c.hidden});
     add(prefix + "up_proj", {intermediate, c.hidden});
@@ -82,6 +101,22 @@ RandomCheckpoint::RandomCheckpoint(const ModelConfig& c, const Device& device, F
     if (c.qk_norm) {
       add(layer + "self_attn.q_norm", {c.head_dim});
       add(layer + "self_attn.k_norm", {c.head_dim});
+    }
+    if (c.attention_bias) {
+      for (const auto& [name, n] : {std::pair{"q", q}, {"k", kv}, {"v", kv}, {"o", c.hidden}}) {
+        shapes_[concat(layer, "self_attn.", name, "_proj.bias")] = {n};
+      }
+    }
+    if (c.attention_sinks) shapes_[layer + "self_attn.sinks"] = {c.heads};
+    if (gpt_oss) {
+      add(layer + "mlp.router", {c.experts, c.hidden});
+      shapes_[layer + "mlp.router.bias"] = {c.experts};
+      const std::string experts = layer + "mlp.experts.";
+      shapes_[experts + "gate_up_proj"] = {c.experts, 2 * c.expert_intermediate, c.hidden};
+      shapes_[experts + "gate_up_proj_bias"] = {c.experts, 2 * c.expert_intermediate};
+      shapes_[experts + "down_proj"] = {c.experts, c.hidden, c.expert_intermediate};
+      shapes_[experts + "down_proj_bias"] = {c.experts, c.hidden};
+      continue;
     }
     if (c.sparse_layer.empty() || !c.sparse_layer[static_cast<size_t>(i)]) {
       gated(layer + "mlp.", c.intermediate);
@@ -124,7 +159,7 @@ Tensor RandomCheckpoint::tensor(const std::string& name) const {
     }
     return convert(values, format_).to(device_);
   }
-  const Tensor& source = drawn(shape[1]);
+  const Tensor& source = drawn(shape[shape.rank() - 1]);
   Tensor result = Tensor::empty(shape, format_, device_);
   const int64_t bytes = bits(format_) / 8;
   for (int64_t done = 0; done < result.numel();) {
@@ -134,7 +169,12 @@ Tensor RandomCheckpoint::tensor(const std::string& name) const {
     done += count;
     offset_ = (offset_ + count) % source.numel();
   }
-  return result;
+  if (shape.rank() == 2) return result;
+  // Stacked experts come as gpt-oss stores them.
+  Stream stream(device_);
+  const Tensor codes = in_format(result, "mxfp4", stream);
+  stream.synchronize();
+  return codes;
 }
 
 }  // namespace halftone

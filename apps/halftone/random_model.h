@@ -13,13 +13,13 @@ struct RandomModel {
   const char* name;
   ModelConfig config;
 };
-// "llama-3-8b", "qwen3-30b-a3b", and "small", which any machine holds.
+// "llama-3-8b", "qwen3-30b-a3b", "gpt-oss-20b", and "small", which any machine holds.
 const std::vector<RandomModel>& random_models();
 // The extents of stories260K.
 ModelConfig tiny_llama();
 
-// Tensors are made when they are asked for, on a device, plain: normal weights that keep the size
-// of what they multiply.
+// Tensors are made when they are asked for, on a device, plain but for stacked experts, which are
+// in MXFP4: normal weights that keep the size of what they multiply.
 class RandomCheckpoint : public Checkpoint {
  public:
   // Matrices in `format`.
@@ -30,7 +30,9 @@ class RandomCheckpoint : public Checkpoint {
   std::vector<std::string> names() const override;
   bool contains(const std::string& name) const override { return shapes_.count(name) > 0; }
   Tensor tensor(const std::string& name) const override;
-  Tensor weight(const std::string& prefix) const override { return tensor(prefix + ".weight"); }
+  Tensor weight(const std::string& prefix) const override {
+    return tensor(contains(prefix) ? prefix : prefix + ".weight");
+  }
 
  private:
   // N(0, 1 / columns) in the format, on the device: rows of these are every matrix's.

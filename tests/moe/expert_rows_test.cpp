@@ -45,7 +45,7 @@ struct Layer {
   int64_t experts, hidden, inter;
 };
 // Experts without rows, as many as make those that have some few.
-int64_t unused(int64_t rows) { return 8 * rows; }
+int64_t unused(int64_t rows) { return 16 * rows; }
 // Of a layer whose experts have the rows that `r` gives them.
 void expect_layer(const Layer& l, const Routing& r, int64_t tokens, int top_k, Stream& stream) {
   SCOPED_TRACE(concat(label(l.spec), ", ", tokens, " tokens, ", l.hidden, " x ", l.inter));

@@ -15,10 +15,9 @@ GroupedProduct::GroupedProduct(const product::XSpec& spec, const product::Sm90Pr
   constexpr int64_t kFew = 16;
   const bool sm90a = device.arch() == Arch::sm_90a;
   dozens = sm90a && takes_sm90_expert_dozens(sm90, weight, x);
-  // The kernel for few rows is the faster one while few experts have any, and takes more formats
-  // (docs/findings/experts-hopper.md).
+  // The kernel for few rows is the faster one while few experts have any, and takes more formats.
   few = sm90a && takes_sm90_expert_rows(sm90, weight, x) &&
-        (!dozens || sm90.m <= std::max<int64_t>(4, sm90.experts / 8));
+        (!dozens || sm90.m < fewest_rows_sm90_expert_dozens(sm90, weight));
   one_dozens = sm90a && sm90.experts == 0 &&
                refuse_sm90_dozens(weight, x, sm90.weight, sm90.scaling, sm90.m, sm90.k).empty();
   hopper = sm90a && sm90.m >= kFew && refuse_sm90(sm90, weight, x).empty();

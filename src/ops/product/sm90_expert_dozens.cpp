@@ -74,6 +74,13 @@ bool takes_sm90_expert_dozens(const Sm90Problem& p, const GpuWeight& w, const Gp
   return p.k % (has_powers(w, p.scaling.format) && bits(p.weight) == 8 ? 128 : 64) == 0;
 }
 
+int64_t fewest_rows_sm90_expert_dozens(const Sm90Problem& p, const GpuWeight& w) {
+  // docs/findings/experts-hopper.md
+  if (has_short_runs(w, p.scaling.block_cols)) return p.experts / 2 + 1;
+  return bits(p.weight) == 4 ? std::max<int64_t>(8, p.experts / 16) + 1
+                             : std::max<int64_t>(4, p.experts / 8) + 1;
+}
+
 bool fits_sm90_expert_dozens(const GpuWeight& w, const GpuLayout& l, const Sm90Matrices& matrices,
                              const Tensor& x) {
   if (!matrices.aligned) return false;

@@ -12,6 +12,8 @@ bool takes_sm90_expert_dozens(const Sm90Problem&, const GpuWeight&, const GpuX&)
 // it is given.
 bool fits_sm90_expert_dozens(const GpuWeight&, const GpuLayout&, const Sm90Matrices&,
                              const Tensor& x);
+// Rows of all experts from which it is faster than the kernel of few rows.
+int64_t fewest_rows_sm90_expert_dozens(const Sm90Problem&, const GpuWeight&);
 // Rows of x of a part.
 uint32_t part_rows_sm90_expert_dozens(const Sm90Problem&);
 // `parts`: how many there are at most; the product has their list. Its constant_weight says that
