@@ -21,7 +21,9 @@ inline const DecodeFormats kDecodeFormats[] = {
 
 inline Case decode_case(const Sizes& sizes, const DecodeFormats& f, uint64_t seed,
                         Data data = Data::normal, bool per_row = true) {
-  return make_case(sizes, f.mode, f.q, f.kv, f.kv, seed, data, per_row);
+  Case c = make_case(sizes, f.mode, f.q, f.kv, f.kv, seed, data, per_row);
+  c.problem.settled_cache = seed % 2 == 0;
+  return c;
 }
 
 // Every format with every rule, lengths around the edges of tiles and runs, groups around those of

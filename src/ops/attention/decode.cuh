@@ -92,9 +92,13 @@ struct Decode {
   };
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    if (!p.settled) hw::take_turns();
     Work work;
-    if (!work.locate(p, kKeys)) return;
+    if (!work.locate(p, kKeys)) {
+      // Whoever is next counts on those ahead of this kernel, too.
+      if (p.settled) hw::take_turns();
+      return;
+    }
     const hw::SharedAddress base = hw::shared_memory_base();
     State state;
     KeyTile k;
@@ -105,10 +109,14 @@ struct Decode {
       return work.find(p, tile + static_cast<int32_t>(hw::lane_index() % kKeys));
     };
     int32_t row = find(first);
+    // The last key is the query's own, and new.
+    const bool early = p.settled && first + static_cast<int32_t>(kKeys) < work.last;
+    if (p.settled && !early) hw::take_turns();
     float key_scale = work.row_scale(p.k, row), value_scale = work.row_scale(p.v, row);
     load_keys(p, work, row, k);
     load_values(p, work, row, v);
     row = find(first + kStride);
+    if (early) hw::take_turns();
     Left::stage(p, work, base + kParts, base + kFactors);
     hw::barrier_sync();
     Left::build(base + kParts, base + kQuery);

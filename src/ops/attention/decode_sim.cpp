@@ -4,6 +4,7 @@
 #include <iterator>
 #include <limits>
 
+#include "base/backend.h"
 #include "base/device_memory.h"
 #include "base/load_kernel.h"
 #include "base/message.h"
@@ -172,6 +173,9 @@ void run_decode(const AttentionPlan& plan, const AttentionTensors& t, Stream& st
   params.arrived = workspace.arrived;
   params.value_factor = kernel.factor;
   params.batch_rows = static_cast<int32_t>(t.k.size(t.k.rank() - 3));
+  // Outside a graph the kernels of a call before this one may still run.
+  params.settled =
+      p.settled_cache && (stream.device().kind() != Device::Kind::cuda || cuda::captures());
   if (p.paged) params.page_divisor = pipe::Divisor(params.page_size);
   launch(kernel.image, taking_turns(kernel.shape(params), stream), params, stream);
 }

@@ -15,6 +15,7 @@ struct Params : attention_sm80::Params {
   pipe::Divisor page_divisor;
   int32_t batch_rows;  // of K and V a sequence, where they are not packed or paged
   uint32_t* arrived;   // [batch, key heads, row tiles]: 0 between runs
+  bool settled;        // all but the last key of a sequence may be read before the kernel's turn
 };
 
 // A block has a tile of the rows of one key head, and a run of the keys of one sequence.
@@ -23,6 +24,7 @@ struct Work {
   int32_t query_begin;
   uint32_t split, splits;  // those that have keys
   int32_t begin, end;      // keys of the block
+  int32_t last;            // behind the last key that the query sees
   int32_t first;           // row of key 0 where keys are not in pages
   const int32_t* pages;    // or null
   float score_factor;
@@ -53,7 +55,8 @@ struct Work {
     splits = count == 0 ? 1 : static_cast<uint32_t>((count + run - 1) / run);
     if (split >= splits) return false;
     begin = seen.first + static_cast<int32_t>(split) * run;
-    end = split + 1 < splits ? begin + run : seen.first + count;
+    last = seen.first + count;
+    end = split + 1 < splits ? begin + run : last;
     first = s.key_begin;
     if (p.key_ends == nullptr) first += static_cast<int32_t>(batch) * p.batch_rows;
     pages = p.page_table == nullptr ? nullptr : p.page_table + batch * p.page_table_stride;
