@@ -31,6 +31,10 @@ struct HeadTransform {
   Tensor q_weight, k_weight;  // [head_dim] of RMS norms over each head; undefined: none
   float eps = 1e-6f, weight_offset = 0;
   const RopePlan* rope = nullptr;  // of head_dim and format, whatever its tokens and heads; or none
+  // A promise: whatever writes positions and pages has ended before the call or, of a graph, before
+  // that is launched. In a graph angles and cells are then found before the kernels ahead have
+  // ended, on Hopper and later.
+  bool settled_positions = false;
 };
 
 // Storage doubles by whole pages up to max_length; growing moves it, so tensors of a layer are

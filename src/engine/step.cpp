@@ -367,6 +367,7 @@ void Step::project_heads(size_t index, KvCache& cache, Stream& stream,
 HeadTransform Step::turned(const Layer& layer) const {
   HeadTransform result = layer.heads;
   result.rope = &k_rope_;
+  result.settled_positions = true;  // inputs of a pass
   return result;
 }
 

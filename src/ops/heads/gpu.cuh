@@ -21,6 +21,7 @@ struct HeadsParams {
   uint32_t heads;  // of all tensors
   float hadamard;  // the transform's scale where some rows ask for it, else 0
   bool quantises;  // some rows become codes
+  bool caches;     // or go to a cache
 };
 
 template <pipe::Access kAccess, bool kConvert>
@@ -32,19 +33,17 @@ struct HeadsGpu {
   static constexpr int64_t kLastPosition = int64_t{1} << 31;
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
     const HeadsArgs& args = p.args;
     const uint32_t thread = hw::thread_index().x, part = hw::block_index().y;
     const int64_t token = hw::block_index().x;
-    for (int t = 0; t < args.count && thread == 0 && part == 0 && token == 0; ++t) {
-      const QuantizeArgs& to = args.rows[t].codes;
-      if (to.tensor_scale != nullptr) hw::store_global(to.tensor_scale, to.recipe.tensor_scale);
-    }
-    // All that is read waits for memory at the same time.
     const uint32_t items = p.heads * p.lanes, step = kThreads * hw::grid_size().y;
     Item item(p, part * kThreads + thread, items);
     Eight read[2];
-    load(p, token, item, read);
+    if (!args.settled) {
+      // All that is read waits for memory at the same time.
+      hw::take_turns();
+      load(p, token, item, read);
+    }
     const int64_t cached = args.cache_positions != nullptr
                                ? hw::load_global(args.cache_positions + token)
                                : args.first + token % args.sequence_tokens;
@@ -62,8 +61,17 @@ struct HeadsGpu {
       }
       hw::barrier_sync();
     }
+    const int64_t cell = p.caches ? args.shape.cell(token / args.sequence_tokens, cached) : 0;
+    if (args.settled) {
+      hw::take_turns();
+      load(p, token, item, read);
+    }
+    for (int t = 0; t < args.count && thread == 0 && part == 0 && token == 0; ++t) {
+      const QuantizeArgs& to = args.rows[t].codes;
+      if (to.tensor_scale != nullptr) hw::store_global(to.tensor_scale, to.recipe.tensor_scale);
+    }
     for (uint32_t first = part * kThreads; first < items;) {
-      head_row(p, args.rows[item.tensor], token, item, read, cached, turns, table);
+      head_row(p, args.rows[item.tensor], token, item, read, cell, turns, table);
       first += step;
       if (first >= items) return;
       item = Item(p, first + thread, items);
@@ -100,7 +108,7 @@ struct HeadsGpu {
 
   // All lanes of a warp take part in the shuffles, whatever their rows ask for.
   HT_DEVICE static void head_row(const Params& p, const HeadRows& rows, int64_t token,
-                                 const Item& item, Eight (&read)[2], int64_t cached, bool turns,
+                                 const Item& item, Eight (&read)[2], int64_t cell, bool turns,
                                  const pipe::RotationTable& table) {
     const HeadsArgs& args = p.args;
     const uint32_t head = item.head, lane = item.lane;
@@ -163,7 +171,6 @@ struct HeadsGpu {
 
     int64_t target = row;
     if (rows.cached) {
-      const int64_t cell = args.shape.cell(token / args.sequence_tokens, cached);
       live = live && cell >= 0;
       target = cell * rows.heads + head;
     }

@@ -46,6 +46,8 @@ struct HeadsArgs {
   int64_t sequence_tokens = 1;
   const int32_t* cache_positions = nullptr;  // [tokens]; null: from `first` on
   int64_t first = 0;
+  // Positions and pages may be read before the kernel's turn.
+  bool settled = false;
 };
 
 float hadamard_scale(int64_t block);  // 1 / sqrt(block)

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/arguments.h"
+#include "base/backend.h"
 #include "base/message.h"
 #include "formats/quantize_rows.h"
 #include "halftone/kv_cache.h"
@@ -95,6 +96,9 @@ std::optional<HeadsArgs> heads_args(const KvCache& cache, int64_t layer, const T
                 cache.page_table().size(1)};
   args.sequence_tokens = std::max<int64_t>(args.tokens / options.sequences, 1);
   args.cache_positions = positions.data<int32_t>();
+  // Outside a graph the kernels of a call before this one may still run.
+  args.settled =
+      to.settled_positions && (k.device().kind() != Device::Kind::cuda || cuda::captures());
   if (to.rope != nullptr) {
     const bool whole = to.rope->problem.options.style == RopeStyle::half_split &&
                        2 * static_cast<int64_t>(to.rope->frequencies.size()) == options.head_dim;
