@@ -251,7 +251,8 @@ std::function<int()> declare(CLI::App& app) {
   app.add_option("--model", o->generate.models,
                  "generate: shapes, of llama-3-8b, qwen3-30b-a3b, gpt-oss-20b, small")
       ->type_name("NAME ...");
-  app.add_option("--weights", o->generate.weights, "generate: formats of the weights; stored: as the model has them")
+  app.add_option("--weights", o->generate.weights,
+                 "generate: formats of the weights; stored: as the model has them")
       ->type_name("FORMAT ...");
   app.add_option("--activations", o->generate.activations,
                  "generate: format of what goes from operation to operation")

@@ -58,11 +58,10 @@ ModelConfig small() {
 }  // namespace
 
 const std::vector<RandomModel>& random_models() {
-  static const std::vector<RandomModel> models = {
-      {"llama-3-8b", llama_3_8b()},
-      {"qwen3-30b-a3b", qwen3_30b_a3b()},
-      {"gpt-oss-20b", gpt_oss_20b()},
-      {"small", small()}};
+  static const std::vector<RandomModel> models = {{"llama-3-8b", llama_3_8b()},
+                                                  {"qwen3-30b-a3b", qwen3_30b_a3b()},
+                                                  {"gpt-oss-20b", gpt_oss_20b()},
+                                                  {"small", small()}};
   return models;
 }
 

@@ -185,7 +185,8 @@ SimulatorReport expect_clean(const Stream& stream) {
   return report;
 }
 
-// Scales of 32 elements whose rows have no whole fours of them, so that they begin at any two bytes.
+// Scales of 32 elements whose rows have no whole fours of them, so that they begin at any two
+// bytes.
 TEST(MatmulSm90, ScalesByTwos) {
   for (const WeightSpec& spec :
        {WeightSpec{F::mxfp4, true, {F::ue8m0, 1, 32}}, {F::mxfp8, true, {F::ue8m0, 1, 32}}}) {
@@ -314,6 +315,28 @@ TEST(MatmulSm90, TilesInHalves) {
       products += static_cast<int64_t>(count.count);
     }
     EXPECT_EQ(products, (132 * 256 + 60 * 128) * 128 * steps);
+    if (kSanitized) break;
+  }
+}
+
+// Matrices that share a launch, with biases and without; and such as do not, of no whole tiles.
+TEST(MatmulSm90, SeveralMatricesAtOnce) {
+  const Device device = Device::simulator(Arch::sm_90a);
+  for (const auto& [spec, m, k] :
+       {std::tuple<WeightSpec, int64_t, int64_t>{kBf16, 19, 1024},
+        {kBf16, 64, 192},
+        {{F::fp8_e4m3, true, {F::f32, 128, 128}}, 40, 768},
+        {{F::int4, true, {F::bf16, 1, 128, ScaleLayout::linear, true}}, 35, 768}}) {
+    SCOPED_TRACE(concat(label(spec), ", m ", m));
+    Stream stream(device);
+    check_schedules(stream);
+    const Tensor x = random_tensor({m, k}, F::bf16, 3).to(device);
+    const SharedX shared(device, spec, x, {384, 128, 256}, {true, true, true});
+    ASSERT_TRUE(shared.run_at_once(stream));
+    shared.expect_bits_of_runs_apart(stream);  // K in as many parts
+    const SharedX ragged(device, spec, x, {384, 130, 256}, {true, true, true});
+    EXPECT_FALSE(ragged.run_at_once(stream));
+    expect_clean(stream);
     if (kSanitized) break;
   }
 }

@@ -90,8 +90,8 @@ TEST(MoeExpertDozens, PartsOfEverySize) {
   }
 }
 
-// Scales of rows that begin on 2 bytes, on 4 and on 16; matrices that are no whole tiles; rows that are
-// no whole lines.
+// Scales of rows that begin on 2 bytes, on 4 and on 16; matrices that are no whole tiles; rows that
+// are no whole lines.
 TEST(MoeExpertDozens, EdgesOfTilesAndLines) {
   Stream stream(Device::simulator(Arch::sm_90a));
   for (const auto& [spec, hidden, inter] :

@@ -51,8 +51,8 @@ const char* why_no_heads_gpu(const HeadsArgs& args) {
 
 void heads_gpu(const HeadsArgs& args, Stream& stream) {
   HeadsParams p{
-      args,  fault_reporter(stream.device()), static_cast<uint32_t>(args.head_dim / 16), 0, 0,
-      false, false};
+      args, fault_reporter(stream.device()), static_cast<uint32_t>(args.head_dim / 16), 0, 0, false,
+      false};
   for (int i = 0; i < args.count; ++i) {
     p.heads += static_cast<uint32_t>(args.rows[i].heads);
     p.caches = p.caches || args.rows[i].cached;

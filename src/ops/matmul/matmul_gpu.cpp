@@ -307,9 +307,12 @@ std::string accepts_cublaslt_blocks(const MatmulProblem& p) {
 
 bool run_together_gpu(std::span<const MatmulCall> calls, const MatmulGpu* kernel, Stream& stream) {
   constexpr size_t kMost = product::kSm90More + 1;
-  const bool row = kernel == &matmul_sm90_row;
-  if ((!row && kernel != &matmul_sm90_dozens) || calls.size() > kMost) return false;
+  const bool row = kernel == &matmul_sm90_row, dozens = kernel == &matmul_sm90_dozens;
+  const bool many = kernel == &matmul_sm90;
+  if ((!row && !dozens && !many) || calls.size() > kMost) return false;
   const MatmulProblem& p = calls[0].plan->problem;
+  product::Sm90Problem all_rows = sm90_problem(p);
+  all_rows.n = 0;
   product::GpuProduct products[kMost];
   for (size_t i = 0; i < calls.size(); ++i) {
     const MatmulProblem& own = calls[i].plan->problem;
@@ -319,9 +322,12 @@ bool run_together_gpu(std::span<const MatmulCall> calls, const MatmulGpu* kernel
         own.scaling != p.scaling || own.weight_transposed || own.quantize_out) {
       return false;
     }
+    if (many && !w.x.direct()) return false;
     g = product_of(own, w, *calls[i].tensors);
     w.x.enter(calls[i].tensors->x, own.m, &g, stream);
-    if (row ? !fits_sm90_row(w.weight, g) : !fits_sm90_dozens(w.weight, g)) return false;
+    if (row && !fits_sm90_row(w.weight, g)) return false;
+    if (dozens && !fits_sm90_dozens(w.weight, g)) return false;
+    all_rows.n += own.n;
     // Each with each: the first may have no bias where two others have them in two formats.
     for (size_t j = 0; j < i; ++j) {
       if (!joins_sm90(products[j], g)) return false;
@@ -329,6 +335,9 @@ bool run_together_gpu(std::span<const MatmulCall> calls, const MatmulGpu* kernel
   }
   const auto& w = *static_cast<const GpuWorkspace*>(calls[0].plan->workspace.get());
   const std::span<const product::GpuProduct> all(products, calls.size());
+  if (many) {
+    return launch_together_sm90(all_rows, w.weight, w.x, all, calls[0].tensors->x, stream);
+  }
   row ? launch_sm90_row(w.weight, all, stream) : launch_sm90_dozens(w.weight, all, stream);
   return true;
 }

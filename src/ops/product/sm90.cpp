@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <climits>
+#include <vector>
 
 #include "base/message.h"
 #include "ops/product/sm90_instances.h"
@@ -264,14 +265,16 @@ bool takes_codes_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
   return both_fp8(p, w, x);
 }
 
-void launch_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
-                 const GpuProduct& product, const Sm90Matrices& matrices, uint32_t parts,
-                 Stream& stream) {
+namespace {
+
+void launch_products(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
+                     std::span<const GpuProduct> products, const Sm90Matrices& matrices,
+                     uint32_t parts, Stream& stream) {
   const Device& device = stream.device();
   const int multiprocessors = properties(device).sm_count;
   const Sm90Choice choice = choose(problem, w, x, multiprocessors, matrices.scales_of_runs);
   Sm90Params p{};
-  p.product = product;
+  join_sm90(products, kRows, &p.product, p.more);
   GpuProduct& g = p.product;
   g.n = static_cast<uint32_t>(problem.n);
   p.split = choice.split, p.halved = choice.halved;
@@ -296,7 +299,7 @@ void launch_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
   const GpuFinish& f = g.finish;
   p.copies_out = f.out_format != Format::f32 && f.residual == nullptr && !f.gate &&
                  f.activation.kind == Activation::identity && choice.split == 1 &&
-                 (parts == 0 || by_rows) && copyable(f.out, f.out_row);
+                 (parts == 0 || by_rows) && copyable(f.out, f.out_row) && products.size() == 1;
   if (p.copies_out) {
     const hw::Type out = f.out_format == Format::f16 ? hw::Type::f16 : hw::Type::bf16;
     p.out = pipe::make_tensor_map(
@@ -312,6 +315,35 @@ void launch_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
                                                           : sm90_nibbles(choice);
   const LaunchShape shape = instance.shape(p, static_cast<uint32_t>(multiprocessors));
   launch(instance.image, taking_turns(shape, stream), p, stream);
+}
+
+}  // namespace
+
+void launch_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
+                 const GpuProduct& product, const Sm90Matrices& matrices, uint32_t parts,
+                 Stream& stream) {
+  launch_products(problem, w, x, {&product, 1}, matrices, parts, stream);
+}
+
+bool launch_together_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
+                          std::span<const GpuProduct> products, const Tensor& given,
+                          Stream& stream) {
+  // Tiles are whole, so that a copy reads no rows that a matrix does not have.
+  std::vector<GpuSource> sources;
+  for (const GpuProduct& g : products) {
+    if (g.n % kRows != 0) return false;
+    sources.push_back(g.source[0]);
+  }
+  const GpuLayout& layout = products[0].weight;
+  const Sm90Matrices matrices = sm90_matrices(layout, sources.data(), sources.size());
+  if (problem.transposed || scales_of(problem, w, x) == Sm90Scales::fp8 ||
+      !fits_sm90(problem, w, x, layout, matrices, given)) {
+    return false;
+  }
+  const int multiprocessors = properties(stream.device()).sm_count;
+  if (choose(problem, w, x, multiprocessors, matrices.scales_of_runs).columns != 64) return false;
+  launch_products(problem, w, x, products, matrices, 0, stream);
+  return true;
 }
 
 }  // namespace halftone::product

@@ -1,5 +1,6 @@
 // Products of many rows on Hopper, host side: which the kernel takes, and how it runs them.
 #pragma once
+#include <span>
 #include <string>
 
 #include "ops/product/gpu.h"
@@ -47,5 +48,9 @@ bool takes_codes_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&);
 // `parts`: how many there are at most; the product has their list.
 void launch_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&, const GpuProduct&,
                  const Sm90Matrices&, uint32_t parts, Stream&);
+// Several matrices by the same x, each with each as joins_sm90 has it, in one launch; the problem's
+// n counts the rows of all. False, and nothing happens, where they are better run apart.
+bool launch_together_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&,
+                          std::span<const GpuProduct>, const Tensor& x, Stream&);
 
 }  // namespace halftone::product

@@ -139,8 +139,7 @@ std::string refuse_sm90_dozens(const GpuWeight& w, const GpuX& x, Format weight,
     return concat("m is ", m, "; matmul_sm90_dozens takes ", kFewest, " to ", most_rows(w),
                   " rows of ", name(weight));
   }
-  std::string reason =
-      takes_short_runs(w, x, s) ? "" : refuse_sm90_dozens_formats(w, x, weight, s);
+  std::string reason = takes_short_runs(w, x, s) ? "" : refuse_sm90_dozens_formats(w, x, weight, s);
   if (!reason.empty()) return reason;
   const int64_t whole = has_powers(w, s.format) ? 2 * kDepth : kDepth;
   if (k >= int64_t{1} << 28) return concat("K is ", k, "; matmul_sm90_dozens takes less than 2^28");

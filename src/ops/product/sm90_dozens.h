@@ -20,8 +20,8 @@ inline constexpr uint32_t kSm90DozensDepth = 256;  // elements of K of a stage
 
 // Of codes of eight bits. A tile is 128 rows of W (sm90_tile.cuh) by 8 kTiles of x. A stage has 256
 // elements of K: of W [32 rows][128 bytes of a row][row], of x [64 elements][row], both in lines of
-// 128 bytes under the swizzle; then, of formats whose scales are copied, kScalePitch bytes a row for
-// them: boxes of 16 bytes, or of experts what threads copy.
+// 128 bytes under the swizzle; then, of formats whose scales are copied, kScalePitch bytes a row
+// for them: boxes of 16 bytes, or of experts what threads copy.
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles, bool kExperts = false>
 struct Sm90DozensStage {
   static_assert(CodePolicy<kCode>::kBits == 8);
@@ -29,9 +29,9 @@ struct Sm90DozensStage {
   static constexpr uint32_t kTilesOfX = kTiles, kLine = 128;
   static constexpr uint32_t kRows = 128, kColumns = 8 * kTiles;
   static constexpr uint32_t kDepth = kSm90DozensDepth;
-  static constexpr uint32_t kLines = kDepth / kLine;          // of a row
-  static constexpr uint32_t kRun = 32 * kLines * kLine;           // bytes of 32 rows
-  static constexpr uint32_t kSlab = kColumns * kLine;             // and of 64 elements of x
+  static constexpr uint32_t kLines = kDepth / kLine;     // of a row
+  static constexpr uint32_t kRun = 32 * kLines * kLine;  // bytes of 32 rows
+  static constexpr uint32_t kSlab = kColumns * kLine;    // and of 64 elements of x
   static constexpr uint32_t kX = kRows / 32 * kRun, kOfScales = kX + kDepth / 64 * kSlab;
   static constexpr bool kCopied = kScales == Sm90Scales::powers;
   static constexpr uint32_t kScaleBytes = kDepth / 32, kScalePitch = kExperts ? kScaleBytes : 16;

@@ -1,8 +1,9 @@
 // What a warp does with a stage of some dozens of rows of x times W in codes of eight bits on
-// Hopper, where making bf16 of the codes takes more time than anything else. So codes enter in the order of memory: a lane
-// expands what 16 bytes of a row hold, and as which element of K is which of an MMA's fragment is
-// free, x is read by 16 bytes, too. That takes mma.sync, whose operands are registers; the order of
-// K that wgmma wants costs as many instructions again, unless x is permuted (sm90_order.cuh).
+// Hopper, where making bf16 of the codes takes more time than anything else. So codes enter in the
+// order of memory: a lane expands what 16 bytes of a row hold, and as which element of K is which
+// of an MMA's fragment is free, x is read by 16 bytes, too. That takes mma.sync, whose operands are
+// registers; the order of K that wgmma wants costs as many instructions again, unless x is permuted
+// (sm90_order.cuh).
 #pragma once
 #include "hw/cluster.h"
 #include "hw/mma.h"

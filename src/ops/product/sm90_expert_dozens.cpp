@@ -106,7 +106,8 @@ void launch_sm90_expert_dozens(const Sm90Problem& problem, const GpuWeight& w,
                                const GpuProduct& product, const Sm90Matrices& matrices,
                                uint32_t parts, Stream& stream) {
   const Device& device = stream.device();
-  const Instance i = instance_of(w, problem.scaling.format, problem.scaling.block_cols, product.part_rows);
+  const Instance i =
+      instance_of(w, problem.scaling.format, problem.scaling.block_cols, product.part_rows);
   Sm90ExpertDozensParams p{};
   p.product = product;
   GpuProduct& g = p.product;
@@ -123,7 +124,8 @@ void launch_sm90_expert_dozens(const Sm90Problem& problem, const GpuWeight& w,
     p.scale_pitch = static_cast<uint32_t>(l.scale_row * l.row_step);
     p.scales_aligned = scales_aligned(l, matrices);
   } else if (w.scaled) {
-    p.log2_groups = static_cast<uint32_t>(std::countr_zero(l.group / (has_short_runs(w, l.group) ? 32 : 128)));
+    p.log2_groups =
+        static_cast<uint32_t>(std::countr_zero(l.group / (has_short_runs(w, l.group) ? 32 : 128)));
   }
   LaunchShape shape;
   shape.block.x = i.threads;

@@ -1,9 +1,10 @@
 #include "hw/image.h"
 #include "ops/product/sm90_expert_ordered.cuh"
 
-#define HT_SM90_EXPERT_ORDERED(code, scales, columns)                                 \
-  HT_GPU_ENTRY(halftone::product::Sm90ExpertOrdered<halftone::product::GpuCode::code, \
-                                                    halftone::product::Sm90Scales::scales, columns>)
+#define HT_SM90_EXPERT_ORDERED(code, scales, columns)                        \
+  HT_GPU_ENTRY(                                                              \
+      halftone::product::Sm90ExpertOrdered<halftone::product::GpuCode::code, \
+                                           halftone::product::Sm90Scales::scales, columns>)
 HT_SM90_EXPERT_ORDERED(e2m1, pairs, 8)
 HT_SM90_EXPERT_ORDERED(e2m1, pairs, 16)
 HT_SM90_EXPERT_ORDERED(e2m1, pairs, 32)

@@ -49,7 +49,8 @@ struct Sm90ExpertOrdered {
       if (lane < 16) {
         own = row_scale(p.weight, tile.source_of(r), n) * p.factor;
       } else if (const char* bias = half == 0 ? f.bias[0] : f.bias[1]; bias != nullptr) {
-        own = pipe::load_element(f.bias_format, bias + tile.expert * f.bias_expert + n * f.bias_step);
+        own =
+            pipe::load_element(f.bias_format, bias + tile.expert * f.bias_expert + n * f.bias_step);
       }
     }
     HT_DEVICE float scale(uint32_t row_of_16) const { return hw::shuffle(own, row_of_16); }

@@ -42,6 +42,8 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
   static constexpr bool kTables = Stages::kSlots > 0, kSums = Stages::kSums;
   // Whether half a tile's rows of x or fewer are multiplied alone.
   static constexpr bool kNarrow = Sums::kNarrow;
+  // Whether there may be several matrices (sm90_more.h).
+  static constexpr bool kJoins = kColumns == 64 && kMajorW == tile::Major::k;
 
   enum class Worker { load, multiply };
   // Warps that decode scales need more registers than one thread that starts copies.
@@ -93,6 +95,13 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
         if (t.part == Part::second) tile.m0 += kColumns / 2;
         const uint32_t most = tile.m0 + kColumns / 2;
         tile.end = tile.end < most ? tile.end : most;
+      }
+    }
+    if constexpr (kJoins) {
+      const Sm90Place place(params.product, params.more, t.m);
+      if (place.matrix > 0) {
+        tile.source[0] = place.source(params.product, params.more);
+        tile.n0 = place.tile * Stages::kRows;
       }
     }
     return tile;
@@ -240,10 +249,15 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
                                  Schedule schedule) {
     const Range range(p);
     const uint32_t warpgroup = pipe::uniform(hw::warp_index()) / 4 - 1;
-    const Finish finish(p, base);
+    const Finish alone(p, base);
     Sums sums(p, base, warpgroup, rings.w, rings.x);
     hw::griddepcontrol_wait();
     for (pipe::HalvedTile t; schedule.next(t);) {
+      Finish finish = alone;
+      if constexpr (kJoins) {
+        const Sm90Place place(p.product, p.more, t.m);
+        if (place.matrix > 0) place.set_end(p.more, finish);
+      }
       // Where K is split a block has one tile: its factors are there before its sums.
       if (Stages::kCanSplit && p.split > 1 && warpgroup < 2) finish.store_factors(tile_of(p, t));
       const uint32_t steps = range.end - range.begin;
@@ -274,7 +288,7 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
       finish.tile(tile, sums.result());
     }
     if (warpgroup < 2) {
-      finish.drain();
+      alone.drain();
     } else if (p.split > 1) {
       hw::cluster_arrive();
       hw::cluster_wait();

@@ -60,7 +60,8 @@ struct Sm90OrderedRing {
       const uint32_t i = read.wait();
       if constexpr (kPowers) {
         const bool fits = some_fit(stages.stage(i) + powers, warp, left);
-        if (hw::lane_index() == 0) hw::store_shared(stages.fit(i) + warp, static_cast<uint8_t>(fits));
+        if (hw::lane_index() == 0)
+          hw::store_shared(stages.fit(i) + warp, static_cast<uint8_t>(fits));
       }
       Order::permute(stages.stage(i) + Stages::kX, warp, Stages::kOrderWarps);
       // Stored by threads, read by MMAs, and overwritten by copies.

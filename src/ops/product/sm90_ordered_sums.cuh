@@ -22,9 +22,9 @@ struct Sm90OrderedSums {
   static constexpr bool kJoined = kScales == Sm90Scales::sums || Stage::kShort;
 
   const uint32_t lane = hw::lane_index(), quad = lane % 4;
-  const uint32_t warp;        // of those that multiply
-  const uint32_t row_of_16;   // of the lane, the other is 8 behind
-  const uint32_t row;         // of the tile, the other is kApart behind
+  const uint32_t warp;       // of those that multiply
+  const uint32_t row_of_16;  // of the lane, the other is 8 behind
+  const uint32_t row;        // of the tile, the other is kApart behind
   uint32_t a[2][4][4] = {};
   Sums chain = {}, total = {};
   Sums other;  // of short runs, a chain beside the first
@@ -148,7 +148,8 @@ struct Sm90OrderedSums {
       }
       HT_UNROLL
       for (uint32_t half = 0; half < 2; ++half) {
-        const hw::SharedAddress at = scales + ((row + Stage::kApart * half) * Stage::kScalePitch + turn);
+        const hw::SharedAddress at =
+            scales + ((row + Stage::kApart * half) * Stage::kScalePitch + turn);
         join(own, half, decode_ue8m0(hw::load_shared<uint8_t>(at, site)));
       }
     }

@@ -1,7 +1,7 @@
 // What a product on Hopper is told.
 #pragma once
 #include "hw/tensor_map.h"
-#include "ops/product/gpu_product.h"
+#include "ops/product/sm90_more.h"
 
 namespace halftone::product {
 
@@ -18,6 +18,9 @@ enum class Sm90Factors : uint8_t { rows, columns, both };
 struct Sm90Params {
   GpuProduct product;
   hw::TensorMap w, x, out;
+  // Further matrices by the same x in the same map, whose tiles follow in the list: whole ones, of
+  // 64 columns. The product's n counts the rows of all.
+  Sm90More more[kSm90More];
   // The map of W has all matrices, the halves of a gate and those of all experts, in its third
   // dimension: how many steps of 2^w_shift bytes from the first. A copy has w_rows rows of W; one
   // of x has x_rows rows.
