@@ -31,8 +31,8 @@ struct MatmulProblem {
   Scaling scaling;      // of the weight, when it has scales: any block, any layout
   bool scaled = false;  // whether the weight has scales
   // A promise: whatever writes the weight or its scales has ended before `run` is called or, of a
-  // graph, before that is launched. Products of few rows, up to 8 on Hopper and
-  // 16 later, then begin to copy the weight before the kernels ahead have ended.
+  // graph, before that is launched. Products on Hopper, but for FP8 by FP8, and later ones of up to
+  // 16 rows then begin to copy the weight before the kernels ahead have ended.
   bool constant_weight = false;
   Format out = Format::bf16;  // [M, N]: f32, f16, bf16, or that of quantize_out
   bool bias = false;          // f32 or the format of out (f32, f16, bf16 if quantised), [N]

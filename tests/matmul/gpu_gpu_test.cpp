@@ -134,7 +134,7 @@ TEST_F(MatmulOnGpu, ConstantWeights) {
   const int64_t size = 1024;
   for (const WeightSpec& spec : weight_specs()) {
     const Tensor w = random_weight(spec, size, size, 3).tensor.to(device);
-    for (const int64_t m : {1, 20, 200}) {
+    for (const int64_t m : {1, 20, 50, 200}) {
       SCOPED_TRACE(concat(label(spec), " m ", m));
       MatmulProblem p;
       p.m = m, p.n = p.k = size;

@@ -107,6 +107,11 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
     return tile;
   }
 
+  // Whether W may be read before the kernel's turn.
+  HT_DEVICE static bool is_early(const Params& p) {
+    return p.product.constant_weight && p.parts == 0;
+  }
+
   struct Rings {
     typename Stages::Ring w;
     typename Stages::XRing x;
@@ -180,17 +185,26 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
     const Range range(p);
     auto fill = rings.w.producer();
     auto fill_x = rings.x.producer();
+    // Stages of W to be filled before the kernel's turn.
+    uint32_t ahead = is_early(p) ? Stages::kStages : 0;
     for (pipe::HalvedTile t; schedule.next(t);) {
       const Tile tile = tile_of(p, t);
       const Sm90Matrix matrix(p, tile);
       const uint32_t copies = (tile.end - tile.m0 + p.x_rows - 1) / p.x_rows;
       const uint32_t columns = copies < kColumns / p.x_rows ? copies * p.x_rows : kColumns;
       const hw::CachePolicy policy = tile.weight_policy(p, kColumns);
-      hw::griddepcontrol_wait();
-      for (uint32_t step = range.begin; step < range.end; ++step) {
+      uint32_t next = range.begin;
+      const auto fill_weights = [&] {
         const pipe::Slot slot = fill.acquire();
         const hw::SharedAddress to = base + slot.stage * Stages::kBytes;
-        load_weights(p, tile, matrix, step, to, slot.full, policy);
+        load_weights(p, tile, matrix, next++, to, slot.full, policy);
+      };
+      for (; ahead > 0; --ahead) {
+        if (next < range.end) fill_weights();
+      }
+      hw::griddepcontrol_wait();
+      for (uint32_t step = range.begin; step < range.end; ++step) {
+        if (next == step) fill_weights();
         for (uint32_t i = 0; i < kXSteps; ++i) {
           const pipe::Slot x = fill_x.wait();
           hw::mbarrier_arrive_expect_tx(x.full, columns * Stages::kLine);
@@ -212,9 +226,11 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
                                     Schedule schedule, uint32_t mine) {
     const Range range(p);
     pipe::Cursor<Stages::kStages> at;
+    // Scales of x are what a kernel ahead has written.
+    const bool early = is_early(p) && p.factors == Sm90Factors::rows;
     for (pipe::HalvedTile t; schedule.next(t);) {
       Tables tables(p, tile_of(p, t), mine);
-      hw::griddepcontrol_wait();
+      if (!early) hw::griddepcontrol_wait();
       for (uint32_t step = range.begin; step < range.end; ++step, at.advance()) {
         const uint32_t stage = at.stage();
         tables.load(step);
