@@ -9,8 +9,7 @@
 #pragma once
 #include "ops/product/sm90_expert_copies.cuh"
 #include "ops/product/sm90_expert_ordered.h"
-#include "ops/product/sm90_ordered_ring.cuh"
-#include "ops/product/sm90_ordered_sums.cuh"
+#include "ops/product/sm90_ordered_steps.cuh"
 
 namespace halftone::product {
 
@@ -102,70 +101,6 @@ struct Sm90ExpertOrdered {
     }
   }
 
-  // The products of a tile, once for each way in which scales enter.
-  HT_DEVICE static void multiply_stages(const Params& params, typename Ring::Reader& read,
-                                        Sums& sums) {
-    HT_ROLLED
-    for (uint32_t step = 0; step < params.steps; ++step) {
-      const uint32_t i = read.wait();
-      const hw::SharedAddress stage = read.stages.stage(i), scales = stage + Stages::kOfScales;
-      const auto before = [&] {
-        if (step > 0) read.release();
-      };
-      if constexpr (kScales == Sm90Scales::powers) {
-        if (!read.stages.all_fit(i)) {
-          sums.end_stages();
-          before();
-          sums.add_apart(stage, scales);
-          continue;
-        }
-      }
-      sums.add_stage(stage, scales, before);
-    }
-    sums.end_stages();
-    read.release();
-  }
-  // `ask_next` asks for scales of the next stage.
-  template <class AskNext>
-  HT_DEVICE static void multiply_runs(const Params& params, typename Ring::Reader& read,
-                                      Scales& scales, Sums& sums, const AskNext& ask_next) {
-    uint32_t i = read.wait();
-    sums.expand_first(read.stages.stage(i), 0);
-    HT_ROLLED
-    for (uint32_t step = 0; step < params.steps; ++step) {
-      const hw::SharedAddress stage = read.stages.stage(i);
-      scales.store(stage);
-      ask_next(step + 1);
-      hw::warp_sync();
-      HT_UNROLL
-      for (uint32_t run = 0; run < Stages::kRuns; ++run) {
-        sums.add_run(stage, run, [&] {
-          if (run + 1 < Stages::kRuns) {
-            sums.expand_first(stage, run + 1);
-          } else if (step + 1 < params.steps) {
-            i = read.wait();
-            sums.expand_first(read.stages.stage(i), 0);
-          }
-        });
-      }
-      read.release();
-    }
-  }
-  template <class AskNext>
-  HT_DEVICE static void multiply_short_runs(const Params& params, typename Ring::Reader& read,
-                                            Scales& scales, Sums& sums, const AskNext& ask_next) {
-    HT_ROLLED
-    for (uint32_t step = 0; step < params.steps; ++step) {
-      const hw::SharedAddress stage = read.stages.stage(read.wait());
-      scales.store(stage);
-      ask_next(step + 1);
-      hw::warp_sync();
-      HT_ROLLED
-      for (uint32_t chunk = 0; chunk < 2; ++chunk) sums.add_short_runs(stage, chunk);
-      read.release();
-    }
-  }
-
   HT_DEVICE static void multiply_all(const Params& params, const Ring& stages, uint32_t warp) {
     const GpuProduct& p = params.product;
     typename Ring::Reader read(stages);
@@ -178,25 +113,20 @@ struct Sm90ExpertOrdered {
       const Sm90Tile tile = part.tile(p, run.tile);
       const Factors factors(p, tile, warp);
       Sums sums(warp);
-      if constexpr (!Sums::kJoined) {
-        multiply_stages(params, read, sums);
-      } else {
+      if constexpr (Sums::kJoined) {
         if (run.entered) {
           scales.find(tile, p.n);
           scales.ask(0);
         }
-        const auto ask_next = [&](uint32_t step) {
-          if (step < params.steps) return scales.ask(step);
-          if (run.left == 1 || run.tile + 1 == run.tiles) return;
-          scales.find(part.tile(p, run.tile + 1), p.n);
-          scales.ask(0);
-        };
-        if constexpr (Stages::kShort) {
-          multiply_short_runs(params, read, scales, sums, ask_next);
-        } else {
-          multiply_runs(params, read, scales, sums, ask_next);
-        }
       }
+      const auto ask = [&](uint32_t step) {
+        if (step < params.steps) return scales.ask(step);
+        if (run.left == 1 || run.tile + 1 == run.tiles) return;
+        scales.find(part.tile(p, run.tile + 1), p.n);
+        scales.ask(0);
+      };
+      Sm90OrderedSteps<Ring, Sums>::add(
+          read, 0, params.steps, sums, scales, [](uint32_t) { return Stages::kOfScales; }, ask);
       finish(p, tile, factors, sums);
     }
   }

@@ -7,8 +7,7 @@
 #include "hw/griddep.h"
 #include "hw/tma.h"
 #include "ops/product/sm90_finish_rows.cuh"
-#include "ops/product/sm90_ordered_ring.cuh"
-#include "ops/product/sm90_ordered_sums.cuh"
+#include "ops/product/sm90_ordered_steps.cuh"
 #include "pipe/named_barrier.h"
 #include "pipe/uniform.h"
 
@@ -82,72 +81,6 @@ struct Sm90Ordered {
     }
   }
 
-  HT_DEVICE static void multiply_stages(const Part& part, Sums& sums) {
-    Reader read(part.stages);
-    HT_ROLLED
-    for (uint32_t step = part.begin; step < part.end; ++step) {
-      const uint32_t i = read.wait();
-      const hw::SharedAddress stage = part.stages.stage(i), scales = stage + Part::scales(step);
-      const auto before = [&] {
-        if (step > part.begin) read.release();
-      };
-      if constexpr (kScales == Sm90Scales::powers) {
-        if (!part.stages.all_fit(i)) {
-          sums.end_stages();
-          before();
-          sums.add_apart(stage, scales);
-          continue;
-        }
-      }
-      sums.add_stage(stage, scales, before);
-    }
-    sums.end_stages();
-  }
-  HT_DEVICE static void multiply_runs(const Part& part, Sums& sums, uint32_t n) {
-    Reader read(part.stages);
-    Scales scales(part.params.product, part.params.log2_groups, sums.warp);
-    scales.find(part.tile, n);
-    scales.ask(part.begin);
-    uint32_t i = read.wait();
-    sums.expand_first(part.stages.stage(i), 0);
-    HT_ROLLED
-    for (uint32_t step = part.begin; step < part.end; ++step) {
-      const hw::SharedAddress stage = part.stages.stage(i);
-      scales.store(stage);
-      if (step + 1 < part.end) scales.ask(step + 1);
-      hw::warp_sync();
-      HT_UNROLL
-      for (uint32_t run = 0; run < Stages::kRuns; ++run) {
-        sums.add_run(stage, run, [&] {
-          if (run + 1 < Stages::kRuns) {
-            sums.expand_first(stage, run + 1);
-          } else if (step + 1 < part.end) {
-            i = read.wait();
-            sums.expand_first(part.stages.stage(i), 0);
-          }
-        });
-      }
-      read.release();
-    }
-  }
-
-  HT_DEVICE static void multiply_short_runs(const Part& part, Sums& sums, uint32_t n) {
-    Reader read(part.stages);
-    Scales scales(part.params.product, part.params.log2_groups, sums.warp);
-    scales.find(part.tile, n);
-    scales.ask(part.begin);
-    HT_ROLLED
-    for (uint32_t step = part.begin; step < part.end; ++step) {
-      const hw::SharedAddress stage = part.stages.stage(read.wait());
-      scales.store(stage);
-      if (step + 1 < part.end) scales.ask(step + 1);
-      hw::warp_sync();
-      HT_ROLLED
-      for (uint32_t chunk = 0; chunk < 2; ++chunk) sums.add_short_runs(stage, chunk);
-      read.release();
-    }
-  }
-
   HT_DEVICE static void run(const Params& params) {
     const GpuProduct& p = params.product;
     const hw::SharedAddress base = pipe::uniform_shared_memory();
@@ -197,13 +130,18 @@ struct Sm90Ordered {
     ends.store_factors(part.tile, factors, panel);
     {
       Sums sums(warp);
-      if constexpr (!Sums::kJoined) {
-        multiply_stages(part, sums);
-      } else if constexpr (Stages::kShort) {
-        multiply_short_runs(part, sums, place.n);
-      } else {
-        multiply_runs(part, sums, place.n);
+      Reader read(part.stages);
+      Scales scales(params.product, params.log2_groups, warp);
+      if constexpr (Sums::kJoined) {
+        scales.find(part.tile, place.n);
+        scales.ask(part.begin);
       }
+      Sm90OrderedSteps<Ring, Sums>::add(
+          read, part.begin, part.end, sums, scales,
+          [](uint32_t step) { return Part::scales(step); },
+          [&](uint32_t step) {
+            if (step < part.end) scales.ask(step);
+          });
       // Nobody reads the stages any more.
       pipe::sync<Barrier::multipliers>(kWarps * 32);
       sums.store(part.stages.base);

@@ -12,8 +12,9 @@
 
 namespace halftone::product {
 
-template <GpuCode kCode, class Stage>
+template <GpuCode kCode, class Stages>
 struct Sm90OrderedSums {
+  using Stage = Stages;
   using Order = Sm90Order<kCode, Stage>;
   static constexpr Sm90Scales kScales = Stage::kWay;
   static constexpr uint32_t kColumns = Stage::kWidth;
