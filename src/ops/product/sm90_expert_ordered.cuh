@@ -125,7 +125,7 @@ struct Sm90ExpertOrdered {
         scales.find(part.tile(p, run.tile + 1), p.n);
         scales.ask(0);
       };
-      Sm90OrderedSteps<Ring, Sums>::add(
+      Sm90OrderedSteps<Ring, Sums, false>::add(
           read, 0, params.steps, sums, scales, [](uint32_t) { return Stages::kOfScales; }, ask);
       finish(p, tile, factors, sums);
     }

@@ -136,7 +136,7 @@ struct Sm90Ordered {
         scales.find(part.tile, place.n);
         scales.ask(part.begin);
       }
-      Sm90OrderedSteps<Ring, Sums>::add(
+      Sm90OrderedSteps<Ring, Sums, true>::add(
           read, part.begin, part.end, sums, scales,
           [](uint32_t step) { return Part::scales(step); },
           [&](uint32_t step) {

@@ -6,12 +6,13 @@
 
 namespace halftone::product {
 
-template <class Ring, class Sums>
+// kOnly: no tile follows, and the last stage is not given back, as the fence before it takes time.
+template <class Ring, class Sums, bool kOnly>
 struct Sm90OrderedSteps {
   using Stage = typename Sums::Stage;
   using Reader = typename Ring::Reader;
 
-  // Steps [begin, end), whose stages are all given back. `scales`: those of runs, asked for the
+  // Steps [begin, end). `scales`: those of runs, asked for the
   // first step; `ask(step)` asks for the next one's, or, of the end, for what follows the tile.
   // `place(step)`: where in a stage scales that multiply codes begin.
   template <class Scales, class Place, class Ask>
@@ -48,7 +49,7 @@ struct Sm90OrderedSteps {
       sums.add_stage(stage, scales, before);
     }
     sums.end_stages();
-    read.release();
+    if (!kOnly) read.release();
   }
   template <class Scales, class Ask>
   HT_DEVICE static void add_runs(Reader& read, uint32_t begin, uint32_t end, Sums& sums,
@@ -72,7 +73,7 @@ struct Sm90OrderedSteps {
           }
         });
       }
-      read.release();
+      if (!kOnly || step + 1 < end) read.release();
     }
   }
   template <class Scales, class Ask>
@@ -86,7 +87,7 @@ struct Sm90OrderedSteps {
       hw::warp_sync();
       HT_ROLLED
       for (uint32_t chunk = 0; chunk < 2; ++chunk) sums.add_short_runs(stage, chunk);
-      read.release();
+      if (!kOnly || step + 1 < end) read.release();
     }
   }
 };
