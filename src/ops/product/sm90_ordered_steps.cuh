@@ -6,7 +6,8 @@
 
 namespace halftone::product {
 
-// kOnly: no tile follows, and the last stage is not given back, as the fence before it takes time.
+// kOnly: no tile follows, and the last stage is not given back: a dense product takes 6 % longer
+// with it (docs/findings/experts-hopper.md).
 template <class Ring, class Sums, bool kOnly>
 struct Sm90OrderedSteps {
   using Stage = typename Sums::Stage;
