@@ -129,21 +129,25 @@ TEST(MatmulSm90Dozens, ScalesBeyondBf16) {
   }
 }
 
-// A power of two beyond bf16 in one row, in either of two stages whose scales come together. All
-// rows of the tile exist: those that do not have powers beyond bf16, too.
+// A power of two beyond bf16 in one row, in either of two stages whose scales come together, and
+// the largest that is not. All rows of the tile exist: those that do not have powers beyond bf16,
+// too.
 TEST(MatmulSm90Dozens, OneScaleBeyondBf16) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t m = 9, n = 128, k = 512;
-  for (const int64_t place : {3, 11}) {
-    const Weight x = random_weight(kBf16, m, k, 4);
-    Weight w = random_weight(kMxfp4, n, k, 3);
-    uint8_t& scale = w.tensor.scales().data<uint8_t>()[17 * k / 32 + place];
-    for (int64_t j = 0; j < 32; ++j) {
-      double& value = w.values[static_cast<size_t>(17 * k + place * 32 + j)];
-      value *= std::ldexp(1.0, 140 - scale);
+  for (const int exponent : {128, 129, 140}) {
+    // Rows that other warps look at.
+    for (const auto& [row, place] : {std::pair<int64_t, int64_t>{17, 3}, {50, 11}, {90, 3}}) {
+      const Weight x = random_weight(kBf16, m, k, 4);
+      Weight w = random_weight(kMxfp4, n, k, 3);
+      uint8_t& scale = w.tensor.scales().data<uint8_t>()[row * k / 32 + place];
+      for (int64_t j = 0; j < 32; ++j) {
+        double& value = w.values[static_cast<size_t>(row * k + place * 32 + j)];
+        value *= std::ldexp(1.0, exponent - scale);
+      }
+      scale = static_cast<uint8_t>(exponent);
+      EXPECT_TRUE(within_bounds(stream, x, w, m, n, k)) << exponent << " in row " << row;
     }
-    scale = 140;
-    EXPECT_TRUE(within_bounds(stream, x, w, m, n, k)) << place;
   }
 }
 
