@@ -173,7 +173,7 @@ Step::Step(const LoadedModel& model, const Activations& buffers, const KvCache& 
   attention.paged = true;
   attention.page_size = cache.options().page_size;
   attention.variable_length = true;
-  attention.settled_cache = true;  // the cache's append writes the last keys, kernels of a step all
+  attention.settled_cache = true;  // a pass writes the last keys alone; lengths are its inputs
   attention.key_length = std::max(tokens, attention.page_size);
   for (int64_t i = 0; i < c.layers; ++i) {
     const int64_t window = c.windows.empty() ? 0 : c.windows[static_cast<size_t>(i)];
