@@ -54,6 +54,13 @@ HT_DEVICE const uint8_t* row_address(const GpuLayout& l, const GpuSource& s, uin
   return s.data + (s.first_row + row * l.row_step) * l.row_bytes;
 }
 
+// The block of rows that a row of the tensor is in. In 32 bits, and mostly without a division: that
+// of 64 bits is a hundred instructions, which kernels of few rows run for every tile.
+HT_DEVICE uint32_t block_of_row(const GpuLayout& l, int64_t row) {
+  const auto r = static_cast<uint32_t>(row);
+  return l.block_rows == 1 ? r : l.block_rows > 0 ? r / l.block_rows : 0;
+}
+
 // Where a scale lies, and how to read it once it is loaded: loads are issued early, decoded late.
 HT_DEVICE const uint8_t* scale_address(const GpuLayout& l, const GpuSource& s, uint32_t row,
                                        uint32_t column) {
@@ -63,7 +70,7 @@ HT_DEVICE const uint8_t* scale_address(const GpuLayout& l, const GpuSource& s, u
     return s.scales +
            scale_offset(l.scales, l.tensor_rows, (l.columns + l.group - 1) / l.group, r, g);
   }
-  return s.scales + (l.block_rows > 0 ? r / l.block_rows * l.scale_row : 0) + g * l.scale_step;
+  return s.scales + block_of_row(l, r) * l.scale_row + g * l.scale_step;
 }
 HT_HOST_DEVICE uint32_t scale_bytes(Format format) {
   return format == Format::f32 ? 4 : format == Format::f16 || format == Format::bf16 ? 2 : 1;
@@ -86,8 +93,7 @@ HT_DEVICE uint32_t zero_of(const GpuLayout& l, const GpuSource& s, uint32_t row,
   if (s.zeros == nullptr) return kInt4Zero;
   const int64_t r = s.first_row + row * l.row_step;
   const uint32_t g = l.group > 0 ? column / l.group : 0;
-  return hw::load_global(
-      s.zeros + (l.block_rows > 0 ? r / l.block_rows * l.zero_row : 0) + g * l.zero_step, site);
+  return hw::load_global(s.zeros + block_of_row(l, r) * l.zero_row + g * l.zero_step, site);
 }
 // What multiplies the sum of a whole row.
 HT_DEVICE float row_scale(const GpuLayout& l, const GpuSource& s, uint32_t row,

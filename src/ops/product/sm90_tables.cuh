@@ -249,8 +249,7 @@ class Sm90SumTables {
   static_assert(!Stages::kZeros || kSlots == 4);
 
   HT_DEVICE int64_t block_of(const GpuSource& source, uint32_t row) const {
-    const int64_t of_tensor = source.first_row + row * p_.weight.row_step;
-    return p_.weight.block_rows > 0 ? of_tensor / p_.weight.block_rows : 0;
+    return block_of_row(p_.weight, source.first_row + row * p_.weight.row_step);
   }
   // K in units of 64, the middle of the unit by the reciprocal of a group's units: the error, 2^-23
   // of the quotient, is less than the half unit while K is below 2^28.

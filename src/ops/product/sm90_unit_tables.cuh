@@ -27,7 +27,7 @@ class Sm90UnitTables {
       const uint32_t row = tile.output(share_.at(i));
       const GpuSource source = tile.source_of(share_.at(i));
       const int64_t of_tensor = source.first_row + (row < p_.n ? row : p_.n - 1) * l.row_step;
-      const int64_t block = l.block_rows > 0 ? of_tensor / l.block_rows : 0;
+      const int64_t block = block_of_row(l, of_tensor);
       scales_[i] = source.scales + block * l.scale_row;
       if (Stages::kZeros && source.zeros != nullptr) zeros_[i] = source.zeros + block * l.zero_row;
       scales |= reinterpret_cast<uintptr_t>(source.scales);
