@@ -118,6 +118,7 @@ struct MoeTensors {
   Tensor out;  // [tokens, hidden]
   const MoeWeights* weights = nullptr;
   Tensor shared_scale = {};  // f32 [tokens] or undefined (1): weight of the shared expert
+  Tensor residual = {};      // [tokens, hidden], as out, or undefined (0): added; may be out itself
 };
 struct MoeKernel;
 struct MoePlan {
@@ -133,11 +134,12 @@ std::string describe(const MoePlan&);
 Support can_run(const MoeProblem&, const Device&);
 MoePlan plan(const MoeProblem&, const Device&);
 // out[t] = sum over the selected experts, in order of expert index, of weight * y, then the shared
-// expert's y; y = down h + bias, h = gated(gate x + bias, up x + bias); f32 sums. With scale_input
-// the weight multiplies gate x and up x instead. h is rounded to bf16 when x is bf16, else it stays
-// f32. A token's result does not depend on the others nor on the number of threads. Weights of
-// experts without tokens are not read. On a GPU, where the host does not see the routing, an expert
-// that does not exist gives nothing and is an error of the next Stream::synchronize.
+// expert's y, then the residual; y = down h + bias, h = gated(gate x + bias, up x + bias); f32
+// sums. With scale_input the weight multiplies gate x and up x instead. h is rounded to bf16 when x
+// is bf16, else it stays f32. A token's result does not depend on the others nor on the number of
+// threads. Weights of experts without tokens are not read. On a GPU, where the host does not see
+// the routing, an expert that does not exist gives nothing and is an error of the next
+// Stream::synchronize.
 void run(const MoePlan&, const MoeTensors&, Stream&);
 Tensor moe(const Tensor& x, const Routing&, const std::vector<Tensor>& gate,
            const std::vector<Tensor>& up, const std::vector<Tensor>& down,

@@ -136,6 +136,65 @@ TEST(MoeExpertRows, TokensDoNotKnowTheOthers) {
   }
 }
 
+// A single token, whose rows nobody sorts: the bits that it has among others. Also with weights
+// that multiply the input of its experts.
+TEST(MoeExpertRows, OneTokenOfSeveralExperts) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t hidden = 256, tokens = 3;
+  const int top_k = 4;
+  for (const WeightSpec& spec : some({kBlocks, kNvfp4})) {
+    for (const bool scale_input : {false, true}) {
+      const int64_t more = unused(tokens * top_k);
+      const Experts w = random_experts(spec, 8, hidden, 128, more);
+      MoeProblem p = problem_of(spec, 8 + more, hidden, 128);
+      p.scale_input = scale_input;
+      const Tensor x = small_input(tokens, hidden, F::bf16);
+      ASSERT_TRUE(is_few(p, tokens, top_k));
+      const Routing r = random_routing(tokens, 8, top_k, 3);
+      const int32_t chosen[] = {5, 1, 7, 2, 0, 1, 2, 3, 6, 5, 4, 1};
+      std::copy(std::begin(chosen), std::end(chosen), r.experts.data<int32_t>());
+      const std::vector<float> all = to_floats(moe_on(stream, x, r, p, separate(w)));
+      for (int64_t t = 0; t < tokens; ++t) {
+        const Routing own{r.experts.slice(0, t, t + 1), r.weights.slice(0, t, t + 1)};
+        const std::vector<float> one =
+            to_floats(moe_on(stream, x.slice(0, t, t + 1), own, p, separate(w)));
+        EXPECT_EQ(one,
+                  std::vector<float>(all.begin() + t * hidden, all.begin() + (t + 1) * hidden));
+      }
+    }
+  }
+}
+
+// What is no expert is an error of the next wait, and counts as none.
+TEST(MoeExpertRows, OneTokenWithExpertsOutOfRange) {
+  const Device device = Device::simulator(Arch::sm_90a);
+  Stream stream(device);
+  const int64_t hidden = 256, experts = 8 + unused(3);
+  const Experts w = random_experts(kNvfp4, 8, hidden, 128, unused(3));
+  MoeProblem p = problem_of(kNvfp4, experts, hidden, 128);
+  p.tokens = 1, p.top_k = 3, p.x = F::bf16;
+  ASSERT_TRUE(is_few(p, 1, 3));
+  const MoeWeights weights = bind_experts(p, on(device, separate(w)));
+  const Tensor x = small_input(1, hidden, F::bf16).to(device);
+  const auto result = [&](const Routing& r) {
+    const Tensor out = Tensor::zeros({1, hidden}, F::bf16, device);
+    run(plan(p, device), {x, on(device, r), nullptr, nullptr, nullptr, out, &weights}, stream);
+    return out;
+  };
+  for (const int32_t wrong : {-1, static_cast<int32_t>(experts)}) {
+    const Routing r = random_routing(1, 8, 3, 3);
+    const int32_t chosen[] = {5, wrong, 2};
+    std::copy(std::begin(chosen), std::end(chosen), r.experts.data<int32_t>());
+    const Tensor out = result(r);
+    expect_error([&] { stream.synchronize(); },
+                 {concat("routing.experts has ", wrong, " in slot 1")});
+    r.experts.data<int32_t>()[1] = 0, r.weights.data<float>()[1] = 0;
+    const Tensor without = result(r);
+    stream.synchronize();
+    EXPECT_EQ(to_floats(out.to(Device::cpu())), to_floats(without.to(Device::cpu())));
+  }
+}
+
 TEST(MoeExpertRows, GptOss) {
   Stream stream(Device::simulator(Arch::sm_90a));
   expect_gpt_oss(stream, 8, 128, 384, 2, [](const MoeProblem& p) { ASSERT_TRUE(is_few(p, 2, 2)); });
@@ -146,6 +205,9 @@ TEST(MoeExpertRows, StrictUnderAdversarialSchedules) {
     expect_strict(spec, 5, 384, 256, to_experts({0, 2, 2, 3, 3, 3, 3, 3}, 5), 4, unused(8));
   }
   if (kSanitized) return;
+  for (const WeightSpec& spec : {kBlocks, kNvfp4}) {
+    expect_strict(spec, 5, 384, 256, random_routing(1, 5, 3, 3), 4, unused(3));
+  }
   expect_strict(kNvfp4, 16, 384, 2048, random_routing(10, 16, 2, 3), 2, unused(20));
 }
 

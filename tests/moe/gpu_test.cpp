@@ -228,6 +228,37 @@ TEST(MoeGpu, SumOfManyExpertsAndAWeighedSharedOne) {
   EXPECT_TRUE(within(to_floats(out.to(Device::cpu())), e.values, e.magnitudes));
 }
 
+// The residual joins the sum before it is rounded, from a tensor of its own or from the output.
+TEST(MoeGpu, Residual) {
+  const WeightSpec nvfp4{F::nvfp4, true, {F::fp8_e4m3, 1, 16}, true};
+  for (const Device& device :
+       {Device::cpu(), Device::simulator(Arch::sm_80), Device::simulator(Arch::sm_90a)}) {
+    Stream stream(device);
+    for (const int64_t tokens : {1, 3}) {
+      const int64_t experts = 70, hidden = 192, inter = 64;
+      const Experts w = random_experts(nvfp4, 3, hidden, inter, experts - 3);
+      MoeProblem p = problem_of(nvfp4, experts, hidden, inter);
+      p.tokens = tokens, p.top_k = 2, p.x = F::f32;
+      const Routing r = on(device, random_routing(tokens, 3, 2, 3));
+      const MoeWeights weights = bind_experts(p, on(device, separate(w)));
+      const Tensor x = small_input(tokens, hidden, F::f32).to(device);
+      const Tensor residual = random_tensor({tokens, hidden}, F::f32, 9);
+      const auto with = [&](const Tensor& out, const Tensor& more) {
+        run(plan(p, device), {x, r, nullptr, nullptr, nullptr, out, &weights, {}, more}, stream);
+        stream.synchronize();
+        return to_floats(out.to(Device::cpu()));
+      };
+      const Tensor out = Tensor::empty(x.shape(), F::f32, device);
+      std::vector<float> expected = with(out, {});
+      for (size_t i = 0; i < expected.size(); ++i) expected[i] += residual.data<float>()[i];
+      const Tensor in_place = residual.to(device).contiguous_copy();
+      EXPECT_EQ(with(out, residual.to(device)), expected) << device.name();
+      EXPECT_EQ(with(in_place, in_place), expected) << device.name();
+      expect_error([&] { with(out, residual.slice(1, 0, 64)); }, {"residual is", "192"});
+    }
+  }
+}
+
 // Input-major experts are turned where they lie: the same bits.
 TEST(MoeGpu, InputMajor) {
   Stream stream(Device::simulator(Arch::sm_80));

@@ -112,7 +112,7 @@ void set_gate(const MoeProblem& p, GpuProduct* g) {
 void multiply_experts(const MoeProblem& p, const GpuWorkspace& w, const GpuExperts& e, bool down,
                       const GroupedProduct::Choice& choice, GpuProduct g, Stream& stream) {
   g.experts = e.sources.data<GpuSource>() + (down ? 2 : 0);
-  g.expert_step = 3;
+  g.expert_step = 3, g.expert_count = static_cast<uint32_t>(p.experts);
   g.plain_experts = e.plain;
   g.parts = w.parts.data<product::GpuPart>() + (down ? w.parts_at_most : 0);
   g.part_count = w.part_counts.data<uint32_t>() + (down ? 1 : 0);
@@ -151,10 +151,16 @@ void multiply_shared(const MoeProblem& p, const MoeTensors& t, const GpuWorkspac
   multiply_shared(w.shared_out, e.shared_down, d, w.shared_h_rows, stream);
 }
 
-void combine(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w, Stream& stream) {
+void combine(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w, bool sorted,
+             Stream& stream) {
   GpuCombineParams c;
   c.down = w.down.data<float>();
-  c.row_of = w.row_of.data<int32_t>();
+  if (sorted) {
+    c.row_of = w.row_of.data<int32_t>();
+  } else {
+    c.chosen = t.routing.experts.data<int32_t>(), c.experts = static_cast<uint32_t>(p.experts);
+    c.faults = fault_reporter(stream.device());
+  }
   if (!p.scale_input) {
     c.weights = t.routing.weights.data<float>();
     c.weights_row = t.routing.weights.stride(0);
@@ -169,6 +175,10 @@ void combine(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w, St
   c.tokens = static_cast<uint32_t>(p.tokens), c.top_k = static_cast<uint32_t>(p.top_k);
   c.hidden = static_cast<uint32_t>(p.hidden);
   c.format = p.x;
+  if (t.residual.defined()) {
+    c.residual = t.residual.data<char>();
+    c.residual_row = t.residual.stride(0) * bits(p.x) / 8;
+  }
   launch(hw::image_of<GpuCombine>("moe_combine"), taking_turns(GpuCombine::shape(c), stream), c,
          stream);
 }
@@ -180,7 +190,9 @@ void run_gpu(const MoePlan& plan, const MoeTensors& t, Stream& stream) {
   const GpuExperts& e = *t.weights->experts->gpu;
   const GroupedProduct::Choice in = w.in.choose(e.up, e.up_matrices, t.x, true);
   const GroupedProduct::Choice out = w.out.choose(e.down, e.down_matrices, w.h_rows);
-  sort(p, t, w, in, out, stream);
+  // The rows of a single token are its slots: nothing is sorted.
+  const bool sorted = p.tokens > 1 || !in.few || !out.few;
+  if (sorted) sort(p, t, w, in, out, stream);
   const auto* token_of = w.token_of.data<int32_t>();
   GpuProduct g;
   set_weight(w.in.weight, e.up, &g);
@@ -192,17 +204,25 @@ void run_gpu(const MoePlan& plan, const MoeTensors& t, Stream& stream) {
     w.in.x.enter(t.x, p.tokens, &g, stream);
     g.x_rows = token_of;
   }
-  if (p.scale_input) g.finish.row_weights = w.row_weights.data<float>();
+  const auto choose_rows = [&](GpuProduct* of) {
+    of->chosen = t.routing.experts.data<int32_t>();
+    of->chosen_rows = static_cast<uint32_t>(p.top_k);
+  };
+  if (p.scale_input) {
+    g.finish.row_weights = (sorted ? w.row_weights : t.routing.weights).data<float>();
+  }
+  if (!sorted) choose_rows(&g), g.x_rows = nullptr, g.x_row = 0;
   multiply_experts(p, w, e, false, in, g, stream);
   GpuProduct d;
   set_weight(w.out.weight, e.down, &d);
   set_out(w.down, 0, &d);
   // Ahead of it is the other product alone, which has waited for the sort.
   d.constant_weight = in.early() && out.early();
+  if (!sorted) choose_rows(&d);
   w.out.x.enter(w.h_rows, p.tokens * p.top_k, &d, stream, w.out.as_codes(out));
   multiply_experts(p, w, e, true, out, d, stream);
   if (p.shared_intermediate > 0) multiply_shared(p, t, w, e, stream);
-  combine(p, t, w, stream);
+  combine(p, t, w, sorted, stream);
 }
 
 std::string describe_gpu(const MoeProblem& p, const Device& device) {

@@ -1,22 +1,30 @@
 // The results of a token's experts, weighted and added in the order of the experts; then the shared
-// expert's.
+// expert's and the residual.
 #pragma once
 #include "base/launch.h"
 #include "hw/barrier.h"
 #include "hw/griddep.h"
 #include "hw/thread.h"
 #include "pipe/elements.h"
+#include "pipe/fault.h"
 
 namespace halftone {
 
 struct GpuCombineParams {
   const float* down = nullptr;      // [rows, hidden]; rows of the shared expert from `shared` on
   const int32_t* row_of = nullptr;  // [tokens, top_k]; -1: no expert
-  const float* weights = nullptr;   // [tokens, top_k]; null: 1
+  // Instead, of the only token: its experts, whose rows are in the order of its slots. What is no
+  // expert has no row and is reported.
+  const int32_t* chosen = nullptr;
+  uint32_t experts = 0;
+  FaultReporter faults;
+  const float* weights = nullptr;  // [tokens, top_k]; null: 1
   int64_t weights_row = 0;
   const float* shared_scale = nullptr;  // [tokens]; null: 1
   int64_t shared_step = 0;
-  int64_t shared = -1;  // -1: there is none
+  int64_t shared = -1;             // -1: there is none
+  const char* residual = nullptr;  // [tokens, hidden], may be out; null: none
+  int64_t residual_row = 0;        // bytes
   char* out = nullptr;
   int64_t out_row = 0;  // bytes
   uint32_t tokens = 0, top_k = 0, hidden = 0;
@@ -38,6 +46,14 @@ struct GpuCombine {
             .shared_bytes = p.top_k * 12};
   }
 
+  HT_DEVICE static int32_t row_of_slot(const Params& p, uint32_t slot, int32_t expert) {
+    if (static_cast<uint32_t>(expert) < p.experts) return static_cast<int32_t>(slot);
+    if (hw::block_index().y == 0) {
+      pipe::report_fault(p.faults, Fault::moe_expert, slot, expert, p.experts);
+    }
+    return -1;
+  }
+
   HT_DEVICE static void run(const Params& p) {
     hw::take_turns();
     const uint32_t token = hw::block_index().x, thread = hw::thread_index().x;
@@ -45,11 +61,12 @@ struct GpuCombine {
     const hw::SharedAddress rows = given + p.top_k * 4, weights = rows + p.top_k * 4;
     const float scale =
         p.shared_scale != nullptr ? hw::load_global(p.shared_scale + token * p.shared_step) : 1.0f;
+    const int32_t* keys = p.chosen != nullptr ? p.chosen : p.row_of + int64_t{token} * p.top_k;
     for (uint32_t s = thread; s < p.top_k; s += kThreads) {
-      hw::store_shared(given + s * 4, hw::load_global(p.row_of + int64_t{token} * p.top_k + s));
+      hw::store_shared(given + s * 4, hw::load_global(keys + s));
     }
     hw::barrier_sync();
-    // Rows are sorted by expert: the place of a slot is the number of smaller rows.
+    // Rows are sorted by expert: the place of a slot is the number of smaller rows, or experts.
     for (uint32_t s = thread; s < p.top_k; s += kThreads) {
       const float weight =
           p.weights != nullptr ? hw::load_global(p.weights + token * p.weights_row + s) : 1.0f;
@@ -59,7 +76,7 @@ struct GpuCombine {
         const auto o = hw::load_shared<int32_t>(given + other * 4);
         at += o < row || (o == row && other < s) ? 1 : 0;
       }
-      hw::store_shared(rows + at * 4, row);
+      hw::store_shared(rows + at * 4, p.chosen != nullptr ? row_of_slot(p, s, row) : row);
       hw::store_shared(weights + at * 4, weight);
     }
     hw::barrier_sync();
@@ -69,7 +86,16 @@ struct GpuCombine {
       const uint32_t h = first + column * kThreads;
       return row >= 0 && h < p.hidden ? hw::load_global(p.down + row * p.hidden + h) : 0.0f;
     };
-    float sums[kColumns] = {};
+    float sums[kColumns] = {}, residual[kColumns] = {};
+    if (p.residual != nullptr) {
+      HT_UNROLL
+      for (uint32_t c = 0; c < kColumns; ++c) {
+        const uint32_t h = first + c * kThreads;
+        if (h >= p.hidden) continue;
+        residual[c] = pipe::load_element(
+            p.format, p.residual + token * p.residual_row + h * pipe::bytes_of(p.format));
+      }
+    }
     for (uint32_t begin = 0; begin < p.top_k; begin += kSlots) {
       int32_t row[kSlots];
       float parts[kSlots][kColumns];
@@ -92,6 +118,7 @@ struct GpuCombine {
       const uint32_t h = first + c * kThreads;
       if (p.shared >= 0) sums[c] += scale * load(p.shared + token, c);
       if (h >= p.hidden) continue;
+      if (p.residual != nullptr) sums[c] += residual[c];
       pipe::store_element(p.format, p.out + token * p.out_row + h * pipe::bytes_of(p.format),
                           sums[c]);
     }

@@ -139,6 +139,10 @@ void combine(const MoeProblem& p, const MoeTensors& t, const Workspace& w, const
         finish.count = count;
         finish.out = t.out.data<char>() + ((t0 + i) * t.out.stride(0) + h) * size;
         finish.out_format = p.x;
+        if (const Tensor& r = t.residual; r.defined()) {
+          finish.residual = r.data<char>() + ((t0 + i) * r.stride(0) + h) * size;
+          finish.residual_format = p.x;
+        }
         kernels.finish(finish);
       }
     }

@@ -127,6 +127,7 @@ void check(const MoeProblem& p, const MoeTensors& t, const Device& device) {
   };
   matrix(t.x, "x", p.tokens, p.hidden, p.x);
   matrix(t.out, "out", p.tokens, p.hidden, p.x);
+  if (t.residual.defined()) matrix(t.residual, "residual", p.tokens, p.hidden, p.x);
   matrix(t.routing.experts, "routing.experts", p.tokens, p.top_k, Format::i32);
   matrix(t.routing.weights, "routing.weights", p.tokens, p.top_k, Format::f32);
   check_experts(p, t, device);
@@ -225,7 +226,7 @@ Tensor moe(const Tensor& x, const Routing& routing, const std::vector<Tensor>& g
   p.scaled = gate[0].has_scales();
   if (p.scaled) p.scaling = gate[0].scaling();
   const Tensor out = Tensor::empty(x.shape(), x.format(), x.device());
-  run(plan(p, x.device()), {x, routing, &gate, &up, &down, out, nullptr, {}}, stream);
+  run(plan(p, x.device()), {x, routing, &gate, &up, &down, out}, stream);
   return out;
 }
 
@@ -240,7 +241,7 @@ Tensor moe(const Tensor& x, const Routing& routing, const MoeProblem& problem,
   p.top_k = static_cast<int>(routing.experts.size(1));
   p.x = x.format();
   const Tensor out = Tensor::empty(x.shape(), x.format(), x.device());
-  run(plan(p, x.device()), {x, routing, nullptr, nullptr, nullptr, out, &weights, {}}, stream);
+  run(plan(p, x.device()), {x, routing, nullptr, nullptr, nullptr, out, &weights}, stream);
   return out;
 }
 

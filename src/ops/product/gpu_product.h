@@ -39,7 +39,11 @@ struct GpuProduct {
   bool plain_experts = false;  // all on 16 bytes and without zero points
   const GpuPart* parts = nullptr;
   const uint32_t* part_count = nullptr;
-  uint32_t part_rows = 0;              // of a part, at most
+  uint32_t part_rows = 0;  // of a part, at most
+  // Or no list: the expert of each row, of so many, as for the only token. What is no expert gets
+  // the first one's matrix, for rows that nobody reads. Sm90ExpertRows alone.
+  const int32_t* chosen = nullptr;
+  uint32_t chosen_rows = 0, expert_count = 0;
   const int32_t* x_rows = nullptr;     // the row of x of each row of y; null: the same
   const uint8_t* x = nullptr;          // [m * terms, k] of bf16, or f16 for weights in it
   const float* x_scales = nullptr;     // [m, groups of x]; null: 1

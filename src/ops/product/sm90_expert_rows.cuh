@@ -41,6 +41,19 @@ struct Sm90ExpertRows {
     return p.product.finish.gate ? first : first + p.warps_n * 8;
   }
 
+  HT_DEVICE static Sm90TileRun run_of(const Params& params) {
+    const GpuProduct& p = params.product;
+    const uint32_t parts = p.chosen != nullptr ? p.chosen_rows : hw::load_global(p.part_count);
+    return {parts, params.tiles};
+  }
+  HT_DEVICE static void load_part(const GpuProduct& p, uint32_t index, Sm90Part& part) {
+    if (p.chosen != nullptr) {
+      part.load_chosen(p, index);
+    } else {
+      part.load(p, index);
+    }
+  }
+
   // Stages that are filled before the first rows of x have been asked for: copies that wait in the
   // memory's queues would make them wait behind.
   static constexpr uint32_t kEarly = 1;
@@ -54,9 +67,9 @@ struct Sm90ExpertRows {
     Sm90Part part;
     int32_t matrix[2] = {};
     hw::CachePolicy policy = hw::kEvictFirst;
-    for (Sm90TileRun run(p, params.tiles); run.left > 0; run.next()) {
+    for (Sm90TileRun run = run_of(params); run.left > 0; run.next()) {
       if (run.entered) {
-        part.load(p, run.part);
+        load_part(p, run.part, part);
         HT_UNROLL
         for (uint32_t half = 0; half < 2; ++half) {
           matrix[half] = part.matrix(p.weight, half, params.w_first, params.w_shift);
@@ -91,9 +104,9 @@ struct Sm90ExpertRows {
     const GpuProduct& p = params.product;
     const uint32_t lane = hw::lane_index(), all = outputs(params), of_half = params.warps_n * 8;
     auto read = ring.consumer();
-    for (Sm90TileRun run(p, params.tiles); run.left > 0; run.next()) {
+    for (Sm90TileRun run = run_of(params); run.left > 0; run.next()) {
       Sm90Part part;
-      part.load(p, run.part);
+      load_part(p, run.part, part);
       const auto inputs = [&](uint32_t m, uint32_t o) {
         const uint32_t y_row = static_cast<uint32_t>(part.rows.first) + m, n = run.tile * all + o;
         if (o >= all || n >= p.n) return FinishInputs{};
@@ -271,10 +284,10 @@ struct Sm90ExpertRows {
     auto read = ring.consumer();
     auto fill = sum_ring.producer();
     uint32_t rows = 0;
-    for (Sm90TileRun run(params.product, params.tiles); run.left > 0; run.next()) {
+    for (Sm90TileRun run = run_of(params); run.left > 0; run.next()) {
       if (run.entered) {
         Sm90Part part;
-        part.load(params.product, run.part);
+        load_part(params.product, run.part, part);
         if constexpr (kLanes) lane.begin(part.source[0], part.source[1], run.tile);
         lane.bring_x(part, rows == 0);
         rows = static_cast<uint32_t>(part.rows.count);
@@ -294,7 +307,17 @@ struct Sm90ExpertRows {
     const hw::SharedAddress base = hw::shared_memory_base();
     const Ring ring{base + Stages::kBarriers};
     const SumRing sum_ring{base + Stages::kSumBarriers};
+    // Where matrices lie is a load that waits for another: it finds the table in the L2.
+    constexpr uint32_t kCacheLine = 128;
+    const uint32_t table = params.product.expert_count * params.product.expert_step *
+                           static_cast<uint32_t>(sizeof(GpuSource));
+    const uint32_t line = (hw::block_index().x * 32 + hw::thread_index().x) * kCacheLine;
+    if (hw::thread_index().x < 32 && line < table) {
+      hw::prefetch_global<hw::CacheLevel::l2>(
+          reinterpret_cast<const uint8_t*>(params.product.experts) + line);
+    }
     if (hw::thread_index().x == 0) {
+      hw::prefetch_tensor_map(&params.w);
       ring.init(1, kWarps);
       sum_ring.init(kWarps, 1);
       sum_ring.name("sums_full", "sums_empty");

@@ -9,8 +9,10 @@ struct Sm90TileRun {
   uint32_t left, part, tile, tiles;
   bool entered = true;  // a part whose tiles come now for the first time
 
-  HT_DEVICE Sm90TileRun(const GpuProduct& p, uint32_t tiles_of_part) : tiles(tiles_of_part) {
-    const uint64_t all = uint64_t{hw::load_global(p.part_count)} * tiles;
+  HT_DEVICE Sm90TileRun(const GpuProduct& p, uint32_t tiles_of_part)
+      : Sm90TileRun(hw::load_global(p.part_count), tiles_of_part) {}
+  HT_DEVICE Sm90TileRun(uint32_t parts, uint32_t tiles_of_part) : tiles(tiles_of_part) {
+    const uint64_t all = uint64_t{parts} * tiles;
     const uint32_t block = hw::block_index().x, blocks = hw::grid_size().x;
     const auto first = static_cast<uint32_t>(all * block / blocks);
     left = static_cast<uint32_t>(all * (block + 1) / blocks) - first;
@@ -29,6 +31,17 @@ struct Sm90Part {
 
   HT_DEVICE void load(const GpuProduct& p, uint32_t index, hw::Site site = hw::Site::current()) {
     rows = hw::load_global(p.parts + index, site);
+    load_sources(p, site);
+  }
+  // Of a product without a list.
+  HT_DEVICE void load_chosen(const GpuProduct& p, uint32_t row,
+                             hw::Site site = hw::Site::current()) {
+    const auto expert = static_cast<uint32_t>(hw::load_global(p.chosen + row, site));
+    rows = {static_cast<int32_t>(expert < p.expert_count ? expert : 0), static_cast<int32_t>(row),
+            1, 0};
+    load_sources(p, site);
+  }
+  HT_DEVICE void load_sources(const GpuProduct& p, hw::Site site) {
     const GpuSource* at = p.experts + rows.expert * p.expert_step;
     source[0] = load_source(at, site);
     source[1] = load_source(at + (p.finish.gate ? 1 : 0), site);
