@@ -6,6 +6,7 @@
 
 #include "halftone/activation_function.h"
 #include "halftone/error.h"
+#include "halftone/norm.h"
 #include "halftone/quantize.h"
 #include "halftone/stream.h"
 #include "halftone/tensor.h"
@@ -19,6 +20,13 @@ namespace halftone {
 // it multiplies all these, and f32 in f32, whatever the chip and the rows (scales of blocks: on
 // Hopper, of multiples of 4), or can_run says why not; as `halftone` none.
 enum class ProductLibrary : uint8_t { automatic, halftone, cublaslt };
+
+// RMS norm of x ahead of its product (halftone/norm.h).
+struct MatmulNorm {
+  float eps = 1e-5f;
+  Format weight = Format::bf16;  // f32, f16, bf16 [K]
+  float weight_offset = 0;       // added to weight
+};
 
 struct MatmulProblem {
   int64_t m = 0, n = 0, k = 0;  // m may be 0
@@ -40,6 +48,10 @@ struct MatmulProblem {
                               // the output itself
   bool x_scaled = false;      // x is given with scales: any block, any layout
   Scaling x_scaling;
+  // x is f32, f16 or bf16, and the product takes rms_norm(x), rounded to that format. One row of
+  // bf16 by a bf16 weight is normalised by Hopper's product itself, elsewhere a kernel ahead of it
+  // does so, into memory of the plan.
+  std::optional<MatmulNorm> norm = {};
   // A plain x is rounded to this format first, row by row: one scale of a row ("fp8_row", "int8"),
   // scales within it ("fp8_1x128", block formats; nvfp4 without tensor_scale: one for each row), or
   // one scale for all, which tensor_scale gives.
@@ -69,7 +81,8 @@ struct MatmulProblem {
 // quantised out is row-major with linear scales: see empty_quantized.
 struct MatmulTensors {
   Tensor x, weight, out, bias, residual;
-  Tensor up = {};  // the other half of a gate, where the halves are apart
+  Tensor up = {};    // the other half of a gate, where the halves are apart
+  Tensor norm = {};  // [K], weight of the norm; a constant weight promises as much of this one
 };
 
 // What runs, chosen by a pure function of the problem, the device and the CPU level; `describe`
@@ -84,6 +97,8 @@ struct MatmulPlan {
   int64_t workspace_bytes = 0;  // owned by the plan
   std::shared_ptr<void> workspace;
   Tensor turned;  // [N, K], of a transposed weight
+  NormPlan norm;  // and where its result goes, [M, K]
+  Tensor normed;
 };
 std::string describe(const MatmulPlan&);
 
@@ -141,7 +156,9 @@ Tensor matmul(const Tensor& x, const Tensor& weight, Format out,
 struct MatmulOptions {
   std::optional<Format> out;
   Tensor bias = {}, residual = {};
-  Tensor up = {};  // the other half of a gate, where weight is the gate alone
+  Tensor up = {};    // the other half of a gate, where weight is the gate alone
+  Tensor norm = {};  // [K]: x is normalised first
+  float norm_eps = 1e-5f;
   std::optional<QuantizeOptions> quantize_x = {}, quantize_out = {};
   ActivationFunction activation{Activation::identity};
   std::optional<GatedActivation> gated = {};

@@ -39,14 +39,13 @@ Activations::Activations(const ModelConfig& c, int64_t sequences, int64_t rows, 
     router = make({rows, c.experts}, Format::f32);
     experts = make({rows, c.experts_per_token}, Format::i32);
     expert_weights = make({rows, c.experts_per_token}, Format::f32);
-    mixed = make({rows, c.hidden}, format);
   }
 }
 
 int64_t Activations::bytes() const {
   int64_t total = 0;
   for (const Tensor* t : {&inputs, &residual, &normed, &q, &k, &v, &attended, &gate, &up, &router,
-                          &experts, &expert_weights, &mixed}) {
+                          &experts, &expert_weights}) {
     total += t->bytes();
   }
   return total;
@@ -75,12 +74,13 @@ namespace {
 bool same(const MatmulProblem& a, const MatmulProblem& b) {
   return a.m == b.m && a.n == b.n && a.k == b.k && a.x == b.x && a.weight == b.weight &&
          a.scaling == b.scaling && a.scaled == b.scaled && a.out == b.out && a.bias == b.bias &&
-         a.residual == b.residual && a.gated == b.gated && a.apart == b.apart;
+         a.residual == b.residual && a.gated == b.gated && a.apart == b.apart &&
+         a.norm.has_value() == b.norm.has_value() &&
+         (!a.norm || (a.norm->eps == b.norm->eps && a.norm->weight == b.norm->weight));
 }
 
 bool same(const NormProblem& a, const NormProblem& b) {
-  return a.rows == b.rows && a.columns == b.columns && a.x == b.x && a.weight == b.weight &&
-         a.residual == b.residual;
+  return a.rows == b.rows && a.columns == b.columns && a.x == b.x && a.weight == b.weight;
 }
 
 bool same(const MoeProblem& a, const MoeProblem& b) {
@@ -185,49 +185,46 @@ Step::Step(const LoadedModel& model, const Activations& buffers, const KvCache& 
   }
 
   layers_.reserve(model.layers().size());
-  for (const LayerWeights& weights : model.layers()) {
-    plan_layer(weights, pending_);
-    pending_ = weights.sparse;
-  }
+  for (const LayerWeights& weights : model.layers()) plan_layer(weights);
   const Layer& first = layers_.front();
   one_pass_ = cache.appends_in_one_pass(q_rope_tensors_.x, first.key_rows, first.value_rows,
                                         turned(first), positions);
 }
 
-Step::Product Step::product(const Tensor& x, const Tensor& weight, const Tensor& out,
-                            const Tensor& bias, const Tensor& residual, int branch,
-                            const Tensor& up) {
+MatmulProblem Step::problem_of(const MatmulTensors& t) const {
   MatmulProblem problem;
-  problem.m = x.size(0);
-  problem.n = weight.size(0);
-  problem.k = weight.size(1);
-  problem.x = x.format();
-  problem.weight = weight.format();
-  problem.scaled = weight.has_scales();
-  if (problem.scaled) problem.scaling = weight.scaling();
-  problem.out = out.format();
-  problem.bias = bias.defined();
-  problem.residual = residual.defined();
+  problem.m = t.x.size(0);
+  problem.n = t.weight.size(0);
+  problem.k = t.weight.size(1);
+  problem.x = t.x.format();
+  problem.weight = t.weight.format();
+  problem.scaled = t.weight.has_scales();
+  if (problem.scaled) problem.scaling = t.weight.scaling();
+  problem.out = t.out.format();
+  problem.bias = t.bias.defined();
+  problem.residual = t.residual.defined();
   problem.constant_weight = true;
-  if (up.defined()) problem.gated = GatedActivation::swiglu(), problem.apart = true;
-  // Only passes of one token are captured.
-  return {shared_plan(products_[tokens_ == 1 ? branch : 0], problem, device_),
-          {x, weight, out, bias, residual, up}};
+  if (t.up.defined()) problem.gated = GatedActivation::swiglu(), problem.apart = true;
+  if (t.norm.defined()) problem.norm = MatmulNorm{model_.config().rms_eps, t.norm.format()};
+  return problem;
 }
 
-Step::Norm Step::norm(const Tensor& x, const Tensor& weight, const Tensor& out,
-                      const Tensor& residual) {
+Step::Product Step::product(const MatmulTensors& tensors, int branch) {
+  // Only passes of one token are captured.
+  return {shared_plan(products_[tokens_ == 1 ? branch : 0], problem_of(tensors), device_), tensors};
+}
+
+Step::Norm Step::norm(const Tensor& x, const Tensor& weight, const Tensor& out) {
   NormProblem problem;
   problem.rows = x.size(0);
   problem.columns = x.size(1);
   problem.x = x.format();
   problem.weight = weight.format();
   problem.eps = model_.config().rms_eps;
-  problem.residual = residual.defined();
-  return {shared_plan(norms_, problem, device_), {x, weight, out, residual}};
+  return {shared_plan(norms_, problem, device_), {x, weight, out, {}}};
 }
 
-void Step::plan_layer(const LayerWeights& weights, bool after_sparse) {
+void Step::plan_layer(const LayerWeights& weights) {
   const ModelConfig& c = model_.config();
   const Activations& b = buffers_;
   const int64_t count = sequences_ * tokens_;
@@ -236,12 +233,23 @@ void Step::plan_layer(const LayerWeights& weights, bool after_sparse) {
   Layer layer;
   const size_t index = layers_.size();
   layer.attention = attention_with(c.windows.empty() ? 0 : c.windows[index]);
-  // The experts' output of the layer before is added here; dense layers add theirs in the product.
-  layer.input_norm = after_sparse ? norm(rows(b.mixed), weights.input_norm, normed, residual)
-                                  : norm(residual, weights.input_norm, normed);
-  layer.q = product(normed, weights.q, q, weights.q_bias);
-  layer.k = product(normed, weights.k, k, weights.k_bias, {}, 1);
-  layer.v = product(normed, weights.v, v, weights.v_bias, {}, 2);
+  // Products that normalise x themselves take it as it is; the others behind a norm.
+  const auto normalised = [&](std::initializer_list<MatmulTensors*> products, const Tensor& weight,
+                              Norm* ahead) {
+    bool within = true;
+    for (MatmulTensors* t : products) {
+      t->x = residual, t->norm = weight;
+      within = within && normalises(problem_of(*t), device_);
+    }
+    if (within) return;
+    *ahead = norm(residual, weight, normed);
+    for (MatmulTensors* t : products) t->x = normed, t->norm = {};
+  };
+  MatmulTensors to_q{{}, weights.q, q, weights.q_bias, {}};
+  MatmulTensors to_k{{}, weights.k, k, weights.k_bias, {}};
+  MatmulTensors to_v{{}, weights.v, v, weights.v_bias, {}};
+  normalised({&to_q, &to_k, &to_v}, weights.input_norm, &layer.input_norm);
+  layer.q = product(to_q), layer.k = product(to_k, 1), layer.v = product(to_v, 2);
   if (weights.q_norm.defined()) {
     const Tensor q_heads = q.reshape({count * c.heads, c.head_dim});
     const Tensor k_heads = k.reshape({count * c.kv_heads, c.head_dim});
@@ -251,14 +259,14 @@ void Step::plan_layer(const LayerWeights& weights, bool after_sparse) {
   layer.key_rows = k.reshape({count, c.kv_heads, c.head_dim});
   layer.value_rows = v.reshape({count, c.kv_heads, c.head_dim});
   layer.heads = {weights.q_norm, weights.k_norm, c.rms_eps};
-  layer.o = product(attended, weights.o, residual, weights.o_bias, residual);
-  layer.post_norm = norm(residual, weights.post_norm, normed);
+  layer.o = product({attended, weights.o, residual, weights.o_bias, residual});
   layer.sparse = weights.sparse;
   if (weights.sparse) {
-    layer.router = product(normed, weights.router, rows(b.router), weights.router_bias);
+    layer.post_norm = norm(residual, weights.post_norm, normed);
+    layer.router = product({normed, weights.router, rows(b.router), weights.router_bias, {}});
     layer.experts.x = normed;
     layer.experts.routing = {rows(b.experts), rows(b.expert_weights)};
-    layer.experts.out = rows(b.mixed);
+    layer.experts.out = layer.experts.residual = residual;
     if (weights.experts.experts != nullptr) {
       layer.experts.weights = &weights.experts;
     } else {
@@ -271,13 +279,17 @@ void Step::plan_layer(const LayerWeights& weights, bool after_sparse) {
     problem.x = normed.format();
     layer.moe = shared_plan(mixtures_, problem, device_);
   } else {
+    MatmulTensors to_gate{{}, weights.gate, rows(b.gate), {}, {}};
+    MatmulTensors to_up{{}, weights.up, rows(b.up), {}, {}};
     if (device_.kind() != Device::Kind::cpu && count <= kGatedRows) {
-      layer.gate = product(normed, weights.gate, rows(b.gate), {}, {}, 0, weights.up);
+      to_gate.up = weights.up;
+      normalised({&to_gate}, weights.post_norm, &layer.post_norm);
     } else {
-      layer.gate = product(normed, weights.gate, rows(b.gate));
-      layer.up = product(normed, weights.up, rows(b.up), {}, {}, 1);
+      normalised({&to_gate, &to_up}, weights.post_norm, &layer.post_norm);
+      layer.up = product(to_up, 1);
     }
-    layer.down = product(rows(b.gate), weights.down, residual, {}, residual);
+    layer.gate = product(to_gate);
+    layer.down = product({rows(b.gate), weights.down, residual, {}, residual});
   }
   layers_.push_back(std::move(layer));
 }
@@ -377,11 +389,11 @@ void Step::run_layers(KvCache& cache, int64_t length, Stream& stream,
   run(embedding_, embedding_tensors_, stream);
   for (size_t i = 0; i < layers_.size(); ++i) {
     Layer& layer = layers_[i];
-    layer.input_norm(stream);
+    if (layer.input_norm.plan != nullptr) layer.input_norm(stream);
     project_heads(i, cache, stream, on_attention);
     attend(static_cast<int64_t>(i), cache, stream);
     layer.o(stream);
-    layer.post_norm(stream);
+    if (layer.post_norm.plan != nullptr) layer.post_norm(stream);
     if (layer.sparse) {
       layer.router(stream);
       route(layer.router.tensors.out, routing_, layer.experts.routing, stream);
@@ -410,11 +422,8 @@ void Step::run_head(Head head, const Tensor& logits, Stream& stream) {
     return head == Head::every_row ? rows(buffer) : last_rows(buffer);
   };
   const Tensor normed = chosen(buffers_.normed), residual = chosen(buffers_.residual);
-  const Norm final_norm = pending_
-                              ? norm(chosen(buffers_.mixed), model_.final_norm(), normed, residual)
-                              : norm(residual, model_.final_norm(), normed);
-  final_norm(stream);
-  product(normed, model_.head(), logits)(stream);
+  norm(residual, model_.final_norm(), normed)(stream);
+  product({normed, model_.head(), logits, {}, {}})(stream);
 }
 
 }  // namespace halftone

@@ -37,7 +37,6 @@ struct Activations {
   Tensor gate, up;             // [rows, intermediate]; undefined without dense layers
   Tensor router;               // f32 [rows, experts]; undefined without sparse layers
   Tensor experts, expert_weights;  // i32 and f32 [rows, experts_per_token]: what each token chose
-  Tensor mixed;                    // [rows, hidden]: output of the experts, not yet added
   Tensor keys_in_use;              // i32 [sequences]: cache length the attention sees
 };
 
@@ -77,7 +76,8 @@ class Step {
     void operator()(Stream& stream) const { run(*plan, tensors, stream); }
   };
   struct Layer {
-    Norm input_norm, q_norm, k_norm, post_norm;
+    Norm input_norm, q_norm, k_norm,
+        post_norm;  // without a plan: there is none, or within products
     Product q, k, v, o, gate, up, down, router;
     Tensor key_rows, value_rows;  // [tokens, kv_heads, head_dim]: what the cache takes
     HeadTransform heads;          // but for the rotation
@@ -89,10 +89,10 @@ class Step {
 
   Tensor rows(const Tensor& buffer) const { return buffer.slice(0, 0, sequences_ * tokens_); }
   Tensor last_rows(const Tensor& buffer) const;
-  Product product(const Tensor& x, const Tensor& weight, const Tensor& out, const Tensor& bias = {},
-                  const Tensor& residual = {}, int branch = 0, const Tensor& up = {});
-  Norm norm(const Tensor& x, const Tensor& weight, const Tensor& out, const Tensor& residual = {});
-  void plan_layer(const LayerWeights&, bool after_sparse);
+  MatmulProblem problem_of(const MatmulTensors&) const;
+  Product product(const MatmulTensors&, int branch = 0);
+  Norm norm(const Tensor& x, const Tensor& weight, const Tensor& out);
+  void plan_layer(const LayerWeights&);
   AttentionPlan* attention_with(int64_t window);
   void set_capacity(const KvCache&);
   void set_rope_length(int64_t length);
@@ -121,7 +121,6 @@ class Step {
   RoutingOptions routing_;
   std::vector<Layer> layers_;
   bool one_pass_ = false;  // a kernel norms, rotates and appends heads
-  bool pending_ = false;   // the last layer is sparse: its output is still to be added
 };
 
 }  // namespace halftone

@@ -223,6 +223,80 @@ TEST(MatmulSm90Row, BlocksThatStay) {
   }
 }
 
+// Scales that tensor copies bring beside the codes, and those that lanes load as they lie where
+// copies cannot take them: the same bits.
+TEST(MatmulSm90Row, CopiedScalesAsLoaded) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  configure_strict(stream);
+  const int64_t n = 5 * 16 + 8, k = 5120;
+  for (const WeightSpec& spec :
+       {kFp8, kMxfp8, kMxfp4, kInt4, WeightSpec{F::fp8_e4m3, true, {F::bf16, 1, 64}},
+        WeightSpec{F::fp8_e4m3, true, {F::f32, 1, 128}},
+        WeightSpec{F::fp8_e4m3, true, {F::bf16, 32, 32}},
+        WeightSpec{F::int8, true, {F::f16, 1, 128}}, WeightSpec{F::int4, true, {F::f16, 1, 32}},
+        WeightSpec{F::int4, true, {F::f16, 64, 64}}}) {
+    for (const bool gate : {false, true}) {
+      for (const bool interleaved : {false, true}) {
+        if (interleaved && !gate) continue;
+        SCOPED_TRACE(concat(label(spec), gate ? " gate" : "", interleaved ? " interleaved" : ""));
+        // Halves of 128 rows, as blocks of rows want.
+        const int64_t rows = gate ? 128 : n;
+        const Tensor w =
+            random_weight(spec, gate ? 2 * rows : rows, k, 3).tensor.to(stream.device());
+        const Tensor x = random_weight(kBf16, 1, k, 4).tensor.to(stream.device());
+        const product::XSpec plain;  // bf16
+        const product::GpuWeight weight =
+            product::gpu_weight(plain, spec.format, spec.scaled, spec.scaling);
+        product::GpuProduct g;
+        set_weight(weight, product::gpu_layout(w, "weight"), &g);
+        g.source[0] = g.source[1] = product::gpu_source(w);
+        if (gate) g.source[1].first_row = interleaved ? 1 : rows;
+        if (interleaved) g.weight.row_step = 2;
+        g.finish.gate = gate;
+        g.n = static_cast<uint32_t>(rows);
+        product::GpuX(plain, weight, k).enter(x, 1, &g, stream);
+        // The same scales, in rows that do not lie on 16 bytes.
+        const Tensor scales = w.scales();
+        const int64_t bytes = scales.bytes(), row = g.weight.scale_row;
+        const int64_t wide = row + product::scale_bytes(g.weight.scale_format);
+        Tensor moved = Tensor::zeros({bytes / row, wide}, F::u8);
+        const Tensor on_host = scales.to(Device::cpu());
+        for (int64_t r = 0; r < bytes / row; ++r) {
+          std::memcpy(moved.data<char>() + r * wide, on_host.data<char>() + r * row,
+                      static_cast<size_t>(row));
+        }
+        const Tensor elsewhere = moved.to(stream.device());
+        std::vector<float> first;
+        uint64_t copied = 0, before = simulator_report(stream).counters.tma_bytes_read;
+        for (const bool loaded : {false, true}) {
+          if (loaded) {
+            g.weight.scale_row = wide;
+            for (product::GpuSource& s : g.source) s.scales = elsewhere.data<uint8_t>();
+          }
+          ASSERT_TRUE(fits_sm90_row(weight, g));
+          const Tensor out = Tensor::zeros({1, rows}, F::f32, stream.device());
+          g.finish.out = out.data<char>(), g.finish.out_row = rows * 4;
+          g.finish.out_format = F::f32;
+          launch_sm90_row(weight, {&g, 1}, stream, 2);
+          stream.synchronize();
+          const SimulatorReport report = simulator_report(stream);
+          ASSERT_TRUE(report.clean()) << to_string(report);
+          EXPECT_EQ(report.counters.shared_wavefronts, report.counters.shared_ideal)
+              << to_string(report);
+          const std::vector<float> y = to_floats(out.to(Device::cpu()));
+          const uint64_t all = report.counters.tma_bytes_read, own = all - before;
+          before = all;
+          if (!loaded) first = y, copied = own;
+          EXPECT_EQ(y, first);
+          if (loaded) {
+            EXPECT_LT(own, copied);
+          }
+        }
+      }
+    }
+  }
+}
+
 // Bias, residual, gates of both orders, by the kernel that takes any number of rows.
 TEST(MatmulSm90Row, EndsLikeOthers) {
   Stream stream(Device::simulator(Arch::sm_90a));

@@ -67,6 +67,14 @@ constexpr MatmulKernel kTable[] = {
     HALFTONE_GPU_ROW("matmul", products::accepts_gpu, &products::matmul_gpu),
 };
 
+NormProblem norm_problem(const MatmulProblem& p) {
+  NormProblem n;
+  n.rows = p.m, n.columns = p.k;
+  n.x = p.x, n.weight = p.norm->weight;
+  n.eps = p.norm->eps, n.weight_offset = p.norm->weight_offset;
+  return n;
+}
+
 std::string refuse(const MatmulProblem& p) {
   if (p.m < 0) return concat("m is ", p.m, "; it must not be negative");
   if (p.accumulate != Format::f32 &&
@@ -87,6 +95,7 @@ std::string refuse(const MatmulProblem& p) {
     reason = product::refuse_weight(p.weight, p.scaled, p.scaling, products::weight_rows(p), p.k);
   }
   if (reason.empty()) reason = product::refuse_x(products::x_spec(p), p.k);
+  if (reason.empty() && p.norm) reason = can_run(norm_problem(p), Device::cpu()).reason;
   if (reason.empty()) reason = products::refuse_gated(p);
   if (reason.empty()) {  // the parameters of the functions
     ActivationProblem function;
@@ -147,6 +156,7 @@ MatmulProblem problem_of(const Tensor& x, const Tensor& weight, const MatmulOpti
   p.out = o.quantize_out ? o.quantize_out->format : o.out.value_or(plain);
   p.bias = o.bias.defined();
   p.residual = o.residual.defined();
+  if (o.norm.defined()) p.norm = MatmulNorm{o.norm_eps, o.norm.format()};
   p.quantize_x = o.quantize_x, p.quantize_out = o.quantize_out;
   p.accumulate = o.accumulate, p.tf32 = o.tf32, p.library = o.library;
   p.activation = o.activation, p.gated = o.gated, p.interleaved = o.interleaved;
@@ -206,6 +216,15 @@ void check(const MatmulProblem& p, const MatmulTensors& t, const Device& device)
           " or those of its scales, weight ", shown(t.weight.strides()),
           "; the halves of a gate must lie alike");
   require(p.m == 0 || t.out.data() != t.x.data(), "out is x itself; give it storage of its own");
+  require(p.norm.has_value() == t.norm.defined(), "norm is ", shown(t.norm), "; the plan was made ",
+          p.norm ? "for one" : "without one");
+  if (p.norm) {
+    require(t.norm.rank() == 1 && t.norm.size(0) == p.k && t.norm.format() == p.norm->weight &&
+                (t.norm.stride(0) == 1 || p.k == 1),
+            "norm is ", shown(t.norm), "; the plan needs ", name(p.norm->weight), " [", p.k,
+            "], contiguous");
+    check_device(t.norm, "norm", device);
+  }
   if (p.quantize_out) {
     const QuantizeOptions& q = *p.quantize_out;
     require(t.out.has_scales() && t.out.scaling() == q.scaling && t.out.contiguous() &&
@@ -248,8 +267,8 @@ std::string describe(const MatmulPlan& plan) {
   };
   return concat(
       plan.kernel->name, ": [", p.m, ", ", p.k, "] ", name(p.x), scales(p.x_scaled, p.x_scaling),
-      p.quantize_x ? " as " + to_string(*p.quantize_x) : "", " x [", products::weight_rows(p), ", ",
-      p.k, "] ", name(p.weight), scales(p.scaled, p.scaling),
+      p.norm ? " normalised" : "", p.quantize_x ? " as " + to_string(*p.quantize_x) : "", " x [",
+      products::weight_rows(p), ", ", p.k, "] ", name(p.weight), scales(p.scaled, p.scaling),
       p.weight_transposed ? " transposed" : "", " -> ",
       p.quantize_out ? to_string(*p.quantize_out) : name(p.out), p.bias ? " + bias" : "",
       p.activation.kind != Activation::identity ? concat(", ", name(p.activation.kind)) : "",
@@ -293,15 +312,21 @@ MatmulPlan plan(const MatmulProblem& problem, const Device& device) {
     plan.turned =
         Tensor::empty({products::weight_rows(problem), problem.k}, problem.weight, device);
   }
+  if (problem.norm) {
+    plan.norm = halftone::plan(norm_problem(problem), device);
+    plan.normed = Tensor::empty({problem.m, problem.k}, problem.x, device);
+  }
+  int64_t own = 0;
+  for (const Tensor* t : {&plan.turned, &plan.normed}) own += t->defined() ? t->bytes() : 0;
   if (const products::MatmulGpu* gpu = plan.kernel->function.gpu) {
     plan.workspace = gpu->workspace(problem, device, &plan.workspace_bytes);
     if (plan.workspace == nullptr) return plan_without_cublaslt(problem, device);
-    plan.workspace_bytes += plan.turned.defined() ? plan.turned.bytes() : 0;
+    plan.workspace_bytes += own;
     return plan;
   }
   auto w = std::make_shared<products::Workspace>();
   products::prepare(problem, *plan.kernel->function.cpu, w.get());
-  plan.workspace_bytes = products::bytes(*w) + (plan.turned.defined() ? plan.turned.bytes() : 0);
+  plan.workspace_bytes = products::bytes(*w) + own;
   plan.workspace = std::move(w);
   return plan;
 }
@@ -327,11 +352,29 @@ bool run_together(std::span<const MatmulCall> calls, Stream& stream) {
   return kernel != nullptr && one && products::run_together_gpu(calls, kernel, stream);
 }
 
-void run(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {
+namespace {
+
+bool normalises(const MatmulKernel& kernel, const MatmulProblem& p) {
+  const products::MatmulGpu* gpu = kernel.function.gpu;
+  return gpu != nullptr && gpu->norms != nullptr && gpu->norms(p);
+}
+
+}  // namespace
+
+bool normalises(const MatmulProblem& p, const Device& device) {
+  std::string reason;
+  const MatmulKernel* kernel = find(p, device, &reason);
+  return kernel != nullptr && normalises(*kernel, p);
+}
+
+void run(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream) {
   const MatmulProblem& p = plan.problem;
-  check_run(plan, t, stream);
+  check_run(plan, given, stream);
   if (p.m == 0) return;
-  if (plan.kernel->function.gpu != nullptr) return plan.kernel->function.gpu->run(plan, t, stream);
+  const products::MatmulGpu* gpu = plan.kernel->function.gpu;
+  const MatmulTensors t =
+      p.norm && !normalises(*plan.kernel, p) ? products::normalised(plan, given, stream) : given;
+  if (gpu != nullptr) return gpu->run(plan, t, stream);
   const auto multiply = [&](const MatmulTensors& as_rows) {
     products::run_panels(p, *plan.kernel->function.cpu, as_rows,
                          static_cast<products::Workspace*>(plan.workspace.get()), stream.pool());
@@ -355,7 +398,7 @@ Tensor matmul(const Tensor& x, const Tensor& weight, const MatmulOptions& option
   Shape shape = x.shape();
   shape[x.rank() - 1] = problem.n;
   MatmulTensors tensors;
-  tensors.up = options.up;
+  tensors.up = options.up, tensors.norm = options.norm;
   if (x.rank() == 2 && x.stride(1) == 1) {
     tensors.x = x;
   } else if (x.has_scales()) {

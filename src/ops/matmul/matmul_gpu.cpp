@@ -185,13 +185,24 @@ void run_sm90(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream
   if (plan.problem.quantize_out) quantise_results(plan.problem, w.results, t.out, stream);
 }
 
+bool norms_row(const MatmulProblem& p) {
+  return p.norm && product::norms_sm90_row(p.x, p.norm->weight, p.k);
+}
+product::Sm90RowNorm norm_of(const MatmulProblem& p, const MatmulTensors& t) {
+  if (!norms_row(p)) return {};
+  return {t.norm.data<uint8_t>(), p.norm->eps, p.norm->weight_offset};
+}
+
 void run_row(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream) {
   const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
   const MatmulTensors t = turned(plan, given, stream);
   product::GpuProduct g = product_of(plan.problem, w, t);
   w.x.enter(t.x, 1, &g, stream);
-  if (!fits_sm90_row(w.weight, g)) return run_gpu(plan, given, stream);
-  launch_sm90_row(w.weight, {&g, 1}, stream);
+  const product::Sm90RowNorm norm = norm_of(plan.problem, t);
+  if (!fits_sm90_row(w.weight, g) || !fits_sm90_row(norm)) {
+    return run_gpu(plan, norm.weight != nullptr ? normalised(plan, given, stream) : given, stream);
+  }
+  launch_sm90_row(w.weight, {&g, 1}, stream, 0, norm);
   if (plan.problem.quantize_out) quantise_results(plan.problem, w.results, t.out, stream);
 }
 
@@ -225,8 +236,8 @@ std::string describe_cublaslt(const MatmulProblem& p, const Device&) {
   return concat("cuBLASLt", p.tf32 ? ", operands rounded to TF32" : "");
 }
 
-std::string describe_row(const MatmulProblem&, const Device&) {
-  return "one row, 16 rows of W a tile";
+std::string describe_row(const MatmulProblem& p, const Device&) {
+  return concat("one row, 16 rows of W a tile", norms_row(p) ? ", which normalises x" : "");
 }
 
 std::string describe_dozens(const MatmulProblem& p, const Device& device) {
@@ -314,14 +325,18 @@ bool run_together_gpu(std::span<const MatmulCall> calls, const MatmulGpu* kernel
   product::Sm90Problem all_rows = sm90_problem(p);
   all_rows.n = 0;
   product::GpuProduct products[kMost];
+  const product::Sm90RowNorm norm = row ? norm_of(p, *calls[0].tensors) : product::Sm90RowNorm{};
+  if (p.norm && (norm.weight == nullptr || !fits_sm90_row(norm))) return false;
   for (size_t i = 0; i < calls.size(); ++i) {
     const MatmulProblem& own = calls[i].plan->problem;
     const auto& w = *static_cast<const GpuWorkspace*>(calls[i].plan->workspace.get());
     product::GpuProduct& g = products[i];
     if (own.x != p.x || own.m != p.m || own.weight != p.weight || own.scaled != p.scaled ||
-        own.scaling != p.scaling || own.weight_transposed || own.quantize_out) {
+        own.scaling != p.scaling || own.weight_transposed || own.quantize_out ||
+        own.norm.has_value() != p.norm.has_value()) {
       return false;
     }
+    if (p.norm && norm_of(own, *calls[i].tensors) != norm) return false;
     if (many && !w.x.direct()) return false;
     g = product_of(own, w, *calls[i].tensors);
     w.x.enter(calls[i].tensors->x, own.m, &g, stream);
@@ -338,14 +353,14 @@ bool run_together_gpu(std::span<const MatmulCall> calls, const MatmulGpu* kernel
   if (many) {
     return launch_together_sm90(all_rows, w.weight, w.x, all, calls[0].tensors->x, stream);
   }
-  row ? launch_sm90_row(w.weight, all, stream) : launch_sm90_dozens(w.weight, all, stream);
+  row ? launch_sm90_row(w.weight, all, stream, 0, norm) : launch_sm90_dozens(w.weight, all, stream);
   return true;
 }
 
 const MatmulGpu matmul_gpu = {workspace, run_gpu, describe_gpu};
 const MatmulGpu matmul_sm90 = {workspace, run_sm90, describe_sm90};
 const MatmulGpu matmul_cublaslt = {workspace_cublaslt, run_cublaslt, describe_cublaslt};
-const MatmulGpu matmul_sm90_row = {workspace, run_row, describe_row};
+const MatmulGpu matmul_sm90_row = {workspace, run_row, describe_row, norms_row};
 const MatmulGpu matmul_sm90_dozens = {workspace, run_dozens, describe_dozens};
 
 }  // namespace halftone::products

@@ -17,6 +17,8 @@ struct MatmulGpu {
   std::shared_ptr<void> (*workspace)(const MatmulProblem&, const Device&, int64_t* bytes);
   void (*run)(const MatmulPlan&, const MatmulTensors&, Stream&);
   std::string (*describe)(const MatmulProblem&, const Device&);
+  // Whether `run` normalises x by itself, where the problem has a norm; null: never.
+  bool (*norms)(const MatmulProblem&) = nullptr;
 };
 extern const MatmulGpu matmul_gpu;          // of every GPU
 extern const MatmulGpu matmul_sm90;         // many rows on wgmma

@@ -121,6 +121,13 @@ MatmulTensors turned(const MatmulPlan& made, const MatmulTensors& t, Stream& str
   return all;
 }
 
+MatmulTensors normalised(const MatmulPlan& made, const MatmulTensors& t, Stream& stream) {
+  run(made.norm, {t.x, t.norm, made.normed, {}}, stream);
+  MatmulTensors all = t;
+  all.x = made.normed;
+  return all;
+}
+
 bool per_tensor(const QuantizeOptions& q) {
   return q.scaling.block_rows == 0 && q.scaling.block_cols == 0;
 }

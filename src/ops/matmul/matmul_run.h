@@ -21,6 +21,8 @@ product::XSpec x_spec(const MatmulProblem&);
 int64_t weight_rows(const MatmulProblem&);
 // The tensors with the weight as [N, K]: of a transposed one the plan's copy, made anew.
 MatmulTensors turned(const MatmulPlan&, const MatmulTensors&, Stream&);
+// The tensors with x normalised, in memory of the plan.
+MatmulTensors normalised(const MatmulPlan&, const MatmulTensors&, Stream&);
 // Whether a quantised output has one scale.
 bool per_tensor(const QuantizeOptions&);
 // Whether the quantised output needs all results before the first code is known.

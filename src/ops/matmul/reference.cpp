@@ -88,6 +88,12 @@ Tensor matmul_reference(const Tensor& x, const Tensor& weight, const MatmulOptio
     };
     return with_residual(gated_reference(half(weight, 0), half(o.up, 1), *o.gated), o.residual);
   }
+  if (o.norm.defined()) {  // rounded to the format of x
+    MatmulOptions plain = o;
+    plain.norm = {};
+    return matmul_reference(convert(rms_norm_reference(x, o.norm, o.norm_eps), x.format()), weight,
+                            plain);
+  }
   const int64_t rows = weight.size(0), k = weight.size(1);
   require(x.defined() && x.rank() >= 1 && x.size(-1) == k, "x ", to_string(x.shape()),
           " and weight ", to_string(weight.shape()), " differ in their last dimension, K");

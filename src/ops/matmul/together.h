@@ -18,4 +18,7 @@ struct MatmulCall {
 // run().
 bool run_together(std::span<const MatmulCall>, Stream&);
 
+// Whether the product normalises x itself: no kernel does so ahead of it.
+bool normalises(const MatmulProblem&, const Device&);
+
 }  // namespace halftone

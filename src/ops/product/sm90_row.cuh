@@ -12,18 +12,22 @@
 
 namespace halftone::product {
 
-template <GpuCode kCode, Sm90RowScales kScales>
+template <GpuCode kCode, Sm90RowScales kScales, bool kCopied = false>
 struct Sm90Row {
   using Params = Sm90RowParams;
-  using Stages = Sm90RowStages<kCode, kScales>;
+  using Stages = Sm90RowStages<kCode, kScales, kCopied>;
   using Span = Sm90RowSpan<kCode, kScales>;
   using Scales = typename Span::Scales;
+  using Copied = Sm90CopiedScales<Stages, Scales>;
   using Ring = typename Stages::Ring;
   using SumRing = typename Stages::SumRing;
   static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
   static constexpr uint32_t kWarps = Stages::kWarps, kBits = Stages::kBits;
   static constexpr uint32_t kSpan = Stages::kSpan, kRows = Stages::kRows;
-  static constexpr bool kLanes = kScales >= Sm90RowScales::powers;
+  static constexpr bool kLanes = kScales != Sm90RowScales::none && !kCopied;
+  static constexpr bool kNorms = kCode != GpuCode::f16;  // x is bf16
+  // Of x a thread keeps so many eights in registers: all of rows of up to kSm90RowKept elements.
+  static constexpr uint32_t kKept = kSm90RowKept / 8 / (kWarps * 32);
   enum class Barrier { multipliers, count };
 
   HT_DEVICE static void sync(hw::Site site = hw::Site::current()) {
@@ -40,15 +44,23 @@ struct Sm90Row {
     const GpuProduct& p = params.product;
     if (!p.constant_weight) hw::griddepcontrol_wait();
     const uint32_t chunks = (params.spans + kWarps - 1) / kWarps;
+    const uint32_t scale_bytes = kCopied ? kWarps * params.scale_span : 0;  // of a row and stage
+    const uint32_t bytes = 2 * (Stages::kHalf + params.scale_rows * scale_bytes);
     auto fill = ring.producer();
     uint32_t filled = 0;
     for (uint32_t tile = hw::block_index().x; tile < tiles; tile += hw::grid_size().x) {
       const Sm90Place place(p, params.more, tile);
       const auto row = static_cast<int32_t>(place.tile * outputs(p));
       const int32_t rows[2] = {row, p.finish.gate ? row : row + 8};
+      int32_t scale_rows[2] = {};
+      if constexpr (kCopied) {
+        const auto shared = static_cast<int32_t>(params.scale_shared);
+        scale_rows[0] = rows[0] / shared, scale_rows[1] = rows[1] / shared;
+      }
       for (uint32_t c = 0; c < chunks; ++c) {
         if (filled++ == kEarly) hw::mbarrier_wait(x_read, 0);
-        const pipe::Slot slot = fill.acquire();
+        const pipe::Slot slot = fill.wait();
+        hw::mbarrier_arrive_expect_tx(slot.full, bytes);
         const hw::SharedAddress to = base + slot.stage * Stages::kBytes;
         HT_UNROLL
         for (uint32_t half = 0; half < 2; ++half) {
@@ -56,26 +68,14 @@ struct Sm90Row {
           hw::tensor_load(to + half * Stages::kHalf, &params.w[source],
                           {0, rows[half], static_cast<int32_t>(c * kWarps)}, slot.full,
                           hw::kEvictFirst);
-          if constexpr (Stages::kCopied) {
-            hw::tensor_load(
-                to + (2 * Stages::kHalf + half * Stages::kScaleHalf), &params.scales[source],
-                {static_cast<int32_t>(c * kWarps * 16), rows[half]}, slot.full, hw::kEvictFirst);
+          if constexpr (kCopied) {
+            hw::tensor_load(to + (2 * Stages::kHalf + half * Stages::kScaleHalf),
+                            &params.scales[source],
+                            {static_cast<int32_t>(c * scale_bytes), scale_rows[half]}, slot.full,
+                            hw::kEvictFirst);
           }
         }
       }
-    }
-  }
-
-  // Of a warp's span, four for each of a lane's rows.
-  HT_DEVICE static void copied_scales(hw::SharedAddress stage, uint32_t warp, Scales& scales,
-                                      hw::Site site = hw::Site::current()) {
-    const uint32_t row = hw::lane_index() / 4, quad = hw::lane_index() % 4;
-    HT_UNROLL
-    for (uint32_t r = 0; r < 2; ++r) {
-      scales.next[r][0] =
-          hw::load_shared<uint32_t>(stage + (2 * Stages::kHalf + r * Stages::kScaleHalf +
-                                             row * kWarps * 16 + (warp ^ row) * 16 + quad * 4),
-                                    site);
     }
   }
 
@@ -140,17 +140,29 @@ struct Sm90Row {
         ask(warp);
       }
     };
-    if (p.constant_weight) begin_scales(tile);
+    using Row = Sm90RowX<kCode, kKept>;
+    const Sm90RowThreads threads{hw::thread_index().x, kWarps * 32, 0};
+    const hw::SharedAddress x = base + Stages::kX;
+    const auto begin = [&] {
+      begin_scales(tile);
+      if constexpr (kNorms) {
+        if (params.norm.weight != nullptr) Row::bring_weights(params.norm, x, p.k / 8, threads);
+      }
+    };
+    if (p.constant_weight) begin();
     hw::griddepcontrol_wait();
-    if (!p.constant_weight) begin_scales(tile);
-    constexpr uint32_t kKept = 2048 / (kWarps * 32);  // of rows of up to 16,384 all
-    Sm90RowX<kCode, kKept> row(p.x, p.k / 8, {hw::thread_index().x, kWarps * 32, 0});
+    if (!p.constant_weight) begin();
+    Row row(p.x, p.k / 8, threads);
     hw::warp_sync();
     if (lane == 0) hw::mbarrier_arrive(x_read);
     if (hw::thread_index().x < Stages::kZeroBytes / 16) {
       hw::store_shared(base + (Stages::kZeros + hw::thread_index().x * 16), hw::Words4{});
     }
-    const hw::SharedAddress x = base + Stages::kX;
+    if constexpr (kNorms) {
+      if (params.norm.weight != nullptr) {
+        row.normalise(params.norm, x, base + Stages::kSums, [] { sync(); });
+      }
+    }
     row.place({x, 0, 1, p.k}, base + Stages::kMaxima, [] { sync(); });
     if (hw::thread_index().x == 0) {
       hw::store_shared(base + Stages::kExponent, row.exponent());
@@ -158,6 +170,7 @@ struct Sm90Row {
     sync();
 
     const typename Span::Columns columns(x, base + Stages::kZeros, p.k);
+    const Copied copied(params, warp);
     const uint32_t chunks = (params.spans + kWarps - 1) / kWarps;
     auto read = ring.consumer();
     auto fill = sum_ring.producer();
@@ -175,7 +188,7 @@ struct Sm90Row {
         }
         const hw::SharedAddress stage = base + read.wait() * Stages::kBytes;
         if (span < params.spans) {
-          if constexpr (Stages::kCopied) copied_scales(stage, warp, now);
+          if constexpr (kCopied) copied.read(stage, now);
           Span::multiply(stage, warp * 8 * kSpan, Stages::kHalf, columns, span, now,
                          p.weight.scale_format, sums);
         }

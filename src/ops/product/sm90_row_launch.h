@@ -13,9 +13,12 @@ std::string refuse_sm90_row(const GpuWeight&, const GpuX&, Format weight, const 
                             int64_t n, int64_t k);
 // Whether the operands lie where tensor copies can take them.
 bool fits_sm90_row(const GpuWeight&, const GpuProduct&);
+bool fits_sm90_row(const Sm90RowNorm&);
 // One product, or up to kSm90More others that join it (sm90_more.h). Of as many blocks as
 // `multiprocessors` take; 0: those of the device.
 void launch_sm90_row(const GpuWeight&, std::span<const GpuProduct>, Stream&,
-                     uint32_t multiprocessors = 0);
+                     uint32_t multiprocessors = 0, const Sm90RowNorm& = {});
+// Whether the kernel can normalise rows of so many elements by itself.
+bool norms_sm90_row(Format x, Format norm_weight, int64_t k);
 
 }  // namespace halftone::product

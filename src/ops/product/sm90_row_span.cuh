@@ -21,8 +21,17 @@ struct Sm90LaneScales {
   static constexpr uint32_t kBits = CodePolicy<kCode>::kBits, kDepth = 1024 / kBits;
   static constexpr bool kPairs = kScales == Sm90RowScales::pairs;
   static constexpr uint32_t kEach = kBits == 4 && !kPairs ? 2 : 1;
+  using Code =
+      std::conditional_t<kScales == Sm90RowScales::powers, uint8_t,
+                         std::conditional_t<kScales == Sm90RowScales::halves, uint16_t, uint32_t>>;
+  static constexpr uint32_t kBytes = sizeof(Code);  // of `pairs` a lane's four
   const uint8_t* row[2] = {};
   uint32_t next[2][kEach] = {};
+
+  // Of elements, from the beginning of a span, of the lane's i-th scale.
+  HT_DEVICE static uint32_t element(uint32_t i) {
+    return hw::lane_index() % 4 * (kDepth / 4) + i * 32;
+  }
 
   // Of outputs `first` of one source and `second` of the other, of n each.
   HT_DEVICE void find(const GpuProduct& p, uint32_t n, const GpuSource& source,
@@ -36,10 +45,9 @@ struct Sm90LaneScales {
   HT_DEVICE void ask(const GpuProduct& p, uint32_t log2_group, uint32_t span,
                      hw::Site site = hw::Site::current()) {
     const auto step = static_cast<uint32_t>(p.weight.scale_step);
-    const uint32_t k = span * kDepth + hw::lane_index() % 4 * (kDepth / 4);
     HT_UNROLL
     for (uint32_t i = 0; i < kEach; ++i) {
-      uint32_t from = k + i * 32;
+      uint32_t from = span * kDepth + element(i);
       if constexpr (kEnds) {
         const uint32_t last = p.k - (kPairs ? 64 : 1);
         from = from < last ? from : last;
@@ -50,12 +58,7 @@ struct Sm90LaneScales {
     }
   }
   HT_DEVICE static uint32_t load(const uint8_t* at, hw::Site site) {
-    if constexpr (kScales == Sm90RowScales::powers) return hw::load_global(at, site);
-    if constexpr (kScales == Sm90RowScales::halves) {
-      return hw::load_global(reinterpret_cast<const uint16_t*>(at), site);
-    } else {
-      return hw::load_global(reinterpret_cast<const uint32_t*>(at), site);
-    }
+    return hw::load_global(reinterpret_cast<const Code*>(at), site);
   }
   HT_DEVICE float scale(Format format, uint32_t r, uint32_t i) const {
     const uint32_t code = next[r][i];
@@ -69,6 +72,37 @@ struct Sm90LaneScales {
     }
     return std::bit_cast<float>(code);
   }
+};
+
+// Where a lane finds its scales in a stage, of a warp's span.
+template <class Stages, class Scales>
+class Sm90CopiedScales {
+ public:
+  HT_DEVICE Sm90CopiedScales(const Sm90RowParams& p, uint32_t warp) {
+    const uint32_t line = Stages::kWarps * p.scale_span;  // 16 to 128 bytes
+    const uint32_t row = p.scale_rows > 1 ? hw::lane_index() / 4 : 0;
+    HT_UNROLL
+    for (uint32_t i = 0; i < Scales::kEach; ++i) {
+      const uint32_t scale =
+          Scales::kPairs ? hw::lane_index() % 4 : Scales::element(i) >> p.log2_group;
+      const uint32_t at = row * line + warp * p.scale_span + scale * Scales::kBytes;
+      at_[i] = 2 * Stages::kHalf + (at ^ (at / 128 & (line / 16 - 1)) * 16);
+    }
+  }
+  HT_DEVICE void read(hw::SharedAddress stage, Scales& scales,
+                      hw::Site site = hw::Site::current()) const {
+    HT_UNROLL
+    for (uint32_t r = 0; r < 2; ++r) {
+      HT_UNROLL
+      for (uint32_t i = 0; i < Scales::kEach; ++i) {
+        scales.next[r][i] =
+            hw::load_shared<typename Scales::Code>(stage + (at_[i] + r * Stages::kScaleHalf), site);
+      }
+    }
+  }
+
+ private:
+  uint32_t at_[Scales::kEach];
 };
 
 // Where a lane reads x: its column's elements, or zeros.

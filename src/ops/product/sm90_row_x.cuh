@@ -60,6 +60,59 @@ class Sm90RowX {
     }
   }
 
+  // The weights of a norm, in the places of the thread's own elements of a row that stays in
+  // registers: before x is there.
+  HT_DEVICE static void bring_weights(const Sm90RowNorm& norm, hw::SharedAddress to,
+                                      uint32_t octets, Sm90RowThreads threads,
+                                      hw::Site site = hw::Site::current()) {
+    const auto* from = reinterpret_cast<const hw::Words4*>(norm.weight);
+    HT_UNROLL
+    for (uint32_t i = 0; i < kKept; ++i) {
+      const uint32_t octet = threads.index + i * threads.count;
+      if (octet < octets) {
+        hw::store_shared(to + octet * 16, hw::load_global(from + octet, site), site);
+      }
+    }
+  }
+  // The row by its norm, rounded as rms_norm() rounds it. `words`: shared memory, one a warp, that
+  // nobody else uses before the next `sync`.
+  template <class Sync>
+  HT_DEVICE void normalise(const Sm90RowNorm& norm, hw::SharedAddress weights,
+                           hw::SharedAddress words, Sync sync,
+                           hw::Site site = hw::Site::current()) {
+    float squares = 0;
+    HT_UNROLL
+    for (uint32_t i = 0; i < kKept; ++i) {
+      HT_UNROLL
+      for (uint32_t j = 0; j < 8; ++j) {
+        const float x = element(kept_[i], j);  // 0 beyond the row
+        squares = hw::fma(x, x, squares);
+      }
+    }
+    squares = sum_of_warp(squares, site);
+    if (hw::lane_index() == 0) hw::store_shared(words + hw::warp_index() * 4, squares, site);
+    sync();
+    const uint32_t lane = hw::lane_index();
+    squares = lane < threads_.count / 32 ? hw::load_shared<float>(words + lane * 4, site) : 0.0f;
+    const auto count = static_cast<float>(octets_ * 8);
+    const float scale = 1.0f / sqrtf(sum_of_warp(squares, site) / count + norm.eps);
+    HT_UNROLL
+    for (uint32_t i = 0; i < kKept; ++i) {
+      const uint32_t octet = threads_.index + i * threads_.count;
+      if (octet >= octets_) continue;
+      const auto w = hw::load_shared<hw::Words4>(weights + octet * 16, site);
+      HT_UNROLL
+      for (uint32_t j = 0; j < 8; j += 2) {
+        float y[2];
+        HT_UNROLL
+        for (uint32_t h = 0; h < 2; ++h) {
+          y[h] = element(kept_[i], j + h) * scale * (element(w, j + h) + norm.offset);
+        }
+        kept_[i][j / 2] = hw::cvt_bf16x2(y[0], y[1]);
+      }
+    }
+  }
+
   // What sums are to be multiplied by is 2^exponent(); `words`: shared memory, one a warp. By all
   // threads that multiply, which `sync` waits for.
   template <class Sync>
@@ -85,6 +138,15 @@ class Sm90RowX {
   HT_DEVICE int32_t exponent() const { return (kMoved ? 126 : 0) - up_; }
 
  private:
+  HT_DEVICE static float element(const hw::Words4& octet, uint32_t i) {
+    const uint32_t pair = octet[i / 2];
+    return std::bit_cast<float>(i % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
+  }
+  HT_DEVICE static float sum_of_warp(float x, hw::Site site) {
+    HT_UNROLL
+    for (uint32_t d = 16; d > 0; d /= 2) x += hw::shuffle_xor(x, d, 32, hw::kFullWarp, site);
+    return x;
+  }
   template <class Do>
   HT_DEVICE void each(Do f, hw::Site site) {
     HT_UNROLL
