@@ -129,9 +129,13 @@ void launch_sm90_expert_rows(const Sm90Problem& problem, const GpuWeight& w,
   g.n = static_cast<uint32_t>(problem.n);
   p.spans = (g.k + i.line - 1) / i.line;
   if (w.scaled) p.log2_group = static_cast<uint32_t>(std::countr_zero(g.weight.group));
+  p.log2_rows = log2_scale_rows(g.weight);
   p.warps_k = warps_along_k(p.spans), p.warps_n = i.warps / p.warps_k;
   const uint32_t outputs = p.warps_n * (g.finish.gate ? 8 : 16);
   p.tiles = (g.n + outputs - 1) / outputs;
+  if (g.weight.block_rows == 1 && g.n % outputs == 0) {
+    p.scale_tile = static_cast<uint32_t>(outputs * g.weight.row_step * g.weight.scale_row);
+  }
   p.x_elements = g.part_rows * i.padded;
   p.w_first = matrices.first, p.w_shift = matrices.shift;
   p.w = pipe::make_tensor_map(weight_box_sm90(g.weight, problem, matrices, p.warps_n * 8), device);

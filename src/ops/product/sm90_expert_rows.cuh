@@ -168,16 +168,20 @@ struct Sm90ExpertRows {
         scales.template ask<true>(params.product, params.log2_group, span);
       }
     }
-    // The scales of the first span of a tile.
-    HT_DEVICE void begin(const GpuSource& source, const GpuSource& other, uint32_t tile) {
+    // Where the scales of a tile begin.
+    HT_DEVICE void find(const GpuSource& source, const GpuSource& other, uint32_t tile) {
       const uint32_t first = tile * outputs(params) + along_n * 8 + hw::lane_index() / 4;
-      scales.find(params.product, params.product.n, source, other, first,
+      scales.find(params.product, params.log2_rows, params.product.n, source, other, first,
                   second_half(params, first));
-      ask(along_k);
     }
-    // Of another tile than the first of a part: registers are short.
-    HT_DEVICE void begin(uint32_t tile, hw::Site site = hw::Site::current()) {
+    // Of a tile that is not the first of its part: registers are short, and so are tiles, a span or
+    // two of a warp, so that every instruction here counts.
+    HT_DEVICE void find(uint32_t tile, hw::Site site = hw::Site::current()) {
       if constexpr (kLanes) {
+        if (params.scale_tile > 0) {
+          scales.row[0] += params.scale_tile, scales.row[1] += params.scale_tile;
+          return;
+        }
         GpuSource source[2];
         HT_UNROLL
         for (uint32_t half = 0; half < 2; ++half) {
@@ -185,7 +189,7 @@ struct Sm90ExpertRows {
               hw::load_shared<hw::Words4>(base + (Stages::kScales + half * 16), site));
           source[half].scales = kept.scales, source[half].first_row = kept.first_row;
         }
-        begin(source[0], source[1], tile);
+        find(source[0], source[1], tile);
       }
     }
     HT_DEVICE void keep(const Sm90Part& part, hw::Site site = hw::Site::current()) const {
@@ -234,11 +238,9 @@ struct Sm90ExpertRows {
     for (uint32_t first = 0; first < params.spans; first += params.warps_k) {
       const uint32_t span = first + lane.along_k;
       const Scales now = lane.scales;
-      if (first + params.warps_k < params.spans) {
-        lane.ask(span + params.warps_k);
-      } else if (more) {
-        lane.begin(tile + 1);
-      }
+      const bool ends = first + params.warps_k >= params.spans;
+      if (ends && more) lane.find(tile + 1);
+      if (!ends || more) lane.ask(ends ? lane.along_k : span + params.warps_k);
       const uint32_t filled = read.wait();
       const hw::SharedAddress stage = lane.base + filled * Stages::kBytes;
       if (lane.along_k < params.warps_k && span < params.spans) {
@@ -288,7 +290,10 @@ struct Sm90ExpertRows {
       if (run.entered) {
         Sm90Part part;
         load_part(params.product, run.part, part);
-        if constexpr (kLanes) lane.begin(part.source[0], part.source[1], run.tile);
+        if constexpr (kLanes) {
+          lane.find(part.source[0], part.source[1], run.tile);
+          lane.ask(lane.along_k);
+        }
         lane.bring_x(part, rows == 0);
         rows = static_cast<uint32_t>(part.rows.count);
       }

@@ -13,10 +13,13 @@ struct Sm90ExpertRowsParams {
   hw::TensorMap w;
   const uint8_t* w_first = nullptr;
   uint32_t w_shift = 0;
-  uint32_t spans = 0, log2_group = 0;  // lines of a row of W; elements that share a scale
-  uint32_t tiles = 0;                  // of a matrix
-  uint32_t warps_k = 0, warps_n = 0;   // of a tile: along K, and along rows of W
-  uint32_t x_elements = 0;             // of all rows of x that have room in shared memory
+  uint32_t spans = 0;                      // lines of a row of W
+  uint32_t log2_group = 0, log2_rows = 0;  // as in Sm90RowParams
+  // Bytes from the scales of a tile's rows to those of the next tile; 0: they are no such steps.
+  uint32_t scale_tile = 0;
+  uint32_t tiles = 0;                 // of a matrix
+  uint32_t warps_k = 0, warps_n = 0;  // of a tile: along K, and along rows of W
+  uint32_t x_elements = 0;            // of all rows of x that have room in shared memory
 };
 
 // A tile is 16 rows of W for each of warps_n, half of them the other halves of gates. A stage has a

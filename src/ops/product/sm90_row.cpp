@@ -147,9 +147,10 @@ std::string refuse_sm90_row(const GpuWeight& w, const GpuX& x, Format weight, co
   }
   if (grouped && (s.layout != ScaleLayout::linear || s.asymmetric ||
                   !std::has_single_bit(static_cast<uint64_t>(s.block_cols)) ||
+                  (s.block_rows > 0 && !std::has_single_bit(static_cast<uint64_t>(s.block_rows))) ||
                   (w.pairs && (s.block_cols != 16 || s.block_rows != 1)))) {
     return concat("weight has ", to_string(s), " scales; matmul_sm90_row takes linear ones of ",
-                  "groups of powers of two, without zero points");
+                  "blocks of powers of two, without zero points");
   }
   // Which kernel has an instance for the format of the scales.
   const bool powers = s.format == Format::ue8m0;
@@ -184,6 +185,10 @@ bool fits_sm90_row(const GpuWeight& w, const GpuProduct& p) {
   return l.row_bytes % 16 == 0 && aligned(p.x);
 }
 
+uint32_t log2_scale_rows(const GpuLayout& l) {
+  return l.block_rows > 0 ? static_cast<uint32_t>(std::countr_zero(l.block_rows)) : 31;
+}
+
 bool fits_sm90_row(const Sm90RowNorm& norm) { return aligned(norm.weight); }
 
 bool norms_sm90_row(Format x, Format norm_weight, int64_t k) {
@@ -208,6 +213,7 @@ void launch_sm90_row(const GpuWeight& w, std::span<const GpuProduct> products, S
   const GpuProduct& g = p.product;
   p.spans = static_cast<uint32_t>(int64_t{g.k} * bits(g.weight.format) / 1024);
   if (w.scaled) p.log2_group = static_cast<uint32_t>(std::countr_zero(g.weight.group));
+  p.log2_rows = log2_scale_rows(g.weight);
   const auto set_maps = [&](size_t at, const GpuProduct& of, const GpuSource& source) {
     p.w[at] = pipe::make_tensor_map(weight_box(of, source, p.spans, i.spans), device);
     if (copies) {

@@ -136,7 +136,7 @@ struct Sm90Row {
         const bool gate = p.finish.gate;
         GpuSource other = source;
         if (gate) other = p.source[1];
-        scales.find(p, place.n, source, other, first, gate ? first : first + 8);
+        scales.find(p, params.log2_rows, place.n, source, other, first, gate ? first : first + 8);
         ask(warp);
       }
     };

@@ -26,7 +26,8 @@ struct Sm90RowParams {
   Sm90More more[kSm90More];
   uint32_t tiles = 0;       // of all
   uint32_t spans = 0;       // lines of a row
-  uint32_t log2_group = 0;  // elements that share a scale
+  uint32_t log2_group = 0;  // elements that share a scale, ...
+  uint32_t log2_rows = 0;   // ... and rows of the tensor; 31: all
   // Where scales are copied with the codes: bytes of a row and span, rows of W that share one, and
   // rows of scales in a copy: 8, or 1 if all of the copy's rows of W share them.
   uint32_t scale_span = 0, scale_shared = 1, scale_rows = 8;

@@ -18,6 +18,8 @@ bool fits_sm90_row(const Sm90RowNorm&);
 // `multiprocessors` take; 0: those of the device.
 void launch_sm90_row(const GpuWeight&, std::span<const GpuProduct>, Stream&,
                      uint32_t multiprocessors = 0, const Sm90RowNorm& = {});
+// log2 of the rows of a tensor that share a scale; 31: all do.
+uint32_t log2_scale_rows(const GpuLayout&);
 // Whether the kernel can normalise rows of so many elements by itself.
 bool norms_sm90_row(Format x, Format norm_weight, int64_t k);
 

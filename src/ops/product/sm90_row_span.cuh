@@ -33,11 +33,19 @@ struct Sm90LaneScales {
     return hw::lane_index() % 4 * (kDepth / 4) + i * 32;
   }
 
-  // Of outputs `first` of one source and `second` of the other, of n each.
-  HT_DEVICE void find(const GpuProduct& p, uint32_t n, const GpuSource& source,
+  // Of outputs `first` of one source and `second` of the other, of n each; 2^log2_rows rows of the
+  // tensor share a scale. What scale_address() does for every layout and block is five times the
+  // instructions, once a tile, which is a span or two.
+  HT_DEVICE void find(const GpuProduct& p, uint32_t log2_rows, uint32_t n, const GpuSource& source,
                       const GpuSource& other, uint32_t first, uint32_t second) {
-    row[0] = scale_address(p.weight, source, first < n ? first : n - 1, 0);
-    row[1] = scale_address(p.weight, other, second < n ? second : n - 1, 0);
+    row[0] = address(p.weight, log2_rows, source, first < n ? first : n - 1);
+    row[1] = address(p.weight, log2_rows, other, second < n ? second : n - 1);
+  }
+  HT_DEVICE static const uint8_t* address(const GpuLayout& l, uint32_t log2_rows,
+                                          const GpuSource& source, uint32_t output) {
+    const uint32_t of_tensor =
+        static_cast<uint32_t>(source.first_row) + output * static_cast<uint32_t>(l.row_step);
+    return source.scales + uint64_t{of_tensor >> log2_rows} * static_cast<uint32_t>(l.scale_row);
   }
   // Those of a span, which a warp asks for a stage ahead. Where the row ends within the span
   // (kEnds) the rest gets the last ones: it is multiplied by zeros.
