@@ -420,6 +420,8 @@ TEST(MatmulSm90Row, RefusesWithTheReason) {
   EXPECT_NE(reason({kNvfp4, kBf16, 1, 64, 1040}).find("K is 1040"), std::string::npos);
   EXPECT_NE(reason({kBf16, kBf16, 1, 32768, 1024}).find("N is 32768"), std::string::npos);
   EXPECT_NE(reason({kFp8, kBf16, 1, 64, 65536}).find("K is 65536"), std::string::npos);
+  const WeightSpec rows{F::fp8_e4m3, true, {F::f32, 96, 128}};
+  EXPECT_NE(reason({rows, kBf16, 1, 96, 1024}).find("blocks of powers of two"), std::string::npos);
   const WeightSpec zeros{F::int4, true, {F::bf16, 1, 32, ScaleLayout::linear, true}};
   EXPECT_NE(reason({zeros, kBf16, 1, 64, 1024}).find("without zero points"), std::string::npos);
 }
