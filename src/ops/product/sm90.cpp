@@ -214,6 +214,30 @@ std::string describe_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& 
                 c.transposed ? ", W as it lies" : "");
 }
 
+namespace {
+
+void set_scales(const GpuLayout& l, const GpuSource* sources, size_t count, Sm90Matrices* all) {
+  if (l.scales != ScaleLayout::linear || l.block_rows != 1) return;
+  uintptr_t first = ~uintptr_t{0}, last = 0, offsets = 0;
+  const auto at = [&](size_t i) {
+    return reinterpret_cast<uintptr_t>(scale_address(l, sources[i], 0, 0));
+  };
+  for (size_t i = 0; i < count; ++i) {
+    if (sources[i].scales == nullptr) return;
+    first = std::min(first, at(i)), last = std::max(last, at(i));
+  }
+  for (size_t i = 0; i < count; ++i) offsets |= at(i) - first;
+  if (first % 16 != 0 || offsets % 16 != 0) return;
+  const auto shift =
+      offsets != 0 ? static_cast<uint32_t>(std::min(std::countr_zero(offsets), 30)) : 4;
+  if ((last - first) >> shift > INT_MAX) return;
+  all->first_scale = reinterpret_cast<const uint8_t*>(first);
+  all->scale_shift = shift;
+  all->last_scale = static_cast<int64_t>((last - first) >> shift);
+}
+
+}  // namespace
+
 Sm90Matrices sm90_matrices(const GpuLayout& l, const GpuSource* sources, size_t count) {
   Sm90Matrices all;
   all.aligned = l.row_bytes * l.row_step % 16 == 0;
@@ -235,6 +259,7 @@ Sm90Matrices sm90_matrices(const GpuLayout& l, const GpuSource* sources, size_t 
   all.last = static_cast<int64_t>((last - first) >> all.shift);
   all.aligned = all.aligned && all.last <= INT_MAX;
   all.scales_aligned = 1U << std::countr_zero(scales | 16);
+  set_scales(l, sources, count, &all);
   const int64_t run = 32 * l.row_step;
   const auto in_runs = [&](const GpuSource& s) { return s.first_row / l.row_step % 32 == 0; };
   all.scales_of_runs = l.group == 0 || l.block_rows == 0 ||

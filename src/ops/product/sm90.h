@@ -17,6 +17,10 @@ struct Sm90Matrices {
   bool aligned = false;         // as the copy engine wants all of them
   uint32_t scales_aligned = 1;  // all begin at a multiple of so many bytes, 16 at most
   bool scales_of_runs = false;  // 32 rows of a tile have the same
+  // Where the scales of the first rows lie, as the matrices above; null: not on 16 bytes each.
+  const uint8_t* first_scale = nullptr;
+  uint32_t scale_shift = 4;
+  int64_t last_scale = 0;
 };
 Sm90Matrices sm90_matrices(const GpuLayout&, const GpuSource*, size_t count);
 

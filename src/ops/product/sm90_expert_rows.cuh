@@ -17,17 +17,19 @@
 
 namespace halftone::product {
 
-template <GpuCode kCode, Sm90RowScales kScales>
+template <GpuCode kCode, Sm90RowScales kScales, Sm90ExpertScales kWay = Sm90ExpertScales::loaded>
 struct Sm90ExpertRows {
   using Params = Sm90ExpertRowsParams;
-  using Stages = Sm90ExpertRowsStages<kCode>;
+  using Stages = Sm90ExpertRowsStages<kCode, kWay>;
   using Span = Sm90RowSpan<kCode, kScales>;
   using Scales = typename Span::Scales;
   using Ring = typename Stages::Ring;
   using SumRing = typename Stages::SumRing;
   static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
   static constexpr uint32_t kWarps = Stages::kWarps, kMostRows = Stages::kMostRows;
-  static constexpr bool kLanes = kScales != Sm90RowScales::none;
+  static constexpr bool kLines = kWay == Sm90ExpertScales::lines;
+  static constexpr bool kRows = kWay == Sm90ExpertScales::rows;
+  static constexpr bool kLanes = kScales != Sm90RowScales::none && !kLines && !kRows;
   enum class Barrier { multipliers, count };
 
   HT_DEVICE static void sync(hw::Site site = hw::Site::current()) {
@@ -65,7 +67,8 @@ struct Sm90ExpertRows {
     const uint32_t span_bytes = params.warps_n * 8 * Stages::kSpan;  // of a half
     auto fill = ring.producer();
     Sm90Part part;
-    int32_t matrix[2] = {};
+    int32_t matrix[2] = {}, scale_matrix[2] = {};
+    uint32_t tiles = 0;
     hw::CachePolicy policy = hw::kEvictFirst;
     for (Sm90TileRun run = run_of(params); run.left > 0; run.next()) {
       if (run.entered) {
@@ -73,6 +76,11 @@ struct Sm90ExpertRows {
         HT_UNROLL
         for (uint32_t half = 0; half < 2; ++half) {
           matrix[half] = part.matrix(p.weight, half, params.w_first, params.w_shift);
+          if constexpr (kLines) {
+            const uint8_t* at = Scales::address(p.weight, 0, part.source[half], 0);
+            scale_matrix[half] =
+                static_cast<int32_t>((at - params.first_scale) >> params.scale_shift);
+          }
         }
         policy = part.weight_policy(p);
       }
@@ -84,8 +92,22 @@ struct Sm90ExpertRows {
         const uint32_t count = left < params.warps_k ? left : params.warps_k;
         if (filled++ == kEarly) hw::mbarrier_wait(x_read, 0);
         const pipe::Slot slot = fill.wait();
-        hw::mbarrier_arrive_expect_tx(slot.full, count * 2 * span_bytes);
+        uint32_t bytes = count * 2 * span_bytes;
+        if constexpr (kLines) bytes += 2 * params.warps_n * 8 * params.warps_k * params.scale_span;
+        if constexpr (kRows) bytes += span == 0 ? 2 * params.scale_rows : 0;
+        hw::mbarrier_arrive_expect_tx(slot.full, bytes);
         const hw::SharedAddress to = base + slot.stage * Stages::kBytes;
+        if constexpr (kLines) {
+          const hw::SharedAddress scales = to + 2 * Stages::kHalf;
+          const auto byte = static_cast<int32_t>(span * params.scale_span);
+          hw::tensor_load(scales, &params.scales, {byte, first, scale_matrix[0]}, slot.full,
+                          policy);
+          hw::tensor_load(scales + Stages::kScaleHalf, &params.scales,
+                          {byte, second, scale_matrix[1]}, slot.full, policy);
+        }
+        if constexpr (kRows) {
+          if (span == 0) load_rows(params, part, n0, base, tiles++, slot.full);
+        }
         for (uint32_t s = 0; s < count; ++s) {
           const auto byte = static_cast<int32_t>((span + s) * Stages::kSpan);
           hw::tensor_load(to + s * span_bytes, &params.w, {byte, first, matrix[0]}, slot.full,
@@ -94,6 +116,29 @@ struct Sm90ExpertRows {
                           {byte, second, matrix[1]}, slot.full, policy);
         }
       }
+    }
+  }
+
+  // Scales of the rows of a tile: those of a gate and of its other half, which may be interleaved,
+  // or of all of them.
+  HT_DEVICE static bool interleaved(const Params& p) {
+    return p.product.finish.gate && p.product.weight.row_step > 1;
+  }
+  HT_DEVICE static hw::SharedAddress rows_place(const Params& params, hw::SharedAddress base,
+                                                uint32_t tile) {
+    return base + (params.scale_room + tile % Stages::kScaleTiles * 2 * params.scale_rows);
+  }
+  HT_DEVICE static void load_rows(const Params& params, const Sm90Part& part, uint32_t n0,
+                                  hw::SharedAddress base, uint32_t tile, hw::Mbarrier full) {
+    const GpuLayout& l = params.product.weight;
+    const hw::SharedAddress to = rows_place(params, base, tile);
+    const uint8_t* from = Scales::address(l, 0, part.source[0], n0);
+    if (interleaved(params) || !params.product.finish.gate) {
+      hw::bulk_load(to, from, 2 * params.scale_rows, full, hw::kEvictFirst);
+    } else {
+      hw::bulk_load(to, from, params.scale_rows, full, hw::kEvictFirst);
+      hw::bulk_load(to + params.scale_rows, Scales::address(l, 0, part.source[1], n0),
+                    params.scale_rows, full, hw::kEvictFirst);
     }
   }
 
@@ -153,6 +198,7 @@ struct Sm90ExpertRows {
     uint32_t warp, along_k, along_n;
     typename Span::Columns columns;
     Scales scales;
+    uint32_t copied[Scales::kEach] = {};  // of scales that are copied: where the lane's lie
 
     HT_DEVICE Lane(const Params& all, hw::SharedAddress shared)
         : params(all),
@@ -160,7 +206,55 @@ struct Sm90ExpertRows {
           warp(hw::warp_index()),
           along_k(warp / all.warps_n),
           along_n(warp % all.warps_n),
-          columns(shared + Stages::kX, shared + Stages::kZeros, all.x_elements) {}
+          columns(shared + Stages::kX, shared + Stages::kZeros, all.x_elements) {
+      const uint32_t row = along_n * 8 + hw::lane_index() / 4;
+      HT_UNROLL
+      for (uint32_t i = 0; i < Scales::kEach; ++i) {
+        const uint32_t scale =
+            (Scales::kPairs ? hw::lane_index() % 4 : Scales::element(i) >> all.log2_group) *
+            Scales::kBytes;
+        if constexpr (kLines) {
+          copied[i] =
+              2 * Stages::kHalf +
+              swizzled(row * all.scale_line + along_k * all.scale_span + scale, all.scale_line);
+        }
+        if constexpr (kRows) copied[i] = along_k * all.scale_span + scale;
+      }
+    }
+
+    // Those of a span, which have come with its stage or with the first of the tile.
+    HT_DEVICE void read(hw::SharedAddress stage, uint32_t tile, uint32_t first, Scales& to,
+                        hw::Site site = hw::Site::current()) const {
+      using Code = typename Scales::Code;
+      if constexpr (kLines) {
+        HT_UNROLL
+        for (uint32_t r = 0; r < 2; ++r) {
+          HT_UNROLL
+          for (uint32_t i = 0; i < Scales::kEach; ++i) {
+            to.next[r][i] =
+                hw::load_shared<Code>(stage + (copied[i] + r * Stages::kScaleHalf), site);
+          }
+        }
+      }
+      if constexpr (kRows) {
+        const auto pitch = static_cast<uint32_t>(params.product.weight.scale_row);
+        const bool pairs = interleaved(params);
+        const uint32_t row = along_n * 8 + hw::lane_index() / 4, last = pitch - Scales::kBytes;
+        const hw::SharedAddress rows =
+            rows_place(params, base, tile) + row * (pairs ? 2 * pitch : pitch);
+        HT_UNROLL
+        for (uint32_t i = 0; i < Scales::kEach; ++i) {
+          // What is beyond the row is multiplied by zeros, and must be a number.
+          uint32_t at = first * params.scale_span + copied[i];
+          at = at < last ? at : last;
+          HT_UNROLL
+          for (uint32_t r = 0; r < 2; ++r) {
+            to.next[r][i] =
+                hw::load_shared<Code>(rows + (at + r * (pairs ? pitch : params.scale_rows)), site);
+          }
+        }
+      }
+    }
 
     HT_DEVICE void ask(uint32_t span) {
       if constexpr (kLanes) {
@@ -227,23 +321,29 @@ struct Sm90ExpertRows {
     }
   };
 
-  // A tile by up to kX rows of x; `more`: the next tile is of the same part.
+  HT_DEVICE static uint32_t swizzled(uint32_t at, uint32_t line) {
+    return at ^ (at / 128 & (line / 16 - 1)) * 16;
+  }
+
+  // A tile, the count-th of the block, by up to kX rows of x; `more`: the next tile is of the same
+  // part.
   template <uint32_t kX>
-  HT_DEVICE static void multiply_tile(Lane& lane, uint32_t tile, bool more, const Ring& ring,
-                                      typename Ring::Consumer& read,
+  HT_DEVICE static void multiply_tile(Lane& lane, uint32_t tile, uint32_t count, bool more,
+                                      const Ring& ring, typename Ring::Consumer& read,
                                       typename SumRing::Producer& fill) {
     const Params& params = lane.params;
     float sums[kX][2] = {};
     HT_ROLLED
     for (uint32_t first = 0; first < params.spans; first += params.warps_k) {
       const uint32_t span = first + lane.along_k;
-      const Scales now = lane.scales;
+      Scales now = lane.scales;
       const bool ends = first + params.warps_k >= params.spans;
       if (ends && more) lane.find(tile + 1);
       if (!ends || more) lane.ask(ends ? lane.along_k : span + params.warps_k);
       const uint32_t filled = read.wait();
       const hw::SharedAddress stage = lane.base + filled * Stages::kBytes;
       if (lane.along_k < params.warps_k && span < params.spans) {
+        if constexpr (kLines || kRows) lane.read(stage, count, first, now);
         Span::multiply(stage, lane.warp * 8 * Stages::kSpan, Stages::kHalf, lane.columns, span, now,
                        params.product.weight.scale_format, sums);
       }
@@ -285,8 +385,8 @@ struct Sm90ExpertRows {
     }
     auto read = ring.consumer();
     auto fill = sum_ring.producer();
-    uint32_t rows = 0;
-    for (Sm90TileRun run = run_of(params); run.left > 0; run.next()) {
+    uint32_t rows = 0, count = 0;
+    for (Sm90TileRun run = run_of(params); run.left > 0; run.next(), ++count) {
       if (run.entered) {
         Sm90Part part;
         load_part(params.product, run.part, part);
@@ -299,11 +399,11 @@ struct Sm90ExpertRows {
       }
       const bool more = run.left > 1 && run.tile + 1 < run.tiles;
       if (rows == 1) {
-        multiply_tile<1>(lane, run.tile, more, ring, read, fill);
+        multiply_tile<1>(lane, run.tile, count, more, ring, read, fill);
       } else if (rows == 2) {
-        multiply_tile<2>(lane, run.tile, more, ring, read, fill);
+        multiply_tile<2>(lane, run.tile, count, more, ring, read, fill);
       } else {
-        multiply_tile<kMostRows>(lane, run.tile, more, ring, read, fill);
+        multiply_tile<kMostRows>(lane, run.tile, count, more, ring, read, fill);
       }
     }
   }
