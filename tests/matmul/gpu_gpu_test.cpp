@@ -40,6 +40,27 @@ TEST_F(MatmulOnGpu, RandomProblems) {
   }
 }
 
+// Rows on which tensor copies take the scales of every format; alone and with x normalised first,
+// which the product or a kernel ahead of it does.
+TEST_F(MatmulOnGpu, OneRowScalesAndNorm) {
+  Stream stream(device);
+  const int64_t n = 300, k = 5120;
+  const Tensor x = random_tensor({1, k}, Format::bf16, 1).to(device);
+  const Tensor norm = random_tensor({k}, Format::bf16, 2).to(device);
+  for (const WeightSpec& spec : weight_specs()) {
+    SCOPED_TRACE(label(spec));
+    expect_product(stream, {spec, {Format::bf16}, 1, n, k}, 7);
+    const Tensor w = random_weight(spec, n, k, 3).tensor.to(device);
+    MatmulOptions o;
+    o.out = Format::f32;
+    const Tensor apart = matmul(rms_norm(x, norm, 1e-5f, stream), w, o, stream);
+    o.norm = norm, o.norm_eps = 1e-5f;
+    const Tensor within = matmul(x, w, o, stream);
+    stream.synchronize();
+    EXPECT_EQ(to_floats(within.to(Device::cpu())), to_floats(apart.to(Device::cpu())));
+  }
+}
+
 // Tiles of 256 columns, the last of them in halves.
 TEST_F(MatmulOnGpu, TilesInHalves) {
   Stream stream(device);

@@ -38,5 +38,30 @@ TEST_F(MoeOnGpu, RandomProblems) {
   }
 }
 
+// One token, whose experts' scales come in lines, as rows of 90 bytes, and by lanes.
+TEST_F(MoeOnGpu, OneTokenAndScalesByEveryWay) {
+  Stream stream(device);
+  const WeightSpec mxfp4{Format::mxfp4, true, {Format::ue8m0, 1, 32}};
+  for (const auto& [spec, hidden, inter] :
+       {std::tuple<WeightSpec, int64_t, int64_t>{
+            {Format::nvfp4, true, {Format::fp8_e4m3, 1, 16}, true}, 2048, 768},
+        {{Format::int4, true, {Format::f16, 1, 32}}, 2048, 192},
+        {mxfp4, 3072, 192},
+        {mxfp4, 2880, 96},
+        {mxfp4, 2048, 768}}) {
+    for (const bool interleaved : {false, true}) {
+      SCOPED_TRACE(concat(label(spec), " ", hidden, interleaved ? ", interleaved" : ""));
+      const int64_t used = 3, experts = 60;
+      const Experts w = random_experts(spec, used, hidden, inter, experts - used);
+      const MoeProblem p = problem_of(spec, experts, hidden, inter);
+      const Tensor x = small_input(1, hidden, Format::bf16);
+      const Routing r = random_routing(1, used, 3, 3);
+      const Expected e = expected_moe(x, r, w, inter, {}, one_chain_roundings);
+      const Tensor y = moe_on(stream, x, r, p, interleaved ? fused(w, true) : separate(w));
+      EXPECT_TRUE(within(to_floats(y), e.values, e.magnitudes));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace halftone::test
