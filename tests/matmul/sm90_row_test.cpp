@@ -238,6 +238,7 @@ TEST(MatmulSm90Row, CopiedScalesAsLoaded) {
     for (const bool gate : {false, true}) {
       for (const bool interleaved : {false, true}) {
         if (interleaved && !gate) continue;
+        if (kSanitized && (spec.format != F::mxfp4 || gate)) continue;
         SCOPED_TRACE(concat(label(spec), gate ? " gate" : "", interleaved ? " interleaved" : ""));
         // Halves of 128 rows, as blocks of rows want.
         const int64_t rows = gate ? 128 : n;

@@ -235,6 +235,7 @@ TEST(MoeGpu, Residual) {
        {Device::cpu(), Device::simulator(Arch::sm_80), Device::simulator(Arch::sm_90a)}) {
     Stream stream(device);
     for (const int64_t tokens : {1, 3}) {
+      if (kSanitized && tokens > 1) continue;
       const int64_t experts = 70, hidden = 192, inter = 64;
       const Experts w = random_experts(nvfp4, 3, hidden, inter, experts - 3);
       MoeProblem p = problem_of(nvfp4, experts, hidden, inter);
