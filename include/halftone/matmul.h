@@ -48,9 +48,9 @@ struct MatmulProblem {
                               // the output itself
   bool x_scaled = false;      // x is given with scales: any block, any layout
   Scaling x_scaling;
-  // x is f32, f16 or bf16, and the product takes rms_norm(x), rounded to that format. One row of
-  // bf16 by a bf16 weight is normalised by Hopper's product itself, elsewhere a kernel ahead of it
-  // does so, into memory of the plan.
+  // x is f32, f16 or bf16, and the product takes rms_norm(x), rounded to that format. Hopper's
+  // product of one row (`describe`: "one row") normalises it itself, in bf16 with a norm's weight
+  // in bf16 and K up to 16384; elsewhere a kernel ahead of it does so, into memory of the plan.
   std::optional<MatmulNorm> norm = {};
   // A plain x is rounded to this format first, row by row: one scale of a row ("fp8_row", "int8"),
   // scales within it ("fp8_1x128", block formats; nvfp4 without tensor_scale: one for each row), or

@@ -217,48 +217,51 @@ TEST(MoeExpertRows, ScalesByEveryWay) {
         {int4, 2048, 192, 2},
         {kMxfp4, 3072, 192, 4},
         {kMxfp4, 2880, 96, 40}}) {
-    for (const bool interleaved : {false, true}) {
-      if (kSanitized && (hidden != 2880 || !interleaved)) continue;
-      SCOPED_TRACE(concat(label(spec), interleaved ? ", interleaved" : ""));
-      const int64_t used = 3, experts = used + unused(3);
-      const Experts w = random_experts(spec, used, hidden, inter, experts - used);
-      MoeProblem p = problem_of(spec, experts, hidden, inter);
-      p.tokens = 1, p.top_k = 3, p.x = F::bf16;
-      ASSERT_TRUE(is_few(p, 1, 3));
-      ExpertTensors t = on(device, interleaved ? fused(w, true) : separate(w));
-      const Routing r = on(device, random_routing(1, used, 3, 3));
-      const Tensor x = small_input(1, hidden, F::bf16).to(device);
-      const auto result = [&] {
-        const MoeWeights weights = bind_experts(p, t);
-        const Tensor y = Tensor::zeros({1, hidden}, F::bf16, device);
-        run(plan(p, device), {x, r, nullptr, nullptr, nullptr, y, &weights}, stream);
-        const SimulatorReport report = simulator_report(stream);
-        EXPECT_TRUE(report.clean()) << to_string(report);
-        return std::pair(to_floats(y.to(Device::cpu())), report.counters.tma_bytes_read);
-      };
-      const uint64_t before = simulator_report(stream).counters.tma_bytes_read;
-      const auto [copied, after] = result();
-      // The same scales in rows that are longer.
-      const auto apart = [&](Tensor& m) {
-        const Tensor scales = m.scales().to(Device::cpu());
-        const int last = scales.rank() - 1;
-        const int64_t size = bits(scales.format()) / 8, row = scales.size(last);
-        Shape wide = scales.shape();
-        wide[last] += more;
-        const Tensor room = Tensor::zeros(wide, scales.format());
-        for (int64_t i = 0; i < scales.numel() / row; ++i) {
-          std::memcpy(room.data<char>() + i * wide[last] * size,
-                      scales.data<char>() + i * row * size, static_cast<size_t>(row * size));
+    for (const bool one : {true, false}) {
+      for (const bool interleaved : {false, true}) {
+        if (one && interleaved) continue;
+        if (kSanitized && (hidden != 2880 || !interleaved)) continue;
+        SCOPED_TRACE(concat(label(spec), one ? "" : ", fused", interleaved ? ", interleaved" : ""));
+        const int64_t used = 3, experts = used + unused(3);
+        const Experts w = random_experts(spec, used, hidden, inter, experts - used);
+        MoeProblem p = problem_of(spec, experts, hidden, inter);
+        p.tokens = 1, p.top_k = 3, p.x = F::bf16;
+        ASSERT_TRUE(is_few(p, 1, 3));
+        ExpertTensors t = on(device, one ? separate(w) : fused(w, interleaved));
+        const Routing r = on(device, random_routing(1, used, 3, 3));
+        const Tensor x = small_input(1, hidden, F::bf16).to(device);
+        const auto result = [&] {
+          const MoeWeights weights = bind_experts(p, t);
+          const Tensor y = Tensor::zeros({1, hidden}, F::bf16, device);
+          run(plan(p, device), {x, r, nullptr, nullptr, nullptr, y, &weights}, stream);
+          const SimulatorReport report = simulator_report(stream);
+          EXPECT_TRUE(report.clean()) << to_string(report);
+          return std::pair(to_floats(y.to(Device::cpu())), report.counters.tma_bytes_read);
+        };
+        const uint64_t before = simulator_report(stream).counters.tma_bytes_read;
+        const auto [copied, after] = result();
+        // The same scales in rows that are longer.
+        const auto apart = [&](Tensor& m) {
+          const Tensor scales = m.scales().to(Device::cpu());
+          const int last = scales.rank() - 1;
+          const int64_t size = bits(scales.format()) / 8, row = scales.size(last);
+          Shape wide = scales.shape();
+          wide[last] += more;
+          const Tensor room = Tensor::zeros(wide, scales.format());
+          for (int64_t i = 0; i < scales.numel() / row; ++i) {
+            std::memcpy(room.data<char>() + i * wide[last] * size,
+                        scales.data<char>() + i * row * size, static_cast<size_t>(row * size));
+          }
+          m = m.quantized(m.scaling(), room.to(device).slice(last, 0, row), m.tensor_scale());
+        };
+        for (std::vector<Tensor>* all : {&t.gate, &t.up, &t.down}) {
+          for (Tensor& m : *all) apart(m);
         }
-        m = m.quantized(m.scaling(), room.to(device).slice(last, 0, row), m.tensor_scale());
-      };
-      for (std::vector<Tensor>* all : {&t.gate, &t.up, &t.down}) {
-        for (Tensor& m : *all) apart(m);
+        if (!one) apart(t.gate_up), apart(t.all_down);
+        const auto [loaded, end] = result();
+        EXPECT_EQ(copied, loaded);
+        EXPECT_LT(end - after, after - before);
       }
-      if (interleaved) apart(t.gate_up), apart(t.all_down);
-      const auto [loaded, end] = result();
-      EXPECT_EQ(copied, loaded);
-      EXPECT_LT(end - after, after - before);
     }
   }
 }

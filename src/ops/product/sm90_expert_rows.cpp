@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <set>
 
 #include "hw/image.h"
 #include "ops/product/sm90_expert_rows_launch.h"
@@ -99,17 +98,17 @@ uint32_t warps_along_k(uint32_t spans) {
 // Two for gpt-oss, whose interleaved rows are 180 bytes: that is one wavefront more of some 50 a
 // span.
 int64_t words_of_a_bank(int64_t stride) {
-  std::array<std::set<int64_t>, 32> words;
-  size_t most = 0;
+  std::array<int64_t, 32> words{};
+  int64_t most = 0, last = -1;
   for (int64_t row = 0; row < 8; ++row) {
     for (int64_t byte = 0; byte < 8; ++byte) {
       const int64_t word = (row * stride + byte) / 4;
-      std::set<int64_t>& bank = words[static_cast<size_t>(word % 32)];
-      bank.insert(word);
-      most = std::max(most, bank.size());
+      if (word <= last) continue;  // counted: they ascend
+      last = word;
+      most = std::max(most, ++words[static_cast<size_t>(word % 32)]);
     }
   }
-  return static_cast<int64_t>(most);
+  return most;
 }
 
 // How scales come to the warps, told to `p`, whose tiles are known.
