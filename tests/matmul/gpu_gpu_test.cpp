@@ -3,7 +3,7 @@
 
 #include "cuda/gpu.h"
 #include "halftone/graph.h"
-#include "matmul/gpu_cases.h"
+#include "matmul/fp8_few_cases.h"
 
 namespace halftone::test {
 namespace {
@@ -76,6 +76,12 @@ TEST_F(MatmulOnGpu, TilesInHalves) {
                                  {Format::int4, true, {Format::f16, 1, 64}}}) {
     expect_product(stream, {spec, {Format::bf16}, 400, n, 512, Format::bf16}, 6);
   }
+}
+
+// FP8 by FP8 by few rows: every tile, with K in parts and whole.
+TEST_F(MatmulOnGpu, Fp8FewRows) {
+  Stream stream(device);
+  for (const Fp8FewCase& c : kFp8FewCases) expect_product(stream, c.problem, 5);
 }
 
 // The bits of a weight as [N, K], whichever kernel takes it as [K, N].
@@ -153,11 +159,15 @@ TEST_F(MatmulOnGpu, OneRow) {
 TEST_F(MatmulOnGpu, ConstantWeights) {
   Stream stream(device);
   const int64_t size = 1024;
-  for (const WeightSpec& spec : weight_specs()) {
+  std::vector<std::pair<WeightSpec, bool>> weights;  // and whether x is to be rounded to FP8
+  for (const WeightSpec& spec : weight_specs()) weights.push_back({spec, false});
+  weights.push_back({{Format::fp8_e4m3, true, {Format::f32, 128, 128}}, true});
+  for (const auto& [spec, rounds] : weights) {
     const Tensor w = random_weight(spec, size, size, 3).tensor.to(device);
-    for (const int64_t m : {1, 20, 50, 200}) {
-      SCOPED_TRACE(concat(label(spec), " m ", m));
+    for (const int64_t m : {1, 20, 50, 100, 200}) {
+      SCOPED_TRACE(concat(label(spec), rounds ? " by FP8" : "", " m ", m));
       MatmulProblem p;
+      if (rounds) p.quantize_x = parse_quantization("fp8_1x128");
       p.m = m, p.n = p.k = size;
       p.weight = spec.format, p.scaled = spec.scaled;
       if (p.scaled) p.scaling = spec.scaling;

@@ -233,38 +233,6 @@ TEST(MatmulGpu, RoundedOnTheWay) {
   }
 }
 
-// The epilogue of the product's own f32 result: the bound is that of the activation alone, 16 units
-// of 2^-24, and the roundings of bias and residual.
-void check_epilogue(Stream& stream, const MatmulOptions& o, const Tensor& x, const Tensor& w) {
-  MatmulOptions plain;
-  plain.out = F::f32;
-  plain.bias = o.bias.defined() ? convert(o.bias, F::f32) : Tensor();
-  const Tensor y = matmul_on(stream, x, w, plain);
-  const int64_t m = y.size(0), rows = y.size(1), n = o.gated ? rows / 2 : rows;
-  Tensor want = y;
-  if (o.gated) {
-    const Tensor gate = Tensor::empty({m, n}, F::f32), up = Tensor::empty({m, n}, F::f32);
-    for (int64_t i = 0; i < m * n; ++i) {
-      const int64_t row = i / n, j = i % n;
-      gate.data<float>()[i] = y.at({row, o.interleaved ? 2 * j : j});
-      up.data<float>()[i] = y.at({row, o.interleaved ? 2 * j + 1 : n + j});
-    }
-    want = gated_reference(gate, up, *o.gated);
-  } else {
-    want = activation_reference(y, o.activation);
-  }
-  std::vector<float> values = to_floats(want);
-  const std::vector<float> residual =
-      o.residual.defined() ? to_floats(o.residual) : std::vector<float>(values.size());
-  std::vector<double> bound;
-  for (size_t i = 0; i < values.size(); ++i) {
-    const double error = 16 * 0x1p-24 * (std::abs(values[i]) + std::abs(residual[i])) + 0x1p-40;
-    values[i] += residual[i];
-    bound.push_back(error + unit_roundoff(*o.out) * (std::abs(values[i]) + error));
-  }
-  EXPECT_TRUE(within(to_floats(matmul_on(stream, x, w, o)), values, bound));
-}
-
 TEST(MatmulGpu, EveryActivation) {
   Stream stream(Device::simulator(Arch::sm_80));
   const int64_t m = 3, n = 40, k = 96;

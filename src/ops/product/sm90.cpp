@@ -14,7 +14,7 @@ namespace halftone::product {
 
 namespace {
 
-constexpr int64_t kRows = 128;  // of W a tile
+constexpr int64_t kRows = kSm90Rows;  // of W a tile, but of few rows of FP8 by FP8
 
 // How the scales of a weight enter; an empty optional where the kernel has no way.
 std::optional<Sm90Scales> scales_of(const Sm90Problem& p, const GpuWeight& w) {
@@ -58,11 +58,12 @@ Sm90Scales scales_of(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
   return x.scale_group() > 0 ? Sm90Scales::sums : *scales_of(p, w);
 }
 
-Sm90Factors factors_of(const Sm90Problem& p, const GpuProduct& g) {
+// `rows`: of W a tile.
+Sm90Factors factors_of(const Sm90Problem& p, const GpuProduct& g, int64_t rows) {
   if (g.x_scales == nullptr) return Sm90Factors::rows;
   // One scale for all rows of a tile.
   const bool one = !g.scaled || (!p.gate && p.experts == 0 && g.weight.row_step == 1 &&
-                                 g.source[0].first_row == 0 && g.weight.block_rows % kRows == 0);
+                                 g.source[0].first_row == 0 && g.weight.block_rows % rows == 0);
   return one ? Sm90Factors::columns : Sm90Factors::both;
 }
 
@@ -93,6 +94,36 @@ int64_t halved_tiles(const Sm90Problem& p, int64_t columns, int64_t tiles, int64
   return can && 2 * left <= resident ? left : 0;
 }
 
+constexpr int64_t kTaken = 45;  // bytes a clock, one multiprocessor, of W and x
+
+// The same of FP8 by FP8 by few rows of x (sm90_fp8_few.cuh), as `choose` below.
+void choose_few(const Sm90Problem& p, int multiprocessors, Sm90Choice* best) {
+  const int64_t columns = p.m <= 64 ? 64 : 128, steps = ceil_div(p.k, kSm90Line);
+  int64_t least = 0;
+  for (const int64_t rows : {64, 128, 192}) {
+    if (rows == (columns == 64 ? 192 : 128)) continue;
+    const int64_t tiles = ceil_div(p.n, p.gate ? rows / 2 : rows), resident = rows == 192 ? 1 : 2;
+    const int64_t read = p.n * (p.gate ? 2 : 1) * p.k / kMemory;
+    for (const int64_t split : {1, 2, 3, 4, 5, 6, 7, 8}) {
+      // Clusters of more than two beside those of the next kernel seldom find their places.
+      const int64_t blocks = tiles * split, places = multiprocessors * resident;
+      const int64_t fit = split <= 2 ? places / split
+                                     : std::min<int64_t>(clusters(split, static_cast<int>(places)),
+                                                         multiprocessors / split);
+      if (split > 1 && (tiles > fit || steps < 2 * split)) continue;
+      const int64_t tile = ceil_div(steps, split) * (rows + columns) * kSm90Line / kTaken;
+      const int64_t take = blocks <= multiprocessors ? tile
+                           : blocks <= places        ? tile * blocks / multiprocessors
+                                                     : tile * ceil_div(blocks, places) * resident;
+      const int64_t clocks = std::max(take, read) + (split > 1 ? 600 * split : 0);
+      if (least != 0 && clocks >= least) continue;
+      least = clocks;
+      best->columns = static_cast<uint32_t>(columns), best->few = static_cast<uint32_t>(rows);
+      best->split = static_cast<uint32_t>(split);
+    }
+  }
+}
+
 // The tile and the number of parts of K that should take the least time. Clocks of a
 // multiprocessor, rough where all that matters is which choice is less.
 // `runs`: see Sm90Matrices::scales_of_runs.
@@ -119,6 +150,10 @@ Sm90Choice choose(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, int m
     best.columns = average <= 12 ? 32 : average <= 40 ? 64 : average <= most || !wide ? 128 : 256;
     return best;
   }
+  if (fp8 && wide && p.m <= 128) {
+    choose_few(p, multiprocessors, &best);
+    return best;
+  }
   int64_t least = 0;
   for (const int64_t columns : {256, 128, 64}) {
     if (columns == 256 && !wide) continue;
@@ -127,11 +162,11 @@ Sm90Choice choose(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, int m
     // multiprocessor takes of W and x, 45 bytes a clock, of which W comes from memory.
     const int64_t mma = kRows * columns * chunk / (fp8 ? 4096 : 2048);
     const int64_t expand = fp8 || w.code <= GpuCode::bf16 ? 0 : kRows * chunk / 12;
-    const int64_t take = (kRows + columns * (fp8 ? 1 : chunk / 64)) * 128 / 45;
+    const int64_t take = (kRows + columns * (fp8 ? 1 : chunk / 64)) * kSm90Line / kTaken;
     for (const int64_t split : {1, 2, 3, 4, 5, 8}) {
       const int64_t resident = clusters(split, multiprocessors);
       if (split > 1 && (columns == 256 || tiles > resident || steps < 2 * split)) continue;
-      const int64_t read = std::min(tiles, resident) * split * kRows * 128 / kMemory;
+      const int64_t read = std::min(tiles, resident) * split * kRows * kSm90Line / kMemory;
       const auto wave = [&](int64_t parts) {
         return ceil_div(steps, split) * std::max({mma / parts, expand, take / parts, read}) + 1000 +
                8 * columns / parts;
@@ -208,7 +243,8 @@ std::string refuse_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x)
 std::string describe_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x,
                           int multiprocessors) {
   const Sm90Choice c = choose(p, w, x, multiprocessors);
-  return concat("tiles of 128 x ", c.columns, c.scales == Sm90Scales::fp8 ? " in FP8" : "",
+  return concat("tiles of ", c.few > 0 ? c.few : kRows, " x ", c.columns,
+                c.scales == Sm90Scales::fp8 ? " in FP8" : "",
                 c.split > 1 ? concat(", K in ", c.split, " parts") : "",
                 c.halved > 0 ? concat(", the last ", c.halved, " halved") : "",
                 c.transposed ? ", W as it lies" : "");
@@ -305,7 +341,8 @@ void launch_products(const Sm90Problem& problem, const GpuWeight& w, const GpuX&
   p.split = choice.split, p.halved = choice.halved;
   p.parts = parts;
   p.w_first = matrices.first, p.w_shift = matrices.shift;
-  p.w_rows = problem.gate ? 32 : kRows;
+  const uint32_t rows = choice.few > 0 ? choice.few : kSm90Rows;
+  p.w_rows = problem.gate ? 32 : rows;
   // Of an expert with few rows eight at a time: what it has not is not loaded.
   p.x_rows = parts > 0 ? (choice.columns <= 64 ? 8 : 64) : std::min(choice.columns, 128U);
   const bool fp8 = choice.scales == Sm90Scales::fp8, by_rows = fp8 && choice.columns == 256;
@@ -322,9 +359,11 @@ void launch_products(const Sm90Problem& problem, const GpuWeight& w, const GpuX&
                        p.x_rows, fp8 ? 128 : 64, tile::Swizzle::b128),
       device);
   const GpuFinish& f = g.finish;
-  p.copies_out = f.out_format != Format::f32 && f.residual == nullptr && !f.gate &&
-                 f.activation.kind == Activation::identity && choice.split == 1 &&
-                 (parts == 0 || by_rows) && copyable(f.out, f.out_row) && products.size() == 1;
+  const bool plain = f.out_format != Format::f32 && f.residual == nullptr && !f.gate &&
+                     f.activation.kind == Activation::identity && products.size() == 1 &&
+                     copyable(f.out, f.out_row);
+  p.plain_out = plain && choice.few > 0 && g.n % 4 == 0;
+  p.copies_out = plain && choice.few == 0 && choice.split == 1 && (parts == 0 || by_rows);
   if (p.copies_out) {
     const hw::Type out = f.out_format == Format::f16 ? hw::Type::f16 : hw::Type::bf16;
     p.out = pipe::make_tensor_map(
@@ -332,7 +371,7 @@ void launch_products(const Sm90Problem& problem, const GpuWeight& w, const GpuX&
                          by_rows ? Sm90Fp8Stages::Store::kRows : 32, 64, tile::Swizzle::b128),
         device);
   }
-  p.factors = factors_of(problem, g);
+  p.factors = factors_of(problem, g, rows);
   p.chains_of_two = g.weight.group % 128 == 0 && g.x_group % 128 == 0;
   const Sm90Instance instance = fp8                       ? sm90_fp8(choice)
                                 : w.code <= GpuCode::bf16 ? sm90_plain(choice)

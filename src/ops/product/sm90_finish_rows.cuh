@@ -79,6 +79,60 @@ struct Sm90FinishRows {
       finish_eight(t, area.factors, q, m, t.n0 + area.panel * width, x, up);
     }
   }
+  // Rows [first, end) of the area, whose first is the tile's, where results are scaled and biased,
+  // rounded to 16 bits and no more; there are outputs by fours, on 8 bytes. What a block does once
+  // takes as long as its instructions take to come, and these are few.
+  HT_DEVICE void finish_plain_rows(const Sm90Tile& t, const Sm90Area& area, uint32_t first,
+                                   uint32_t end, uint32_t parts) const {
+    using Pair = hw::Vector<uint32_t, 2>;
+    const GpuFinish& f = p.finish;
+    const pipe::Quads q = pipe::quads_of(Format::f32, thread % 8, 8, 0);
+    float scale[8], bias[8];
+    load_quads(area.factors, q, scale);
+    load_quads(area.factors + 64 * 4, q, bias);
+    const uint32_t n0 = t.n0 + area.panel * 64, rows = t.end - t.m0;
+    for (uint32_t row = first + thread / 8; row < end && row < rows; row += kThreads / 8) {
+      const uint32_t m = t.m0 + row;
+      float x[8], of_row = 1;
+      if (f.row_scales != nullptr) of_row = hw::load_global(f.row_scales + m * f.row_scale_step);
+      const hw::SharedAddress at = area.sums + row * area.pitch;
+      parts == 1 ? load_quads(at, q, x) : load_parts(at, q, parts, x);
+      HT_UNROLL
+      for (uint32_t e = 0; e < 8; ++e) x[e] = x[e] * scale[e] * of_row + bias[e];
+      HT_UNROLL
+      for (uint32_t e = 0; e < 8; e += 4) {
+        const auto n = n0 + static_cast<uint32_t>(e == 0 ? q.first : q.second);
+        if (n >= n_end) continue;
+        const Pair words{{pipe::narrow_pair(f.out_format, x[e], x[e + 1]),
+                          pipe::narrow_pair(f.out_format, x[e + 2], x[e + 3])}};
+        hw::store_global(reinterpret_cast<Pair*>(out + m * out_row + n * 2), words);
+      }
+    }
+  }
+  // As load_sums, of which four parts are under way at once.
+  HT_DEVICE static void load_parts(hw::SharedAddress at, const pipe::Quads& q, uint32_t parts,
+                                   float (&x)[8], hw::Site site = hw::Site::current()) {
+    using Quad = hw::Vector<float, 4>;
+    constexpr uint32_t kAtOnce = 4;
+    HT_UNROLL
+    for (uint32_t e = 0; e < 8; ++e) x[e] = 0;
+    HT_ROLLED
+    for (uint32_t part = 0; part < parts; part += kAtOnce) {
+      Quad quads[kAtOnce][2] = {};
+      HT_UNROLL
+      for (uint32_t i = 0; i < kAtOnce; ++i) {
+        if (part + i >= parts) continue;
+        const hw::ClusterAddress from = hw::map_shared_rank(at, part + i, site);
+        quads[i][0] = hw::load_cluster<Quad>(from + static_cast<uint32_t>(q.first) * 4, site);
+        quads[i][1] = hw::load_cluster<Quad>(from + static_cast<uint32_t>(q.second) * 4, site);
+      }
+      HT_UNROLL
+      for (uint32_t i = 0; i < kAtOnce; ++i) {
+        HT_UNROLL
+        for (uint32_t e = 0; e < 8; ++e) x[e] += quads[i][e / 4][e % 4];
+      }
+    }
+  }
   HT_DEVICE static void load_quads(hw::SharedAddress at, const pipe::Quads& q, float (&x)[8],
                                    hw::Site site = hw::Site::current()) {
     using Quad = hw::Vector<float, 4>;

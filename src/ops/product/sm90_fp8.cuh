@@ -15,7 +15,7 @@
 #include "hw/griddep.h"
 #include "hw/setmaxnreg.h"
 #include "hw/warp.h"
-#include "hw/wgmma.h"
+#include "ops/product/sm90_fp8_chain.cuh"
 #include "ops/product/sm90_fp8_finish.cuh"
 #include "ops/product/sm90_fp8_scales.cuh"
 #include "pipe/roles.h"
@@ -27,14 +27,16 @@ namespace halftone::product {
 struct Sm90Fp8Multiply : Sm90Fp8Stages {
   using Params = Sm90Params;
   using Schedule = pipe::PersistentSchedule<pipe::ProductGrid>;
-  using Sums = Sm90Fp8Finish::Sums;
+  using Chain = Sm90Fp8Chain<Sm90Fp8Stages>;
+  using Sums = Chain::Sums;
   static constexpr uint32_t kLoaders = 4, kMultipliers = 8;  // warps, and registers of a thread:
   static constexpr uint32_t kOfLoader = 40, kOfMultiplier = 232;
   static constexpr pipe::Roles kRoles{
       {{"load", kLoaders, kOfLoader}, {"multiply", kMultipliers, kOfMultiplier}}};
   static constexpr uint32_t kThreads = kRoles.threads(), kMinBlocks = 1;
   static_assert(kRoles.broken_rule(kMinBlocks) == nullptr);
-  static constexpr uint32_t kScaleWarps = Sm90Fp8Scales::kWarps, kTogether = 8;
+  static constexpr uint32_t kScaleWarps = Sm90Fp8Scales<Sm90Fp8Stages>::kWarps;
+  static constexpr uint32_t kTogether = 8;
 
   // Of `parts` parts of experts; without experts of all rows of x. Pairs of tiles of W.
   HT_HOST_DEVICE static pipe::ProductGrid tiles(const Params& params, uint32_t parts) {
@@ -125,7 +127,7 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
     const uint32_t steps = steps_of(p);
     pipe::Cursor<kStages> at;
     for (pipe::ProductTile t; schedule.next(t);) {
-      Sm90Fp8Scales scales(p, tile_of(p, t), mine);
+      Sm90Fp8Scales<Sm90Fp8Stages> scales(p, tile_of(p, t), mine);
       hw::griddepcontrol_wait();
       for (uint32_t step = 0; step < steps; ++step, at.advance()) {
         const uint32_t stage = at.stage();
@@ -200,75 +202,18 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
       const hw::SharedAddress x = base + stage * kBytes, scales = base + (kTables + stage * kTable);
       // Before the first MMA: ptxas moves multiplications of what is loaded after an MMA to before
       // the next, which would wait for the load.
-      Factors f[kOwnTurns];
+      Chain::Factors f[kOwnTurns];
       HT_UNROLL
       for (uint32_t turn = 0; turn < kOwnTurns; ++turn) {
-        f[turn] = load_factors<kOneRun>(scales, turn * kTurn + row);
+        f[turn] = Chain::load_factors<kOneRun>(scales, turn * kTurn + row);
       }
       HT_UNROLL
       for (uint32_t turn = 0; turn < kOwnTurns; ++turn) {
-        start(x + (turn * kTurn + first) * kSm90Line, x + kXBytes, chain);
+        Chain::start(x + (turn * kTurn + first) * kSm90Line, x + kXBytes, chain);
         hw::wgmma_wait<0>();
         hw::hold_registers(chain);
         if (turn + 1 == kOwnTurns) read();
-        join(f[turn], chain, total[turn]);
-      }
-    }
-  }
-
-  // 64 rows of x by all of W, 128 elements of K.
-  HT_DEVICE static void start(hw::SharedAddress x, hw::SharedAddress w, Sums& chain,
-                              hw::Site site = hw::Site::current()) {
-    constexpr tile::SharedTile x_tile{tile::Major::k, tile::Swizzle::b128, 8, kOwn, kDepth};
-    constexpr tile::SharedTile w_tile{tile::Major::k, tile::Swizzle::b128, 8, kRows, kDepth};
-    static_assert(x_tile.valid() && w_tile.valid());
-    const auto a = tile::WgmmaDescriptor::of(x_tile, x.value);
-    const auto b = tile::WgmmaDescriptor::of(w_tile, w.value);
-    hw::hold_registers(chain, site);
-    hw::wgmma_fence(site);
-    HT_UNROLL
-    for (uint32_t k = 0; k < kDepth; k += 32) {
-      hw::wgmma<hw::Type::e4m3>(chain, a.advanced(x_tile.advance(0, k)),
-                                b.advanced(w_tile.advance(0, k)), k > 0, site);
-    }
-    hw::wgmma_commit(site);
-  }
-
-  // Scales of the lane's two rows of x times those of the runs of W. With one scale for all of a
-  // tile's W that is in the scales of x.
-  struct Factors {
-    float of[kRuns][2];
-  };
-  template <bool kOneRun>
-  HT_DEVICE static Factors load_factors(hw::SharedAddress scales, uint32_t row,
-                                        hw::Site site = hw::Site::current()) {
-    float rows[2];
-    HT_UNROLL
-    for (uint32_t half = 0; half < 2; ++half) {
-      rows[half] = hw::load_shared<float>(scales + (row + half * 8) * 4, site);
-    }
-    Factors f;
-    if constexpr (kOneRun) {
-      HT_UNROLL
-      for (uint32_t run = 0; run < kRuns; ++run) f.of[run][0] = rows[0], f.of[run][1] = rows[1];
-      return f;
-    }
-    const auto runs = hw::load_shared<hw::Vector<float, kRuns>>(scales + kOfRuns, site);
-    HT_UNROLL
-    for (uint32_t run = 0; run < kRuns; ++run) {
-      HT_UNROLL
-      for (uint32_t half = 0; half < 2; ++half) f.of[run][half] = rows[half] * runs[run];
-    }
-    return f;
-  }
-  // All sums of a row and then those of the other: the factor stays where operands are reused.
-  HT_DEVICE static void join(const Factors& f, const Sums& chain, Sums& total) {
-    HT_UNROLL
-    for (uint32_t half = 0; half < 2; ++half) {
-      HT_UNROLL
-      for (uint32_t j = 0; j < kRows / 4; ++j) {
-        const uint32_t i = j / 2 * 4 + half * 2 + j % 2;
-        total[i] = hw::fma(chain[i], f.of[i * 2 / kRun][half], total[i]);
+        Chain::join(f[turn], chain, total[turn]);
       }
     }
   }

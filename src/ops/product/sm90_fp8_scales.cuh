@@ -2,11 +2,17 @@
 // of W, made by three warps beside the one that starts the copies. Of how such warps must be, and
 // why each has a part of every stage, see sm90_tables.cuh.
 #pragma once
-#include "ops/product/sm90_fp8_stages.h"
+#include "ops/product/sm90_tile.cuh"
 
 namespace halftone::product {
 
+// `Stages` as in sm90_fp8_stages.h. Scales of kAhead stages are loaded at a time: as they lie far
+// apart, each load takes as long as a stage of the largest tiles does, and several of small ones.
+// Those of W a lane has for one of the stages.
+template <class Stages, uint32_t kAhead = 1>
 class Sm90Fp8Scales {
+  static_assert(kAhead * Stages::kRuns <= 32);
+
  public:
   static constexpr uint32_t kWarps = 3;
 
@@ -24,30 +30,47 @@ class Sm90Fp8Scales {
     // Groups are multiples of 128; of those without any, all is the first.
     of_weight_ = p_.weight.group > 0 ? 1.0f / static_cast<float>(p_.weight.group / kUnit) : 0;
     of_x_ = p_.x_group > 0 ? 1.0f / static_cast<float>(p_.x_group / kUnit) : 0;
+    HT_UNROLL
+    for (uint32_t a = 0; a < kAhead; ++a) {
+      HT_UNROLL
+      for (uint32_t i = 0; i < kRowsOfLane; ++i) of_rows_[a][i] = 1;
+    }
   }
 
-  // What the stage that begins at unit `unit` of K needs.
-  HT_DEVICE void load(uint32_t unit) {
-    if (p_.scaled) {
-      code_ = load_scale(p_.weight.scale_format,
-                         run_ + group_of(unit, of_weight_) * p_.weight.scale_step);
-    }
+  // What the stages that begin at unit `first` of K and those behind it need: of W, and of x.
+  HT_DEVICE void load(uint32_t first) {
+    load_weights(first);
+    load_rows(first);
+  }
+  HT_DEVICE void load_weights(uint32_t first) {
+    if (!p_.scaled) return;
+    const uint32_t of_lane = hw::lane_index() / Stages::kRuns;
+    const uint32_t own = kAhead == 1 ? 0 : of_lane < kAhead ? of_lane : kAhead - 1;
+    code_ = load_scale(p_.weight.scale_format,
+                       run_ + group_of(first + own, of_weight_) * p_.weight.scale_step);
+  }
+  HT_DEVICE void load_rows(uint32_t first) {
     if (p_.x_scales == nullptr) return;
-    const float* of_group = p_.x_scales + group_of(unit, of_x_);
     HT_UNROLL
-    for (uint32_t i = 0; i < kRowsOfLane; ++i) {
-      if (row_of(i) >= Stages::kXRows) continue;
-      const uint32_t row = m0_ + row_of(i);
-      of_rows_[i] =
-          hw::load_global(of_group + (row < last_row_ ? row : last_row_) * p_.x_scale_row);
+    for (uint32_t a = 0; a < kAhead; ++a) {
+      const float* of_group = p_.x_scales + group_of(first + a, of_x_);
+      HT_UNROLL
+      for (uint32_t i = 0; i < kRowsOfLane; ++i) {
+        if (row_of(i) >= Stages::kXRows) continue;
+        const uint32_t row = m0_ + row_of(i);
+        of_rows_[a][i] =
+            hw::load_global(of_group + (row < last_row_ ? row : last_row_) * p_.x_scale_row);
+      }
     }
   }
-  HT_DEVICE void store(hw::SharedAddress table) const {
-    const float of_run = p_.scaled ? decode_scale(p_.weight.scale_format, code_) : 1.0f;
+  // Of the stage `ahead` behind the first.
+  HT_DEVICE void store(hw::SharedAddress table, uint32_t ahead = 0) const {
+    const float of_run = p_.scaled ? decode_scale(p_.weight.scale_format, code_of(ahead)) : 1.0f;
     HT_UNROLL
     for (uint32_t i = 0; i < kRowsOfLane; ++i) {
       if (row_of(i) >= Stages::kXRows) continue;
-      hw::store_shared(table + row_of(i) * 4, one_run_ ? of_rows_[i] * of_run : of_rows_[i]);
+      const float of_row = of_rows_[ahead][i];
+      hw::store_shared(table + row_of(i) * 4, one_run_ ? of_row * of_run : of_row);
     }
     if (warp_ == kWarps - 1 && hw::lane_index() < Stages::kRuns) {
       hw::store_shared(table + (Stages::kOfRuns + hw::lane_index() * 4), one_run_ ? 1.0f : of_run);
@@ -55,9 +78,14 @@ class Sm90Fp8Scales {
   }
 
  private:
-  using Stages = Sm90Fp8Stages;
   static constexpr uint32_t kUnit = Stages::kDepth;
   static constexpr uint32_t kRowsOfLane = (Stages::kXRows / 32 + kWarps - 1) / kWarps;
+
+  HT_DEVICE uint32_t code_of(uint32_t ahead, hw::Site site = hw::Site::current()) const {
+    if constexpr (kAhead == 1) return code_;
+    const uint32_t run = hw::lane_index() % Stages::kRuns;
+    return hw::shuffle(code_, ahead * Stages::kRuns + run, 32, hw::kFullWarp, site);
+  }
 
   // The last warp has fewer, and the runs.
   HT_DEVICE uint32_t row_of(uint32_t i) const {
@@ -79,7 +107,7 @@ class Sm90Fp8Scales {
   const uint8_t* run_ = nullptr;
   float of_weight_, of_x_;
   uint32_t code_ = 0;
-  float of_rows_[kRowsOfLane] = {1, 1, 1};
+  float of_rows_[kAhead][kRowsOfLane];
 };
 
 }  // namespace halftone::product

@@ -3,6 +3,7 @@
 #pragma once
 #include "hw/image.h"
 #include "ops/product/sm90_fp8.cuh"
+#include "ops/product/sm90_fp8_few.cuh"
 #include "ops/product/sm90_multiply.cuh"
 
 namespace halftone::product {
@@ -17,6 +18,7 @@ struct Sm90Choice {
   Sm90Scales scales = Sm90Scales::none;
   uint32_t columns = 0, split = 1, halved = 0;
   bool transposed = false;  // W is [K, N]
+  uint32_t few = 0;         // rows of W a tile of sm90_fp8_few.cuh, if it is that kernel's
 };
 
 // Of each file of entries; the code is one of its own.
@@ -24,6 +26,12 @@ Sm90Instance sm90_plain(const Sm90Choice&);
 Sm90Instance sm90_bytes(const Sm90Choice&);
 Sm90Instance sm90_nibbles(const Sm90Choice&);
 Sm90Instance sm90_fp8(const Sm90Choice&);
+
+// The tiles of few rows of FP8 by FP8.
+using Sm90Fp8Few64x64 = Sm90Fp8Few<64, 64, 2>;
+using Sm90Fp8Few64x128 = Sm90Fp8Few<64, 128, 2>;
+using Sm90Fp8Few128x64 = Sm90Fp8Few<128, 64, 2>;
+using Sm90Fp8Few128x192 = Sm90Fp8Few<128, 192, 1>;
 
 template <GpuCode kCode, Sm90Scales kScales>
 inline constexpr uint32_t kMostColumns = kScales == Sm90Scales::fp8 ? 128 : 256;

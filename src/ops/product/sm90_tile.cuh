@@ -5,7 +5,8 @@
 
 namespace halftone::product {
 
-inline constexpr uint32_t kSm90Rows = 128, kSm90Line = 128;  // of W a tile; bytes of K a stage
+// Of W a tile, but where a kernel says otherwise; bytes of K a stage.
+inline constexpr uint32_t kSm90Rows = 128, kSm90Line = 128;
 
 // 128 rows of W are 128 outputs, or 64 with the other halves of their gates.
 struct Sm90Tile {
@@ -35,10 +36,11 @@ struct Sm90Tile {
 
 // The tile of W's rows `w` by x's rows `x`, both in tiles of their own, those of x `columns` high:
 // of experts x counts the parts of the list.
+template <uint32_t kRows = kSm90Rows>
 HT_DEVICE Sm90Tile sm90_tile(const Sm90Params& params, uint32_t w, uint32_t x, uint32_t columns) {
   const GpuProduct& p = params.product;
   const bool gate = p.finish.gate;
-  const uint32_t n0 = w * (gate ? kSm90Rows / 2 : kSm90Rows), m0 = x * columns;
+  const uint32_t n0 = w * (gate ? kRows / 2 : kRows), m0 = x * columns;
   if (params.parts == 0) return {{p.source[0], p.source[1]}, n0, m0, p.m, 0, gate};
   const auto part = hw::load_global(p.parts + x);
   const GpuSource* source = p.experts + part.expert * p.expert_step;
@@ -63,10 +65,11 @@ struct Sm90Matrix {
     }
   }
   // One stage of W as [N, K].
+  template <uint32_t kRows = kSm90Rows>
   HT_DEVICE void load(const Sm90Params& p, const Sm90Tile& tile, uint32_t step,
                       hw::SharedAddress to, hw::Mbarrier full, hw::CachePolicy policy) const {
     const auto byte = static_cast<int32_t>(step * kSm90Line);
-    for (uint32_t r = 0; r < kSm90Rows; r += p.w_rows) {
+    for (uint32_t r = 0; r < kRows; r += p.w_rows) {
       hw::tensor_load(
           to + r * kSm90Line, &p.w,
           {byte, static_cast<int32_t>(tile.output(r)), tile.half_of(r) == 0 ? at[0] : at[1]}, full,
