@@ -25,10 +25,10 @@ inline const Fp8FewCase kFp8FewCases[] = {
      "tiles of 64 x 64 in FP8, K in 6 parts"},
     {{kFewTensor, kFewGroups, 60, 4096, 1024, Format::bf16},
      "tiles of 64 x 64 in FP8, K in 2 parts"},
-    {{kFewBlocks, kFewRow, 11, 264 * 64 + 8, 272, Format::f16}, "tiles of 128 x 64 in FP8"},
+    {{kFewBlocks, kFewRow, 11, 264 * 64 + 8, 272, Format::bf16}, "tiles of 128 x 64 in FP8"},
     {{kFewBf16Blocks, kFewGroups, 9, 264 * 64 + 8, 784, Format::f32}, "tiles of 128 x 64 in FP8"},
     {{kFewTensor, kFewGroups, 65, 130, 528, Format::bf16}, "tiles of 64 x 128 in FP8"},
-    {{kFewBlocks, kFewGroups, 128, 100, 9 * 1024, Format::bf16},
+    {{kFewBlocks, kFewGroups, 128, 104, 9 * 1024, Format::bf16},
      "tiles of 64 x 128 in FP8, K in 8 parts"},
     {{kFewBlocks, kFewGroups, 65, 264 * 64 + 8, 784, Format::bf16}, "tiles of 192 x 128 in FP8"},
 };

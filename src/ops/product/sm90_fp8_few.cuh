@@ -185,7 +185,6 @@ struct Sm90Fp8Few : Sm90Fp8FewStages<kTileXRows, kTileRows, kResident> {
     for (uint32_t panel = group; panel < Stages::kPanels; panel += Stages::kGroups) {
       finish.store_factors(tile, base + (Stages::kFactors + panel * kSm90Factors), panel);
     }
-    const Rows rows(p, tile, group * Stages::kOwn + finish.warp * 16 + finish.lane / 4);
     Sums total;
     if (p.factors == Sm90Factors::columns) {
       add_up<true>(ring, base, range.end - range.begin, group, total);
@@ -193,9 +192,8 @@ struct Sm90Fp8Few : Sm90Fp8FewStages<kTileXRows, kTileRows, kResident> {
       add_up<false>(ring, base, range.end - range.begin, group, total);
     }
     constexpr uint32_t kAll = kMultipliers * 32;
-    pipe::sync<Barrier::read>(kAll);  // the factors are there, and nobody reads the stages any more
-    if (p.plain_out && p.split == 1) return rows.store(p, base, tile.n0, total);
-    store_sums(base, rows.first, total);
+    pipe::sync<Barrier::read>(kAll);  // nobody reads the stages any more
+    store_sums(base, group * Stages::kOwn + finish.warp * 16 + finish.lane / 4, total);
     if (p.split > 1) {
       hw::cluster_arrive();
       hw::cluster_wait();
@@ -220,52 +218,6 @@ struct Sm90Fp8Few : Sm90Fp8FewStages<kTileXRows, kTileRows, kResident> {
       }
     }
   }
-
-  // The two rows of x whose sums a lane has: `first` of the tile, and the eighth behind it.
-  struct Rows {
-    uint32_t first;
-    bool valid[2];
-    float scale[2] = {1, 1};
-
-    HT_DEVICE Rows(const Params& p, const Sm90Tile& tile, uint32_t first_row) : first(first_row) {
-      const GpuFinish& f = p.product.finish;
-      HT_UNROLL
-      for (uint32_t half = 0; half < 2; ++half) {
-        const uint32_t m = first + half * 8;
-        valid[half] = m < tile.end;
-        if (f.row_scales != nullptr && valid[half]) {
-          scale[half] = hw::load_global(f.row_scales + m * f.row_scale_step);
-        }
-      }
-    }
-    // From registers, as Sm90FinishRows::finish_plain_rows: pairs of outputs, half a sector a quad,
-    // take less time than the way through shared memory.
-    HT_DEVICE void store(const Params& p, hw::SharedAddress base, uint32_t n0, const Sums& sums,
-                         hw::Site site = hw::Site::current()) const {
-      using Pair = hw::Vector<float, 2>;
-      const GpuFinish& f = p.product.finish;
-      HT_UNROLL
-      for (uint32_t j = 0; j < kRows / 8; ++j) {
-        const uint32_t column = j * 8 + hw::lane_index() % 4 * 2, n = n0 + column;
-        const hw::SharedAddress at =
-            base + (Stages::kFactors + j / 8 * kSm90Factors + column % 64 * 4);
-        const Pair factor = hw::load_shared<Pair>(at, site);
-        const Pair bias = hw::load_shared<Pair>(at + 64 * 4, site);
-        HT_UNROLL
-        for (uint32_t half = 0; half < 2; ++half) {
-          if (!valid[half] || n >= p.product.n) continue;
-          float y[2];
-          HT_UNROLL
-          for (uint32_t e = 0; e < 2; ++e) {
-            y[e] = sums[j * 4 + half * 2 + e] * factor[e] * scale[half] + bias[e];
-          }
-          char* to = f.out + (first + half * 8) * f.out_row + n * 2;
-          hw::store_global(reinterpret_cast<uint32_t*>(to),
-                           pipe::narrow_pair(f.out_format, y[0], y[1]), site);
-        }
-      }
-    }
-  };
 
   // Of the lane's rows, `row` and the eighth behind it.
   HT_DEVICE static void store_sums(hw::SharedAddress base, uint32_t row, const Sums& sums,
