@@ -71,5 +71,38 @@ TEST(MatmulSm90Fp8Few, EveryEnd) {
   }
 }
 
+// Results whose rows lie on 16 bytes, though they have no whole fours of outputs, and room behind.
+TEST(MatmulSm90Fp8Few, RoomBehindRows) {
+  const Device device = Device::simulator(Arch::sm_90a);
+  Stream stream(device);
+  configure_strict(stream);
+  const int64_t m = 12, n = 70, room = 80, k = 256;
+  const WeightSpec row{F::fp8_e4m3, true, {F::f32, 1, 0}};
+  const GpuCase c{{F::fp8_e4m3, true, {F::f32, 128, 128}}, row, m, n, k, F::bf16};
+  MatmulTensors t;
+  t.x = random_weight(row, m, k, 3).tensor.to(device);
+  t.weight = random_weight(c.weight, n, k, 4).tensor.to(device);
+  std::vector<float> y[2];
+  for (const int64_t columns : {n, room}) {
+    const std::vector<float> before(static_cast<size_t>(m * columns), 1);
+    const Tensor all =
+        convert(Tensor::from<float>(before, {m, columns}, F::f32), F::bf16).to(device);
+    t.out = all.slice(1, 0, n);
+    run(plan(problem_of(c), device), t, stream);
+    stream.synchronize();
+    const std::vector<float> rows = to_floats(all.to(Device::cpu()));
+    for (int64_t i = 0; i < m * columns; ++i) {
+      const float value = rows[static_cast<size_t>(i)];
+      if (i % columns < n) {
+        y[columns == room].push_back(value);
+      } else {
+        EXPECT_EQ(value, 1) << i;
+      }
+    }
+  }
+  EXPECT_EQ(y[0], y[1]);
+  EXPECT_TRUE(simulator_report(stream).clean()) << to_string(simulator_report(stream));
+}
+
 }  // namespace
 }  // namespace halftone::test

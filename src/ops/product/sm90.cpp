@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/message.h"
+#include "ops/product/sm90_fp8_stages.h"
 #include "ops/product/sm90_instances.h"
 #include "ops/product/weights.h"
 #include "pipe/tensor_map.h"

@@ -1,3 +1,5 @@
+#include "ops/product/sm90_fp8.cuh"
+#include "ops/product/sm90_fp8_few.cuh"
 #include "ops/product/sm90_instances.h"
 
 namespace halftone::product {

@@ -1,3 +1,5 @@
+#include "ops/product/sm90_fp8.cuh"
+#include "ops/product/sm90_fp8_few.cuh"
 #include "ops/product/sm90_instances.h"
 
 HT_SM90_SUMS(e4m3, fp8)

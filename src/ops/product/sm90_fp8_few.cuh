@@ -286,4 +286,10 @@ struct Sm90Fp8Few : Sm90Fp8FewStages<kTileXRows, kTileRows, kResident> {
   }
 };
 
+// The tiles that there are: rows of x by rows of W.
+using Sm90Fp8Few64x64 = Sm90Fp8Few<64, 64, 2>;
+using Sm90Fp8Few64x128 = Sm90Fp8Few<64, 128, 2>;
+using Sm90Fp8Few128x64 = Sm90Fp8Few<128, 64, 2>;
+using Sm90Fp8Few128x192 = Sm90Fp8Few<128, 192, 1>;
+
 }  // namespace halftone::product

@@ -1,7 +1,7 @@
 // The shared memory of the product of FP8 by FP8 on Hopper: a ring of stages of 128 elements of K,
 // x, W and their scales together, and room for results on their way out.
 #pragma once
-#include "ops/product/sm90_tile.cuh"
+#include "ops/product/sm90_finish_rows.cuh"
 #include "pipe/epilogue.h"
 #include "pipe/ring.h"
 

@@ -2,8 +2,6 @@
 // of x a tile.
 #pragma once
 #include "hw/image.h"
-#include "ops/product/sm90_fp8.cuh"
-#include "ops/product/sm90_fp8_few.cuh"
 #include "ops/product/sm90_multiply.cuh"
 
 namespace halftone::product {
@@ -26,12 +24,6 @@ Sm90Instance sm90_plain(const Sm90Choice&);
 Sm90Instance sm90_bytes(const Sm90Choice&);
 Sm90Instance sm90_nibbles(const Sm90Choice&);
 Sm90Instance sm90_fp8(const Sm90Choice&);
-
-// The tiles of few rows of FP8 by FP8.
-using Sm90Fp8Few64x64 = Sm90Fp8Few<64, 64, 2>;
-using Sm90Fp8Few64x128 = Sm90Fp8Few<64, 128, 2>;
-using Sm90Fp8Few128x64 = Sm90Fp8Few<128, 64, 2>;
-using Sm90Fp8Few128x192 = Sm90Fp8Few<128, 192, 1>;
 
 template <GpuCode kCode, Sm90Scales kScales>
 inline constexpr uint32_t kMostColumns = kScales == Sm90Scales::fp8 ? 128 : 256;
