@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "sim/cluster_memory.h"
 #include "sim/memory.h"
@@ -74,19 +75,15 @@ Pipeline* pipeline_of(Thread& thread, Engine engine) {
   return pipeline;
 }
 
-// What all of them know.
-ClockRef meet_of(const Issuers& issuers, ClockRef ThreadState::*member) {
-  ClockRef met = state_of(issuers.first[0]).*member;
+// What all of them know. Lanes of a warp mostly share a clock, which is met once.
+template <class Member>
+ClockRef meet_of(const Issuers& issuers, Member member) {
+  ClockRef met = std::invoke(member, state_of(issuers.first[0])), last = met;
   for (uint32_t i = 1; i < issuers.count; ++i) {
-    met = ClockJoiner::meet(met, state_of(issuers.first[i]).*member);
-  }
-  return met;
-}
-
-ClockRef meet_generic(const Issuers& issuers) {
-  ClockRef met = state_of(issuers.first[0]).ordered.clock;
-  for (uint32_t i = 1; i < issuers.count; ++i) {
-    met = ClockJoiner::meet(met, state_of(issuers.first[i]).ordered.clock);
+    const ClockRef& next = std::invoke(member, state_of(issuers.first[i]));
+    if (next == last) continue;
+    met = ClockJoiner::meet(met, next);
+    last = next;
   }
   return met;
 }
@@ -241,7 +238,8 @@ Operation::Operation(Issuers who, AsyncOperation&& what, const Site& where)
   state.component = pipeline == nullptr            ? Component{0}
                     : engine == Engine::tcgen05_cp ? cp
                                                    : pipeline->component;
-  happened.clock = meet_generic(who);
+  happened.clock =
+      meet_of(who, [](const ThreadState& s) -> const ClockRef& { return s.ordered.clock; });
   state.ordered.clock =
       agent.proxy == Proxy::generic ? happened.clock : meet_of(who, &ThreadState::async);
   if (who.count == 1) {

@@ -174,13 +174,17 @@ inline BoundedProduct bounded_product(const GpuCase& c, const Weight& x, const W
   for (const double v : x.values) largest = std::max(largest, std::abs(v));
   for (int64_t i = 0; i < c.m; ++i) {
     for (int64_t j = 0; j < c.n; ++j) {
-      double sum = 0, magnitude = 0;
+      // Four sums each, so that none waits for itself.
+      double sums[4] = {}, magnitudes[4] = {};
+      const double* of_x = &x.values[static_cast<size_t>(i * c.k)];
+      const double* of_w = &w.values[static_cast<size_t>(j * c.k)];
       for (int64_t l = 0; l < c.k; ++l) {
-        const double product =
-            x.values[static_cast<size_t>(i * c.k + l)] * w.values[static_cast<size_t>(j * c.k + l)];
-        sum += product, magnitude += std::abs(product);
+        const double product = of_x[l] * of_w[l];
+        sums[l % 4] += product, magnitudes[l % 4] += std::abs(product);
         products[static_cast<size_t>(l)] = product;
       }
+      const double sum = sums[0] + sums[1] + sums[2] + sums[3];
+      const double magnitude = magnitudes[0] + magnitudes[1] + magnitudes[2] + magnitudes[3];
       // TF32 has 10 bits of a fraction; bits beyond them are cut off, of both operands.
       losses.push_back(in_fp8 ? fp8_loss(products) : in_tf32(c) ? 1.01 * 0x1p-9 * magnitude : 0);
       e.values.push_back(static_cast<float>(sum));
