@@ -214,9 +214,9 @@ struct Sm90ExpertRows {
             (Scales::kPairs ? hw::lane_index() % 4 : Scales::element(i) >> all.log2_group) *
             Scales::kBytes;
         if constexpr (kLines) {
-          copied[i] =
-              2 * Stages::kHalf +
-              swizzled(row * all.scale_line + along_k * all.scale_span + scale, all.scale_line);
+          copied[i] = 2 * Stages::kHalf +
+                      swizzled_in_lines(row * all.scale_line + along_k * all.scale_span + scale,
+                                        all.scale_line);
         }
         if constexpr (kRows) copied[i] = along_k * all.scale_span + scale;
       }
@@ -320,10 +320,6 @@ struct Sm90ExpertRows {
       sync();
     }
   };
-
-  HT_DEVICE static uint32_t swizzled(uint32_t at, uint32_t line) {
-    return at ^ (at / 128 & (line / 16 - 1)) * 16;
-  }
 
   // A tile, the count-th of the block, by up to kX rows of x; `more`: the next tile is of the same
   // part.

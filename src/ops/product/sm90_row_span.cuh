@@ -82,6 +82,12 @@ struct Sm90LaneScales {
   }
 };
 
+// Byte `at` of lines of `line` bytes, 16 to 128, under the swizzle as wide as they are
+// (tile/swizzle.h, whose lines have a width that is known when compiling).
+HT_DEVICE uint32_t swizzled_in_lines(uint32_t at, uint32_t line) {
+  return at ^ (at / 128 & (line / 16 - 1)) * 16;
+}
+
 // Where a lane finds its scales in a stage, of a warp's span.
 template <class Stages, class Scales>
 class Sm90CopiedScales {
@@ -94,7 +100,7 @@ class Sm90CopiedScales {
       const uint32_t scale =
           Scales::kPairs ? hw::lane_index() % 4 : Scales::element(i) >> p.log2_group;
       const uint32_t at = row * line + warp * p.scale_span + scale * Scales::kBytes;
-      at_[i] = 2 * Stages::kHalf + (at ^ (at / 128 & (line / 16 - 1)) * 16);
+      at_[i] = 2 * Stages::kHalf + swizzled_in_lines(at, line);
     }
   }
   HT_DEVICE void read(hw::SharedAddress stage, Scales& scales,
