@@ -183,6 +183,39 @@ TEST(MatmulSm90Row, StrictUnderAdversarialSchedules) {
   }
 }
 
+// A product of one row of bf16, with all that its kernel is told but the result.
+struct RowProduct {
+  Tensor w, x;
+  product::GpuWeight weight;
+  product::GpuProduct product;
+
+  // `rows` outputs, or gates whose other halves lie behind them or, interleaved, beside each.
+  RowProduct(const WeightSpec& spec, int64_t rows, int64_t k, bool gate, bool interleaved,
+             Stream& stream)
+      : w(random_weight(spec, gate ? 2 * rows : rows, k, 3).tensor.to(stream.device())),
+        x(random_weight(kBf16, 1, k, 4).tensor.to(stream.device())) {
+    const product::XSpec plain;  // bf16
+    weight = product::gpu_weight(plain, spec.format, spec.scaled, spec.scaling);
+    set_weight(weight, product::gpu_layout(w, "weight"), &product);
+    product.source[0] = product.source[1] = product::gpu_source(w);
+    if (gate) product.source[1].first_row = interleaved ? 1 : rows;
+    if (interleaved) product.weight.row_step = 2;
+    product.finish.gate = gate;
+    product.finish.out_format = F::f32;
+    product.finish.out_row = rows * 4;
+    product.n = static_cast<uint32_t>(rows);
+    product::GpuX(plain, weight, k).enter(x, 1, &product, stream);
+  }
+  std::vector<float> run(uint32_t multiprocessors, Stream& stream) {
+    EXPECT_TRUE(fits_sm90_row(weight, product));
+    const Tensor out = Tensor::zeros({1, product.n}, F::f32, stream.device());
+    product.finish.out = out.data<char>();
+    launch_sm90_row(weight, {&product, 1}, stream, multiprocessors);
+    stream.synchronize();
+    return to_floats(out.to(Device::cpu()));
+  }
+};
+
 // Blocks that take several tiles, with and without copies before their turn, gates or not: the
 // same bits as of a block for each tile.
 TEST(MatmulSm90Row, BlocksThatStay) {
@@ -192,29 +225,12 @@ TEST(MatmulSm90Row, BlocksThatStay) {
       if (kSanitized && gate) continue;
       SCOPED_TRACE(concat(label(spec), gate ? " gate" : ""));
       const int64_t n = 7 * 16 + 5, k = 18 * 1024 / bits(spec.format);
-      const Tensor w = random_weight(spec, gate ? 2 * n : n, k, 3).tensor.to(stream.device());
-      const Tensor x = random_weight(kBf16, 1, k, 4).tensor.to(stream.device());
-      const product::XSpec plain;  // bf16
-      const product::GpuWeight weight =
-          product::gpu_weight(plain, spec.format, spec.scaled, spec.scaling);
-      product::GpuProduct g;
-      set_weight(weight, product::gpu_layout(w, "weight"), &g);
-      g.source[0] = g.source[1] = product::gpu_source(w);
-      if (gate) g.source[1].first_row = n;
-      g.finish.gate = gate;
-      g.n = static_cast<uint32_t>(n);
-      product::GpuX(plain, weight, k).enter(x, 1, &g, stream);
-      ASSERT_TRUE(fits_sm90_row(weight, g));
+      RowProduct row(spec, n, k, gate, false, stream);
       std::vector<float> first;
       for (const bool constant : {false, true}) {
         for (const uint32_t multiprocessors : {0u, 1u, 3u}) {
-          const Tensor out = Tensor::zeros({1, n}, F::f32, stream.device());
-          g.constant_weight = constant;
-          g.finish.out = out.data<char>(), g.finish.out_row = n * 4;
-          g.finish.out_format = F::f32;
-          launch_sm90_row(weight, {&g, 1}, stream, multiprocessors);
-          stream.synchronize();
-          const std::vector<float> y = to_floats(out.to(Device::cpu()));
+          row.product.constant_weight = constant;
+          const std::vector<float> y = row.run(multiprocessors, stream);
           if (first.empty()) first = y;
           EXPECT_EQ(y, first);
         }
@@ -242,22 +258,10 @@ TEST(MatmulSm90Row, CopiedScalesAsLoaded) {
         SCOPED_TRACE(concat(label(spec), gate ? " gate" : "", interleaved ? " interleaved" : ""));
         // Halves of 128 rows, as blocks of rows want.
         const int64_t rows = gate ? 128 : n;
-        const Tensor w =
-            random_weight(spec, gate ? 2 * rows : rows, k, 3).tensor.to(stream.device());
-        const Tensor x = random_weight(kBf16, 1, k, 4).tensor.to(stream.device());
-        const product::XSpec plain;  // bf16
-        const product::GpuWeight weight =
-            product::gpu_weight(plain, spec.format, spec.scaled, spec.scaling);
-        product::GpuProduct g;
-        set_weight(weight, product::gpu_layout(w, "weight"), &g);
-        g.source[0] = g.source[1] = product::gpu_source(w);
-        if (gate) g.source[1].first_row = interleaved ? 1 : rows;
-        if (interleaved) g.weight.row_step = 2;
-        g.finish.gate = gate;
-        g.n = static_cast<uint32_t>(rows);
-        product::GpuX(plain, weight, k).enter(x, 1, &g, stream);
+        RowProduct one(spec, rows, k, gate, interleaved, stream);
+        product::GpuProduct& g = one.product;
         // The same scales, in rows that do not lie on 16 bytes.
-        const Tensor scales = w.scales();
+        const Tensor scales = one.w.scales();
         const int64_t bytes = scales.bytes(), row = g.weight.scale_row;
         const int64_t wide = row + product::scale_bytes(g.weight.scale_format);
         Tensor moved = Tensor::zeros({bytes / row, wide}, F::u8);
@@ -274,17 +278,11 @@ TEST(MatmulSm90Row, CopiedScalesAsLoaded) {
             g.weight.scale_row = wide;
             for (product::GpuSource& s : g.source) s.scales = elsewhere.data<uint8_t>();
           }
-          ASSERT_TRUE(fits_sm90_row(weight, g));
-          const Tensor out = Tensor::zeros({1, rows}, F::f32, stream.device());
-          g.finish.out = out.data<char>(), g.finish.out_row = rows * 4;
-          g.finish.out_format = F::f32;
-          launch_sm90_row(weight, {&g, 1}, stream, 2);
-          stream.synchronize();
+          const std::vector<float> y = one.run(2, stream);
           const SimulatorReport report = simulator_report(stream);
           ASSERT_TRUE(report.clean()) << to_string(report);
           EXPECT_EQ(report.counters.shared_wavefronts, report.counters.shared_ideal)
               << to_string(report);
-          const std::vector<float> y = to_floats(out.to(Device::cpu()));
           const uint64_t all = report.counters.tma_bytes_read, own = all - before;
           before = all;
           if (!loaded) first = y, copied = own;
