@@ -1,9 +1,10 @@
-// y = x W^T of E4M3 by E4M3 on Hopper, for up to 128 rows of x: what takes time is W's way from
-// memory, and before and after it what a block does once. So a block has one tile and no more: all
-// rows of x by as few rows of W as give every multiprocessor work, and where that is not enough the
-// blocks of a cluster share K. W is asked for before the kernel's turn, where it is constant, and
-// where shared memory allows it two blocks share a multiprocessor, so that the next kernel's can do
-// so while this one's finish.
+// y = x W^T of E4M3 by E4M3 on Hopper, for up to 128 rows of x. Neither bytes nor MMAs take most of
+// the time, but what a block does once, and steps of K that wait for one another. So a block has
+// one tile: all rows of x by as few rows of W as give every multiprocessor work, and where that is
+// not enough the blocks of a cluster share K. W is asked for before the kernel's turn, where it is
+// constant; most tiles leave room for two blocks a multiprocessor, so that the next kernel's can do
+// so while this one's finish. Several chains of MMAs are under way, scales of many steps are loaded
+// at a time, and plain results have few instructions (docs/findings/products-hopper.md).
 //
 // As in sm90_fp8.cuh x has the rows of the MMA, 64 a warpgroup, and both operands lie in shared
 // memory. Sums are those of that kernel in the same order, but that parts of K are added in theirs.
