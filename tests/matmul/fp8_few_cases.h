@@ -15,8 +15,8 @@ struct Fp8FewCase {
   const char* kernel;  // what its description says on a chip of 132 multiprocessors
 };
 // Every tile, by all of its rows of x and by few of them; K in parts, unequal ones, and whole;
-// rings that are used more than once; outputs and K that end within a tile and a stage; results by
-// pairs, by shares of rows and by threads that finish in any way.
+// rings that are used more than once; outputs and K that end within a tile and a stage; results
+// that are rounded and no more, and such as are finished in any way.
 inline const Fp8FewCase kFp8FewCases[] = {
     {{kFewBlocks, kFewGroups, 64, 140, 400, Format::f32}, "tiles of 64 x 64 in FP8"},
     {{kFewBlocks, kFewRow, 20, 264, 464, Format::f16}, "tiles of 64 x 64 in FP8"},

@@ -1,8 +1,8 @@
 // Products on a GPU, real or simulated, against FP64.
 #pragma once
-#include "halftone/activation.h"
 #include "halftone/matmul.h"
 #include "halftone/simulator.h"
+#include "matmul/epilogue.h"
 #include "matmul/weights.h"
 #include "ops/matmul/together.h"
 
@@ -217,37 +217,9 @@ inline void expect_product(Stream& stream, const GpuCase& c, uint64_t seed,
   EXPECT_TRUE(within(to_floats(y), want.values, want.bounds));
 }
 
-// The epilogue of the product's own f32 result: the bound is that of the activation alone, 16 units
-// of 2^-24, and the roundings of bias and residual.
-inline void check_epilogue(Stream& stream, const MatmulOptions& o, const Tensor& x,
+inline void check_epilogue(Stream& stream, const MatmulOptions& options, const Tensor& x,
                            const Tensor& w) {
-  MatmulOptions plain;
-  plain.out = Format::f32;
-  plain.bias = o.bias.defined() ? convert(o.bias, Format::f32) : Tensor();
-  const Tensor y = matmul_on(stream, x, w, plain);
-  const int64_t m = y.size(0), rows = y.size(1), n = o.gated ? rows / 2 : rows;
-  Tensor want = y;
-  if (o.gated) {
-    const Tensor gate = Tensor::empty({m, n}, Format::f32), up = Tensor::empty({m, n}, Format::f32);
-    for (int64_t i = 0; i < m * n; ++i) {
-      const int64_t row = i / n, j = i % n;
-      gate.data<float>()[i] = y.at({row, o.interleaved ? 2 * j : j});
-      up.data<float>()[i] = y.at({row, o.interleaved ? 2 * j + 1 : n + j});
-    }
-    want = gated_reference(gate, up, *o.gated);
-  } else {
-    want = activation_reference(y, o.activation);
-  }
-  std::vector<float> values = to_floats(want);
-  const std::vector<float> residual =
-      o.residual.defined() ? to_floats(o.residual) : std::vector<float>(values.size());
-  std::vector<double> bound;
-  for (size_t i = 0; i < values.size(); ++i) {
-    const double error = 16 * 0x1p-24 * (std::abs(values[i]) + std::abs(residual[i])) + 0x1p-40;
-    values[i] += residual[i];
-    bound.push_back(error + unit_roundoff(*o.out) * (std::abs(values[i]) + error));
-  }
-  EXPECT_TRUE(within(to_floats(matmul_on(stream, x, w, o)), values, bound));
+  check_epilogue(options, x, [&](const MatmulOptions& o) { return matmul_on(stream, x, w, o); });
 }
 
 // Every weight format with every plain x, sizes around the tiles.
