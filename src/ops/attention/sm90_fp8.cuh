@@ -261,9 +261,11 @@ struct ForwardFp8 {
             read_scales.release(lane == 0, site);
           }
         };
-        const auto start_scores = [&](uint32_t n, hw::Site site = hw::Site::current()) {
+        // `turn`: it is the warpgroup's already.
+        const auto start_scores = [&](uint32_t n, bool turn = false,
+                                      hw::Site site = hw::Site::current()) {
           const uint32_t stage = read_k.wait(site);
-          take_turn(site);
+          if (!turn) take_turn(site);
           math.multiply_keys(stage, site);
           if constexpr (kBlocks) {
             constexpr uint32_t kRun = L::kKeys / kRuns;
@@ -311,6 +313,27 @@ struct ForwardFp8 {
           const uint32_t stage = read_v.wait();
           math.multiply_values(stage, 0);
           add_values(stage);
+        } else if constexpr (L::kLongTurn) {
+          uint32_t n = keys.end - 1;
+          start_scores(n);
+          pass_turn();
+          hw::wgmma_wait<0>();
+          // S is waited for in the pass of the loop that starts it: ptxas would have each MMA wait
+          // for the one before if a product went on while the loop turns.
+          for (;; --n) {
+            hw::hold_registers(math.s);
+            weigh(n, weight);
+            math.round();
+            const uint32_t stage = read_v.wait();
+            take_turn();
+            math.multiply_values(stage, 0);
+            add_values(stage);
+            if (n == keys.first) break;
+            start_scores(n - 1, true);
+            pass_turn();
+            hw::wgmma_wait<0>();
+          }
+          pass_turn();
         } else {
           for (uint32_t n = keys.end; n-- > keys.first;) {
             start_scores(n);

@@ -15,6 +15,9 @@ struct Fp8Tile {
   // Whether S of a tile is computed beside P V of the one before: S, P V, P and O of 64 rows are in
   // registers together.
   bool overlap;
+  // Whether a warpgroup has its turn for P V and the next S, so that the others have the whole of
+  // it for their softmax; else for the start of S alone.
+  bool long_turn;
   // Whether Q and K are in bf16, as codes of other formats become: V and P alone are E4M3.
   bool wide_keys = false;
 };
@@ -30,7 +33,8 @@ struct Fp8Layout {
   static constexpr uint32_t kRows = 64 * kWarpgroups, kCluster = 1;
   static constexpr uint32_t kWarps = kWarpgroups * 4;
   static constexpr uint32_t kColumns = kTile.columns;
-  static constexpr bool kOverlap = kTile.overlap, kWideKeys = kTile.wide_keys;
+  static constexpr bool kOverlap = kTile.overlap, kLongTurn = kTile.long_turn;
+  static constexpr bool kWideKeys = kTile.wide_keys;
   static constexpr uint32_t kKeyBits = kWideKeys ? 16 : 8;  // of an element of Q and of K
   static_assert(!kWideKeys || !kThreadsCopy, "threads copy elements of one size");
   using Element = uint8_t;
