@@ -8,7 +8,7 @@ namespace halftone::attention_sm90 {
 inline constexpr int kFp8TileCount = 4;
 inline constexpr Fp8Tile kFp8Tiles[kFp8TileCount] = {
     {64, 64, 192, 3, 64, false, true},
-    {128, 128, 224, 2, 128, false, false},
+    {128, 128, 256, 2, 128, false, true},
     {192, 128, 128, 2, 64, true, false},  // DeepSeek's 192 and 128
     {256, 256, 128, 2, 128, false, true},
 };
@@ -22,7 +22,7 @@ inline constexpr Fp8Tile kFp8BlockTiles[kFp8TileCount] = {
 // Where each key has its own.
 inline constexpr Fp8Tile kFp8RowTiles[kFp8TileCount] = {
     {64, 64, 192, 3, 64, false, false},
-    {128, 128, 192, 2, 128, false, true},
+    {128, 128, 224, 2, 128, false, true},
     {192, 128, 128, 2, 64, true, false},
     {256, 256, 128, 2, 128, false, true},
 };
