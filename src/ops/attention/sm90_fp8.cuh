@@ -261,11 +261,11 @@ struct ForwardFp8 {
             read_scales.release(lane == 0, site);
           }
         };
-        // `turn`: it is the warpgroup's already.
-        const auto start_scores = [&](uint32_t n, bool turn = false,
+        // `free`: without a turn, or in one that the warpgroup has.
+        const auto start_scores = [&](uint32_t n, bool free = false,
                                       hw::Site site = hw::Site::current()) {
           const uint32_t stage = read_k.wait(site);
-          if (!turn) take_turn(site);
+          if (!free) take_turn(site);
           math.multiply_keys(stage, site);
           if constexpr (kBlocks) {
             constexpr uint32_t kRun = L::kKeys / kRuns;
@@ -275,13 +275,17 @@ struct ForwardFp8 {
         };
         // Adds P V of a tile: what has been started of it, and the other columns.
         const auto add_values = [&](uint32_t stage, hw::Site site = hw::Site::current()) {
-          hw::wgmma_wait<0>(site);
-          math.add_part(0, same, kept, weight);
+          const auto add = [&](uint32_t column) {
+            hw::wgmma_wait<0>(site);
+            const bool last = column + L::kColumns == L::kValueDim;
+            if (L::kTurn == Turn::values && last) pass_turn(site);
+            math.add_part(column, same, kept, weight);
+          };
+          add(0);
           HT_UNROLL
           for (uint32_t column = L::kColumns; column < L::kValueDim; column += L::kColumns) {
             math.multiply_values(stage, column, site);
-            hw::wgmma_wait<0>(site);
-            math.add_part(column, same, kept, weight);
+            add(column);
           }
           read_v.release(lane == 0, site);
         };
@@ -313,7 +317,8 @@ struct ForwardFp8 {
           const uint32_t stage = read_v.wait();
           math.multiply_values(stage, 0);
           add_values(stage);
-        } else if constexpr (L::kLongTurn) {
+        } else if constexpr (L::kTurn != Turn::scores) {
+          constexpr bool kBoth = L::kTurn == Turn::values_and_scores;
           uint32_t n = keys.end - 1;
           start_scores(n);
           pass_turn();
@@ -330,10 +335,10 @@ struct ForwardFp8 {
             add_values(stage);
             if (n == keys.first) break;
             start_scores(n - 1, true);
-            pass_turn();
+            if (kBoth) pass_turn();
             hw::wgmma_wait<0>();
           }
-          pass_turn();
+          if (kBoth) pass_turn();
         } else {
           for (uint32_t n = keys.end; n-- > keys.first;) {
             start_scores(n);

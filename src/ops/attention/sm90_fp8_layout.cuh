@@ -6,6 +6,10 @@
 
 namespace halftone::attention_sm90 {
 
+// What a warpgroup has its turn for, the others doing something else meanwhile: the start of S; P V
+// of a tile, before it is added to O; or that, the addition and the start of the next S.
+enum class Turn { scores, values, values_and_scores };
+
 // One instance.
 struct Fp8Tile {
   uint32_t head_dim, value_dim;  // multiples of 64
@@ -15,9 +19,7 @@ struct Fp8Tile {
   // Whether S of a tile is computed beside P V of the one before: S, P V, P and O of 64 rows are in
   // registers together.
   bool overlap;
-  // Whether a warpgroup has its turn for P V and the next S, so that the others have the whole of
-  // it for their softmax; else for the start of S alone.
-  bool long_turn;
+  Turn turn;
   // Whether Q and K are in bf16, as codes of other formats become: V and P alone are E4M3.
   bool wide_keys = false;
 };
@@ -33,13 +35,14 @@ struct Fp8Layout {
   static constexpr uint32_t kRows = 64 * kWarpgroups, kCluster = 1;
   static constexpr uint32_t kWarps = kWarpgroups * 4;
   static constexpr uint32_t kColumns = kTile.columns;
-  static constexpr bool kOverlap = kTile.overlap, kLongTurn = kTile.long_turn;
-  static constexpr bool kWideKeys = kTile.wide_keys;
+  static constexpr bool kOverlap = kTile.overlap, kWideKeys = kTile.wide_keys;
+  static constexpr Turn kTurn = kTile.turn;
   static constexpr uint32_t kKeyBits = kWideKeys ? 16 : 8;  // of an element of Q and of K
   static_assert(!kWideKeys || !kThreadsCopy, "threads copy elements of one size");
   using Element = uint8_t;
   static constexpr uint32_t kStages = 2;  // of each ring, but of V as it comes beside wide K:
   static constexpr uint32_t kValueStages = kWideKeys ? 1 : kStages;  // V^T has two all the same
+  static_assert(!kOverlap || kTurn == Turn::scores, "the start of S and of P V beside it");
   static_assert(kKeys % 32 == 0, "P V takes 32 keys at a time");
   static_assert(kValueDim % kColumns == 0, "whole products");
 

@@ -7,31 +7,31 @@ namespace halftone::attention_sm90 {
 
 inline constexpr int kFp8TileCount = 4;
 inline constexpr Fp8Tile kFp8Tiles[kFp8TileCount] = {
-    {64, 64, 192, 3, 64, false, true},
-    {128, 128, 256, 2, 128, false, true},
-    {192, 128, 128, 2, 64, true, false},  // DeepSeek's 192 and 128
-    {256, 256, 128, 2, 128, false, true},
+    {64, 64, 192, 3, 64, false, Turn::values_and_scores},
+    {128, 128, 256, 2, 128, false, Turn::values_and_scores},
+    {192, 128, 128, 2, 64, true, Turn::scores},  // DeepSeek's 192 and 128
+    {256, 256, 128, 2, 128, false, Turn::values},
 };
 // Where 128 keys share a scale: whole blocks.
 inline constexpr Fp8Tile kFp8BlockTiles[kFp8TileCount] = {
-    {64, 64, 128, 3, 64, false, false},
-    {128, 128, 256, 2, 128, false, true},
-    {192, 128, 128, 2, 64, true, false},
-    {256, 256, 128, 2, 128, false, false},
+    {64, 64, 128, 3, 64, false, Turn::scores},
+    {128, 128, 256, 2, 128, false, Turn::values_and_scores},
+    {192, 128, 128, 2, 64, true, Turn::scores},
+    {256, 256, 128, 2, 128, false, Turn::values},
 };
 // Where each key has its own.
 inline constexpr Fp8Tile kFp8RowTiles[kFp8TileCount] = {
-    {64, 64, 192, 3, 64, false, false},
-    {128, 128, 224, 2, 128, false, true},
-    {192, 128, 128, 2, 64, true, false},
-    {256, 256, 128, 2, 128, false, true},
+    {64, 64, 192, 3, 64, false, Turn::scores},
+    {128, 128, 224, 2, 128, false, Turn::values_and_scores},
+    {192, 128, 128, 2, 64, true, Turn::scores},
+    {256, 256, 128, 2, 128, false, Turn::values},
 };
 // Beside Q and K in bf16.
 inline constexpr int kFp8ValuesTileCount = 3;
 inline constexpr Fp8Tile kFp8ValuesTiles[kFp8ValuesTileCount] = {
-    {64, 64, 192, 3, 64, false, true, true},
-    {128, 128, 192, 2, 128, false, true, true},
-    {192, 128, 128, 2, 64, true, false, true},
+    {64, 64, 192, 3, 64, false, Turn::values_and_scores, true},
+    {128, 128, 192, 2, 128, false, Turn::values_and_scores, true},
+    {192, 128, 128, 2, 64, true, Turn::scores, true},
 };
 inline constexpr Fp8Tile kFp8ValuesMost = kFp8ValuesTiles[kFp8ValuesTileCount - 1];
 constexpr const Fp8Tile& fp8_tile(KeyScaling of_keys, int i) {
@@ -42,9 +42,9 @@ constexpr const Fp8Tile& fp8_tile(KeyScaling of_keys, int i) {
 
 // Those of the general form, whose loading threads and mask tensors want registers.
 inline constexpr Fp8Tile kFp8GeneralTiles[] = {
-    {64, 64, 96, 3, 64, false, false},
-    {192, 128, 128, 2, 128, false, false},
-    {256, 256, 64, 2, 64, false, false},
+    {64, 64, 96, 3, 64, false, Turn::scores},
+    {192, 128, 128, 2, 128, false, Turn::scores},
+    {256, 256, 64, 2, 64, false, Turn::scores},
 };
 inline constexpr int kFp8GeneralTileCount = sizeof(kFp8GeneralTiles) / sizeof(kFp8GeneralTiles[0]);
 
