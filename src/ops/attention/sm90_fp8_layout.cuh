@@ -42,7 +42,7 @@ struct Fp8Layout {
   using Element = uint8_t;
   static constexpr uint32_t kStages = 2;  // of each ring, but of V as it comes beside wide K:
   static constexpr uint32_t kValueStages = kWideKeys ? 1 : kStages;  // V^T has two all the same
-  static_assert(!kOverlap || kTurn == Turn::scores, "the start of S and of P V beside it");
+  static_assert(!kOverlap || kTurn == Turn::scores, "S and P V beside it start in one turn");
   static_assert(kKeys % 32 == 0, "P V takes 32 keys at a time");
   static_assert(kValueDim % kColumns == 0, "whole products");
 
