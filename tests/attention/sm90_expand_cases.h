@@ -109,8 +109,14 @@ inline std::vector<Case> expanding_cases() {
     c.tensors.v = fp8_operand({2, 450, 2, 128}, shared, ++seed, Data::normal).tensor;
     add(c, shared == Shared::head);
   }
-  add(make_case({1, 200, 500, 2, 1, 64}, beside[1], ++seed), false);
-  add(make_case({1, 140, 300, 2, 1, 192, 128}, beside[1], ++seed), true);
+  for (const Shared shared : {Shared::row, Shared::head, Shared::block}) {
+    Case narrow = make_case({1, 200, 500, 2, 1, 64}, beside[1], ++seed);
+    narrow.tensors.v = fp8_operand({1, 500, 1, 64}, shared, ++seed, Data::normal).tensor;
+    add(narrow, false);
+    Case uneven = make_case({1, 140, 300, 2, 1, 192, 128}, beside[1], ++seed);
+    uneven.tensors.v = fp8_operand({1, 300, 1, 128}, shared, ++seed, Data::normal).tensor;
+    add(uneven, true);
+  }
   add(make_case({1, 140, 300, 2, 1, 256}, beside[2], ++seed), false);
   add(make_case({1, 140, 260, 2, 1, 256}, beside[0], Format::bf16, beside[0].qk, e4m3, ++seed),
       true, 70);

@@ -129,23 +129,32 @@ TEST(AttentionSm90Expand, StrictUnderAdversarialSchedules) {
     bool causal;
     float softcap = 0;
     bool powers = false;
+    Shared of_v = Shared::none;  // what shares a scale of V; none: as the format has it
   };
   const Format fp8 = Format::fp8_e4m3, nvfp4 = Format::nvfp4, bf16 = Format::bf16;
-  for (const Order& o : {Order{{1, 130, 390, 1, 1, 128}, {fp8, bf16}, fp8, true},
-                         Order{{1, 130, 390, 1, 1, 64}, {fp8, bf16}, fp8, false, 0, true},
-                         Order{{1, 130, 250, 1, 1, 256}, {fp8, bf16}, fp8, false},
-                         Order{{1, 130, 300, 1, 1, 64}, {nvfp4, fp8}, fp8, true},
-                         Order{{1, 130, 600, 1, 1, 128}, {nvfp4, fp8}, fp8, false},
-                         Order{{1, 130, 300, 1, 1, 192, 128}, {nvfp4, fp8}, fp8, false},
-                         Order{{1, 66, 200, 1, 1, 256}, {nvfp4, fp8}, fp8, true},
-                         Order{{1, 130, 300, 1, 1, 128}, {nvfp4, fp8}, fp8, true, 20},
-                         Order{{1, 130, 300, 1, 1, 128}, {nvfp4, bf16}, nvfp4, true, 20},
-                         Order{{1, 130, 300, 1, 1, 64}, {nvfp4, nvfp4}, nvfp4, true},
-                         Order{{1, 130, 390, 1, 1, 128}, {nvfp4, nvfp4}, nvfp4, false},
-                         Order{{1, 130, 300, 1, 1, 128}, {nvfp4, nvfp4}, nvfp4, true, 20}}) {
+  for (const Order& o :
+       {Order{{1, 130, 390, 1, 1, 128}, {fp8, bf16}, fp8, true},
+        Order{{1, 130, 390, 1, 1, 64}, {fp8, bf16}, fp8, false, 0, true},
+        Order{{1, 130, 250, 1, 1, 256}, {fp8, bf16}, fp8, false},
+        Order{{1, 130, 300, 1, 1, 64}, {nvfp4, fp8}, fp8, true},
+        Order{{1, 130, 600, 1, 1, 128}, {nvfp4, fp8}, fp8, false},
+        Order{{1, 130, 300, 1, 1, 192, 128}, {nvfp4, fp8}, fp8, false},
+        Order{{1, 130, 390, 1, 1, 64}, {nvfp4, fp8}, fp8, false, 0, false, Shared::head},
+        Order{{1, 130, 390, 1, 1, 64}, {nvfp4, fp8}, fp8, false, 0, false, Shared::block},
+        Order{{1, 130, 390, 1, 1, 128}, {nvfp4, fp8}, fp8, true, 0, false, Shared::head},
+        Order{{1, 130, 390, 1, 1, 128}, {nvfp4, fp8}, fp8, false, 0, false, Shared::block},
+        Order{{1, 66, 200, 1, 1, 256}, {nvfp4, fp8}, fp8, true},
+        Order{{1, 130, 300, 1, 1, 128}, {nvfp4, fp8}, fp8, true, 20},
+        Order{{1, 130, 300, 1, 1, 128}, {nvfp4, bf16}, nvfp4, true, 20},
+        Order{{1, 130, 300, 1, 1, 64}, {nvfp4, nvfp4}, nvfp4, true},
+        Order{{1, 130, 390, 1, 1, 128}, {nvfp4, nvfp4}, nvfp4, false},
+        Order{{1, 130, 300, 1, 1, 128}, {nvfp4, nvfp4}, nvfp4, true, 20}}) {
     expect_strict_in_any_order([&](Stream& stream) {
       Case c = make_case(o.sizes, o.mode, o.mode.qk, o.mode.qk, o.v, 5);
       if (o.powers) c = with_powers(c);
+      if (o.of_v != Shared::none) {
+        c.tensors.v = fp8_operand(c.tensors.v.shape(), o.of_v, 6, Data::normal).tensor;
+      }
       c.problem.causal = o.causal, c.problem.softcap = o.softcap, c.problem.out = Format::bf16;
       run_on(stream, &c);
       return to_floats(c.tensors.out);

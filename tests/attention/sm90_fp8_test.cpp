@@ -69,7 +69,9 @@ TEST(AttentionSm90Fp8, StrictUnderAdversarialSchedules) {
         Fp8Case{{1, 129, 460, 1, 1, 128}, true, -1, -1, 0, false, Shared::row, Shared::row},
         Fp8Case{{1, 65, 460, 1, 1, 128}, true, -1, -1, 0, false, Shared::row, Shared::block},
         Fp8Case{{1, 65, 520, 1, 1, 128}, false, -1, -1, 0, false, Shared::block, Shared::block},
-        Fp8Case{{1, 130, 270, 1, 1, 256}}}) {
+        Fp8Case{{1, 65, 390, 1, 1, 64}, false, -1, -1, 0, false, Shared::block, Shared::block},
+        Fp8Case{{1, 65, 390, 1, 1, 256}, true, -1, -1, 0, false, Shared::block, Shared::block},
+        Fp8Case{{1, 130, 390, 1, 1, 256}}}) {
     expect_strict_in_any_order([&](Stream& stream) {
       Fp8Problem x = make_fp8(s, 5);
       run_on(stream, &x.c);

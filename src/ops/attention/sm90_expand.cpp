@@ -132,7 +132,10 @@ void prepare_expanding(AttentionPlan& plan) {
     load(widen_image(), plan.device);
     load(form == Form::dense ? dense_of(p).image : general_of(p).image, plan.device);
     if (keeps_keys(p)) load(key_codes_instance(dense_tile_of(p)).image, plan.device);
-    if (keeps_values(p)) load(fp8_values_instance(values_tile_of(p)).image, plan.device);
+    for (const auto each : {KeyScaling::heads, KeyScaling::blocks, KeyScaling::rows}) {
+      if (!keeps_values(p)) break;
+      load(fp8_values_instance(values_tile_of(p), each).image, plan.device);
+    }
   }
   plan.workspace = std::move(workspace);
 }
@@ -221,7 +224,7 @@ Fp8Scales scales_beside(const Codes& codes, const Tensor& v) {
   return {{codes.q.tensor_scale, 0, 0, 0, 0},
           {codes.k.tensor_scale, 0, 0, 0, 0},
           scales_of(v),
-          rows_of_scale(v) > 0};
+          rows_of_scale(v) == 1};
 }
 
 void run_values(const AttentionProblem& p, const AttentionTensors& t, const Fp8Scales& scales,
@@ -236,7 +239,10 @@ void run_values(const AttentionProblem& p, const AttentionTensors& t, const Fp8S
   params.k = workspace.maps.get(box_of(t.k, tile.keys, 1, p.key_length), device);
   params.v = workspace.maps.get(
       box_of(t.v, tile.keys, 1, p.key_length, line_swizzle(tile.value_dim)), device);
-  const auto kernel = fp8_values_instance(index);
+  const auto of_values = scales.scaled_keys       ? KeyScaling::rows
+                         : rows_of_scale(t.v) > 1 ? KeyScaling::blocks
+                                                  : KeyScaling::heads;
+  const auto kernel = fp8_values_instance(index, of_values);
   launch(kernel.image, kernel.shape(params, static_cast<uint32_t>(chip.sm_count)), params, stream);
 }
 

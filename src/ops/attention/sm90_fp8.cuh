@@ -33,6 +33,10 @@ struct ForwardFp8 {
   static constexpr bool kBlocks = Source::kBlocks;
   // Of a tile's keys, those that share a scale for sure.
   static constexpr uint32_t kRuns = kBlocks ? L::kKeys / std::gcd(L::kKeys, 128u) : 1;
+  static constexpr bool kKeyRuns = kBlocks && Source::kKeyScales;
+  // Whether P is rounded within the softmax: not where V's scales of rows multiply it before, nor
+  // where the P of the tile before is an operand meanwhile.
+  static constexpr bool kRounded = !L::kOverlap && !Source::kRowScales;
   using Barrier = typename L::Barrier;
   using Worker = typename L::Worker;
   using Schedule = typename Source::Schedule;
@@ -96,6 +100,8 @@ struct ForwardFp8 {
       const Work work(p, t);
       const KeyTiles keys = key_tiles(work, t);
       if (keys.none()) continue;
+      const uint32_t key_head = Source::key_head(p, work);
+      if constexpr (!Source::kGeneral) loader.key_head = key_head;
       KeyScales scales;
       const auto store_scales = [&](hw::Site site = hw::Site::current()) {
         if (!Source::by_row(p)) return;
@@ -104,7 +110,7 @@ struct ForwardFp8 {
         hw::warp_sync(hw::kFullWarp, site);
         if (leads) fill_scales.commit(slot, site);
       };
-      if (Source::by_row(p)) scales.load(p, work, keys.end - 1);
+      if (Source::by_row(p)) scales.load(p, work, key_head, keys.end - 1);
       loader.load_k(fill_k, base, work, keys.end - 1);
       loader.load_q(fill_q, base, work, static_cast<int32_t>(t.query * L::kRows));
       loader.load_v(fill_v, base, work, keys.end - 1);
@@ -119,7 +125,7 @@ struct ForwardFp8 {
           loader.finish();
         }
         hw::warp_sync();
-        if (Source::by_row(p) && n > keys.first) scales.load(p, work, n - 1);
+        if (Source::by_row(p) && n > keys.first) scales.load(p, work, key_head, n - 1);
         const uint32_t stage = read_v.wait();
         const pipe::Slot slot = fill_turned.wait();
         turn_values<L>(base + (L::kV + stage * L::kVBytes),
@@ -133,9 +139,7 @@ struct ForwardFp8 {
         if (n > keys.first) store_scales();
       }
     }
-    loader.drain(fill_q);
-    loader.drain(fill_k);
-    loader.drain(fill_v);
+    loader.drain(fill_q, fill_k, fill_v);
     fill_turned.drain();
     fill_scales.drain();
   }
@@ -146,11 +150,11 @@ struct ForwardFp8 {
     static constexpr uint32_t kEach = L::kKeys / 32;
     float k[(L::kKeys + 127) / 128], v[kEach];
 
-    HT_DEVICE void load(const Params& p, const Work& work, uint32_t n) {
+    HT_DEVICE void load(const Params& p, const Work& work, uint32_t key_head, uint32_t n) {
       const uint32_t first = n * L::kKeys;
-      Source::key_scales(p, work, p.v_scales, first + hw::lane_index(), 32, v);
+      Source::key_scales(p, work, key_head, p.v_scales, first + hw::lane_index(), 32, v);
       if constexpr (!Source::kKeyScales) return;
-      Source::key_scales(p, work, p.k_scales, first + hw::thread_index().x, 128, k);
+      Source::key_scales(p, work, key_head, p.k_scales, first + hw::thread_index().x, 128, k);
     }
     // V's by a power of two, so that the largest is at most 1.
     HT_DEVICE void store(hw::SharedAddress to) const {
@@ -206,8 +210,9 @@ struct ForwardFp8 {
       const auto row = static_cast<int32_t>(t.query * L::kRows + warp_row);
       const KeyTiles keys = uniform_tiles(work, t);
       const KeyInterval seen[2] = {work.keys(row), work.keys(row + 8)};
+      [[maybe_unused]] const uint32_t key_head = Source::kBlocks ? Source::key_head(p, work) : 0;
       const float key_scale =
-          Source::kKeyScales && (kBlocks || Source::by_row(p))
+          kKeyRuns || (Source::kKeyScales && Source::by_row(p))
               ? Source::score_scale(p)
               : hw::mul(Source::score_scale(p), p.k_scales.of(t.sequence, 0, t.head / p.group));
       const auto row_scale = [&](int32_t at) {
@@ -219,6 +224,7 @@ struct ForwardFp8 {
       if (!keys.none()) {
         // After S of tile n: the softmax, once K is given back, and Q with the last tile.
         float kept[2], weight[2];
+        uint32_t next_k = 0;
         // Scales of runs of the tile's keys, on their way while S is computed.
         [[maybe_unused]] float key_runs[kRuns] = {}, value_runs[kRuns] = {};
         bool same = false;
@@ -236,7 +242,7 @@ struct ForwardFp8 {
           HT_UNROLL
           for (uint32_t i = 0; i < 2 * kRuns; ++i) {
             factor[i / 2][i % 2] =
-                kBlocks ? softmax.factor(i % 2, key_runs[i / 2]) : softmax.scale[i % 2];
+                kKeyRuns ? softmax.factor(i % 2, key_runs[i / 2]) : softmax.scale[i % 2];
           }
           if constexpr (Source::kGeneral) {
             if (p.scores.given) {
@@ -249,10 +255,20 @@ struct ForwardFp8 {
             }
           }
           if (keys.masked(n)) hide(math.s, seen, n);
-          softmax.step(math.s, factor, kept, of_tile, site);
+          const float largest = kBlocks ? take_largest(value_runs) : 1;
+          if constexpr (kRounded) {
+            softmax.template step_rounded<L::kBatch, L::kLag>(math.s, math.p, factor, value_runs,
+                                                              kept, of_tile, site);
+          } else {
+            softmax.step(math.s, factor, kept, of_tile, site);
+            if constexpr (kRuns > 1) multiply_runs(math.s, value_runs);
+          }
+          HT_UNROLL
+          for (uint32_t half = 0; kBlocks && half < 2; ++half) {
+            of_tile[half] = hw::mul(of_tile[half], largest);
+          }
           same = hw::vote_all(kept[0] == 1 && kept[1] == 1, hw::kFullWarp, site);
-          if constexpr (kBlocks) weigh_runs(math.s, value_runs, of_tile);
-          if (Source::by_row(p)) {
+          if (!kRounded && Source::by_row(p)) {
             scale_columns(math.s, scales + L::kValueScales, site);
             const auto largest = hw::load_shared<float>(scales + L::kLargestScale, site);
             HT_UNROLL
@@ -264,13 +280,16 @@ struct ForwardFp8 {
         // `free`: without a turn, or in one that the warpgroup has.
         const auto start_scores = [&](uint32_t n, bool free = false,
                                       hw::Site site = hw::Site::current()) {
-          const uint32_t stage = read_k.wait(site);
+          const uint32_t stage = free ? next_k : read_k.wait(site);
           if (!free) take_turn(site);
           math.multiply_keys(stage, site);
           if constexpr (kBlocks) {
             constexpr uint32_t kRun = L::kKeys / kRuns;
-            Source::key_scales(p, work, p.k_scales, n * L::kKeys, kRun, key_runs, site);
-            Source::key_scales(p, work, p.v_scales, n * L::kKeys, kRun, value_runs, site);
+            const uint32_t first = n * L::kKeys;
+            if (kKeyRuns) {
+              Source::key_scales(p, work, key_head, p.k_scales, first, kRun, key_runs, site);
+            }
+            Source::key_scales(p, work, key_head, p.v_scales, first, kRun, value_runs, site);
           }
         };
         // Adds P V of a tile: what has been started of it, and the other columns.
@@ -328,10 +347,11 @@ struct ForwardFp8 {
           for (;; --n) {
             hw::hold_registers(math.s);
             weigh(n, weight);
-            math.round();
+            if (!kRounded) math.round();
             const uint32_t stage = read_v.wait();
             take_turn();
             math.multiply_values(stage, 0);
+            if (n != keys.first) next_k = read_k.wait();
             add_values(stage);
             if (n == keys.first) break;
             start_scores(n - 1, true);
@@ -345,7 +365,7 @@ struct ForwardFp8 {
             pass_turn();
             hw::wgmma_wait<0>();
             weigh(n, weight);
-            math.round();
+            if (!kRounded) math.round();
             const uint32_t stage = read_v.wait();
             math.multiply_values(stage, 0);
             add_values(stage);

@@ -37,6 +37,8 @@ struct Fp8Layout {
   static constexpr uint32_t kColumns = kTile.columns;
   static constexpr bool kOverlap = kTile.overlap, kWideKeys = kTile.wide_keys;
   static constexpr Turn kTurn = kTile.turn;
+  // Of TileSoftmax::step_rounded; found by trial.
+  static constexpr uint32_t kBatch = kWarpgroups == 2 ? 4 : 2, kLag = kWarpgroups == 2 ? 1 : 3;
   static constexpr uint32_t kKeyBits = kWideKeys ? 16 : 8;  // of an element of Q and of K
   static_assert(!kWideKeys || !kThreadsCopy, "threads copy elements of one size");
   using Element = uint8_t;

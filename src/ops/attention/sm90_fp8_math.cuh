@@ -18,6 +18,9 @@ namespace halftone::attention_sm90 {
 // P is multiplied by 2^8: the largest of a tile is 256, of the 448 that E4M3 has.
 inline constexpr float kFp8PLevel = 8;
 
+// `value`, to be had only once `known` is: 0 x known is added, which is to be finite.
+HT_DEVICE float after(float known, float value) { return hw::fma(known, 0.0f, value); }
+
 // A thread's part of its warp's 16 rows: row lane / 4 and the one 8 further. Exponents of 2.
 struct TileSoftmax {
   static constexpr float kLeast = 0x1p-126f;
@@ -31,6 +34,20 @@ struct TileSoftmax {
     level[0] = level[1] = -kInfinity;
     sum[0] = sum[1] = 0;
   }
+  // The largest score of a row in each run of keys: two maxima of every run, so that one does not
+  // wait for the one before.
+  template <uint32_t kRuns>
+  struct Maximum {
+    float top[kRuns][2];
+    HT_DEVICE explicit Maximum(float least) {
+      HT_UNROLL
+      for (uint32_t i = 0; i < 2 * kRuns; ++i) top[i / 2][i % 2] = least;
+    }
+    HT_DEVICE void take(uint32_t run, float first, float second) {
+      top[run][0] = hw::max(top[run][0], first), top[run][1] = hw::max(top[run][1], second);
+    }
+    HT_DEVICE float of(uint32_t run) const { return hw::max(top[run][0], top[run][1]); }
+  };
   // Of scores of keys with the scale `of_keys`.
   HT_DEVICE float factor(uint32_t half, float of_keys) const {
     return hw::max(hw::mul(scale[half], of_keys), kLeast);
@@ -41,39 +58,16 @@ struct TileSoftmax {
   HT_DEVICE void step(float (&s)[kCount], const float (&factor)[kRuns][2], float (&kept)[2],
                       float (&weight)[2], hw::Site site = hw::Site::current()) {
     constexpr uint32_t kEach = kCount / kRuns;
-    // Two maxima and two sums of a row, so that one addition does not wait for the one before.
-    float top[kRuns][4], part[4] = {};
-    HT_UNROLL
-    for (uint32_t run = 0; run < kRuns; ++run) {
-      HT_UNROLL
-      for (uint32_t j = 0; j < 4; ++j) {
-        top[run][j] = hw::max(s[run * kEach + j], s[run * kEach + j + 4]);
-      }
-      HT_UNROLL
-      for (uint32_t j = 8; j < kEach; ++j) {
-        top[run][j % 4] = hw::max(top[run][j % 4], s[run * kEach + j]);
-      }
-    }
     float shift[2];
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
-      float tile_level = -kInfinity;
+      Maximum<kRuns> top(-kInfinity);
       HT_UNROLL
-      for (uint32_t run = 0; run < kRuns; ++run) {
-        const float most = hw::max(top[run][2 * half], top[run][2 * half + 1]);
-        const float of_run = hw::mul(most, factor[run][half]);
-        tile_level = run == 0 ? of_run : hw::max(tile_level, of_run);
-      }
-      tile_level = hw::max(tile_level, hw::shuffle_xor(tile_level, 1, 4, hw::kFullWarp, site));
-      tile_level = hw::max(tile_level, hw::shuffle_xor(tile_level, 2, 4, hw::kFullWarp, site));
-      const float before = level[half];
-      level[half] = hw::max(before, tile_level);
-      // A row that has seen no key yet is relative to 0: its P are exp(-inf) = 0.
-      const float now = level[half] == -kInfinity ? 0 : level[half];
-      kept[half] = hw::ex2_approx_ftz(hw::add(before, -now));
-      weight[half] = hw::ex2_approx_ftz(hw::add(hw::add(tile_level, -now), -kFp8PLevel));
-      shift[half] = tile_level == -kInfinity ? 0 : hw::add(kFp8PLevel, -tile_level);
+      for (uint32_t j = 2 * half; j < kCount; j += 4) top.take(j / kEach, s[j], s[j + 1]);
+      shift[half] = rise(half, top, factor, kept[half], weight[half], site);
     }
+    // Two sums of a row, so that one addition does not wait for the one before.
+    float part[4] = {};
     HT_UNROLL
     for (uint32_t j = 0; j < kCount; ++j) {
       s[j] = hw::ex2_approx_ftz(hw::fma(s[j], factor[j / kEach][j / 2 % 2], shift[j / 2 % 2]));
@@ -81,33 +75,115 @@ struct TileSoftmax {
     }
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
-      const float both = hw::add(part[2 * half], part[2 * half + 1]);
-      sum[half] = hw::fma(sum[half], kept[half], hw::mul(both, weight[half]));
+      add(half, hw::add(part[2 * half], part[2 * half + 1]), kept[half], weight[half]);
+    }
+  }
+  // The same, and P is rounded, to `p`, in an order that keeps the pipes of a multiprocessor busy:
+  // beside the exponentials of one row are the maxima of the other, the sums and the roundings.
+  // Left to itself ptxas puts all maxima first, then all exponentials, then sums and roundings. It
+  // moves nothing past a number that is needed, so the exponents of every `kBatch` groups of keys
+  // wait for the sum and the P of the group `kLag` before. `share`: what P of each run is
+  // multiplied by before it is rounded.
+  template <uint32_t kBatch, uint32_t kLag, uint32_t kCount, uint32_t kRuns>
+  HT_DEVICE void step_rounded(float (&s)[kCount], uint32_t (&p)[kCount / 16][4],
+                              const float (&factor)[kRuns][2], const float (&share)[kRuns],
+                              float (&kept)[2], float (&weight)[2],
+                              hw::Site site = hw::Site::current()) {
+    // Groups of 16 keys: of each a thread has two pairs of neighbours in either row, one word of p.
+    constexpr uint32_t kGroups = kCount / 8, kEach = kGroups / kRuns;
+    static_assert(kGroups % kRuns == 0, "runs of whole groups");
+    const auto look = [&](Maximum<kRuns>& top, uint32_t half, uint32_t group) {
+      const float* x = s + 8 * group + 2 * half;
+      top.take(group / kEach, x[0], x[1]);
+      top.take(group / kEach, x[4], x[5]);
+    };
+    Maximum<kRuns> top(-kInfinity);
+    HT_UNROLL
+    for (uint32_t group = 0; group < kGroups; ++group) look(top, 0, group);
+    HT_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      float shift = rise(half, top, factor, kept[half], weight[half], site);
+      float part[2] = {}, sums[kGroups];
+      HT_UNROLL
+      for (uint32_t group = 0; group < kGroups; ++group) {
+        if (group % kBatch == 0 && group >= kBatch + kLag - 1) {
+          const uint32_t done = group - kLag;
+          shift = after(sums[done], shift);
+          // Four positive E4M3, or NaN: a finite f32 too.
+          shift = after(std::bit_cast<float>(p[done / 2][done % 2 * 2 + half]), shift);
+        }
+        float four[4];
+        HT_UNROLL
+        for (uint32_t i = 0; i < 4; ++i) {
+          const float score = s[8 * group + 2 * half + i / 2 * 4 + i % 2];
+          four[i] = hw::ex2_approx_ftz(hw::fma(score, factor[group / kEach][half], shift));
+          part[i % 2] = hw::add(part[i % 2], four[i]);
+        }
+        sums[group] = part[1];
+        if (half == 0) {
+          if (group == 0) top = Maximum<kRuns>(after(four[0], -kInfinity));
+          look(top, 1, group);
+        }
+        HT_UNROLL
+        for (uint32_t i = 0; kRuns > 1 && i < 4; ++i) {
+          four[i] = hw::mul(four[i], share[group / kEach]);
+        }
+        p[group / 2][group % 2 * 2 + half] = hw::cvt_fp8x4<hw::Type::e4m3>(four);
+      }
+      add(half, hw::add(part[0], part[1]), kept[half], weight[half]);
     }
   }
   HT_DEVICE float row_level(uint32_t half) const { return level[half]; }
   HT_DEVICE float row_sum(uint32_t half, hw::Site site = hw::Site::current()) const {
     return sum_of_quad(sum[half], site);
   }
+
+ private:
+  // A tile's scores raise the level of a row. Returns what is added to its exponents.
+  template <uint32_t kRuns>
+  HT_DEVICE float rise(uint32_t half, const Maximum<kRuns>& top, const float (&factor)[kRuns][2],
+                       float& kept, float& weight, hw::Site site) {
+    float tile_level = -kInfinity;
+    HT_UNROLL
+    for (uint32_t run = 0; run < kRuns; ++run) {
+      const float of_run = hw::mul(top.of(run), factor[run][half]);
+      tile_level = run == 0 ? of_run : hw::max(tile_level, of_run);
+    }
+    tile_level = hw::max(tile_level, hw::shuffle_xor(tile_level, 1, 4, hw::kFullWarp, site));
+    tile_level = hw::max(tile_level, hw::shuffle_xor(tile_level, 2, 4, hw::kFullWarp, site));
+    const float before = level[half];
+    level[half] = hw::max(before, tile_level);
+    // A row that has seen no key yet is relative to 0: its P are exp(-inf) = 0.
+    const float now = level[half] == -kInfinity ? 0 : level[half];
+    kept = hw::ex2_approx_ftz(hw::add(before, -now));
+    weight = hw::ex2_approx_ftz(hw::add(hw::add(tile_level, -now), -kFp8PLevel));
+    return tile_level == -kInfinity ? 0 : hw::add(kFp8PLevel, -tile_level);
+  }
+  HT_DEVICE void add(uint32_t half, float of_tile, float kept, float weight) {
+    sum[half] = hw::fma(sum[half], kept, hw::mul(of_tile, weight));
+  }
 };
 
-// P of runs of keys times the scales of V of each: over the largest, which `weight` takes.
-template <uint32_t kCount, uint32_t kRuns>
-HT_DEVICE void weigh_runs(float (&s)[kCount], const float (&runs)[kRuns], float (&weight)[2]) {
+// Scales of V of runs of keys become those of P: over the largest, which `weight` takes.
+template <uint32_t kRuns>
+HT_DEVICE float take_largest(float (&runs)[kRuns]) {
   float largest = 0x1p-120f;
   HT_UNROLL
-  for (uint32_t run = 0; run < kRuns; ++run) largest = hw::max(largest, runs[run]);
+  for (const float run : runs) largest = hw::max(largest, run);
   HT_UNROLL
-  for (uint32_t run = 0; kRuns > 1 && run < kRuns; ++run) {
-    const float factor = runs[run] / largest;
-    if (factor == 1) continue;
+  for (float& run : runs) run = run / largest;
+  return largest;
+}
+template <uint32_t kCount, uint32_t kRuns>
+HT_DEVICE void multiply_runs(float (&s)[kCount], const float (&factor)[kRuns]) {
+  HT_UNROLL
+  for (uint32_t run = 0; run < kRuns; ++run) {
+    if (factor[run] == 1) continue;
     HT_UNROLL
     for (uint32_t j = 0; j < kCount / kRuns; ++j) {
-      s[run * (kCount / kRuns) + j] = hw::mul(s[run * (kCount / kRuns) + j], factor);
+      s[run * (kCount / kRuns) + j] = hw::mul(s[run * (kCount / kRuns) + j], factor[run]);
     }
   }
-  HT_UNROLL
-  for (float& each : weight) each = hw::mul(each, largest);
 }
 
 // One warpgroup's operands and accumulators.

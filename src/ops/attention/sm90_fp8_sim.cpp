@@ -11,11 +11,13 @@ namespace {
 #if HALFTONE_ATTENTION_GPU
 const void* entry_of(int tile, KeyScaling of_keys) { return gpu_fp8_entry(tile, of_keys); }
 const void* general_entry_of(int tile) { return gpu_fp8_general_entry(tile); }
-const void* values_entry_of(int tile) { return gpu_fp8_values_entry(tile); }
+const void* values_entry_of(int tile, KeyScaling of_values) {
+  return gpu_fp8_values_entry(tile, of_values);
+}
 #else
 const void* entry_of(int, KeyScaling) { return nullptr; }
 const void* general_entry_of(int) { return nullptr; }
-const void* values_entry_of(int) { return nullptr; }
+const void* values_entry_of(int, KeyScaling) { return nullptr; }
 #endif
 
 // Kernel `tile` of some.
@@ -34,10 +36,13 @@ Instance<Fp8Params> dense(int tile) {
   }
   (std::make_integer_sequence<int, kFp8TileCount>());
 }
-template <int... kIndex>
-Instance<Fp8Params> values(int tile, std::integer_sequence<int, kIndex...>) {
-  return pick<Fp8Params, ForwardFp8<kFp8ValuesTiles[kIndex], Fp8Values>...>(tile,
-                                                                            values_entry_of(tile));
+template <KeyScaling kOfValues>
+Instance<Fp8Params> values(int tile) {
+  return [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) {
+    return pick<Fp8Params, ForwardFp8<kFp8ValuesTiles[kIndex], Fp8Values<kOfValues>>...>(
+        tile, values_entry_of(tile, kOfValues));
+  }
+  (std::make_integer_sequence<int, kFp8ValuesTileCount>());
 }
 template <int... kIndex>
 Instance<Fp8GeneralParams> general(int tile, std::integer_sequence<int, kIndex...>) {
@@ -58,8 +63,16 @@ Instance<Fp8Params> fp8_instance(int tile, KeyScaling of_keys) {
   }
   return {};
 }
-Instance<Fp8Params> fp8_values_instance(int tile) {
-  return values(tile, std::make_integer_sequence<int, kFp8ValuesTileCount>());
+Instance<Fp8Params> fp8_values_instance(int tile, KeyScaling of_values) {
+  switch (of_values) {
+    case KeyScaling::heads:
+      return values<KeyScaling::heads>(tile);
+    case KeyScaling::blocks:
+      return values<KeyScaling::blocks>(tile);
+    case KeyScaling::rows:
+      return values<KeyScaling::rows>(tile);
+  }
+  return {};
 }
 Instance<Fp8GeneralParams> fp8_general_instance(int tile) {
   return general(tile, std::make_integer_sequence<int, kFp8GeneralTileCount>());

@@ -35,26 +35,30 @@ template <KeyScaling kOfKeys>
 struct Fp8Dense : Dense {
   using Params = Fp8Params;
   static constexpr bool kBlocks = kOfKeys == KeyScaling::blocks;
+  static constexpr bool kRowScales = kOfKeys == KeyScaling::rows;
   static constexpr bool kKeyScales = true;  // K may have them
   // Asked at run time where it is known, too: without branches around the scales ptxas loads all
   // of them at once, and spills what they displace.
-  HT_DEVICE static bool by_row(const Params& p) {
-    return kOfKeys == KeyScaling::rows && p.scaled_keys;
-  }
+  HT_DEVICE static bool by_row(const Params& p) { return kRowScales && p.scaled_keys; }
 
   HT_DEVICE static float query_scale(const Params& p, const Work& work, int32_t row) {
     const int32_t last = p.range.queries - 1;
     return p.q_scales.of(work.t.sequence, row < last ? row : last, work.t.head);
   }
-  // Of keys `first`, `first` + `step` and so on. The head, a division, is found once for all.
+  // The head of the keys: a division, which waits for the special-function unit, so that loops over
+  // keys are given it.
+  HT_DEVICE static uint32_t key_head(const Params& p, const Work& work) {
+    return pipe::uniform(work.t.head / p.group);
+  }
+  // Of keys `first`, `first` + `step` and so on.
   template <uint32_t kCount>
-  HT_DEVICE static void key_scales(const Params& p, const Work& work, const OperandScales& of,
-                                   uint32_t first, uint32_t step, float (&scales)[kCount],
-                                   hw::Site site = hw::Site::current()) {
+  HT_DEVICE static void key_scales(const Params& p, const Work& work, uint32_t key_head,
+                                   const OperandScales& of, uint32_t first, uint32_t step,
+                                   float (&scales)[kCount], hw::Site site = hw::Site::current()) {
     HT_UNROLL
     for (float& scale : scales) scale = 1;
     if (of.data == nullptr) return;
-    const float* own = of.data + work.t.sequence * of.batch + work.t.head / p.group * of.head;
+    const float* own = of.data + work.t.sequence * of.batch + key_head * of.head;
     const auto last = static_cast<uint32_t>(p.range.count - 1);
     HT_UNROLL
     for (uint32_t i = 0; i < kCount; ++i) {
@@ -63,16 +67,17 @@ struct Fp8Dense : Dense {
     }
   }
 
-  // The first thread starts the copies.
+  // One thread starts the copies of Q and K, one of another warp those of V.
   template <class Layout>
   struct Loader {
+    static constexpr uint32_t kCopiesKeys = 0, kCopiesValues = 32;
     const Params& p;
+    uint32_t key_head = 0;  // of the tile of rows
 
     template <class Producer>
     HT_DEVICE void copy(Producer& fill, const hw::TensorMap* map, hw::SharedAddress to,
                         const SharedTile& tile, uint32_t head, uint32_t row, uint32_t batch,
                         hw::Site site) const {
-      if (hw::thread_index().x != 0) return;
       const pipe::Slot slot = fill.acquire(site);
       to = to + slot.stage * tile.bytes();
       HT_UNROLL
@@ -87,39 +92,43 @@ struct Fp8Dense : Dense {
     template <class Producer>
     HT_DEVICE void load_k(Producer& fill, hw::SharedAddress base, const Work& work, uint32_t n,
                           hw::Site site = hw::Site::current()) const {
-      copy(fill, &p.k, base + Layout::kK, Layout::k_tile(), work.t.head / p.group,
-           n * Layout::kKeys, work.t.sequence, site);
+      if (hw::thread_index().x != kCopiesKeys) return;
+      copy(fill, &p.k, base + Layout::kK, Layout::k_tile(), key_head, n * Layout::kKeys,
+           work.t.sequence, site);
     }
     template <class Producer>
     HT_DEVICE void load_v(Producer& fill, hw::SharedAddress base, const Work& work, uint32_t n,
                           hw::Site site = hw::Site::current()) const {
-      copy(fill, &p.v, base + Layout::kV, Layout::v_tile(), work.t.head / p.group,
-           n * Layout::kKeys, work.t.sequence, site);
+      if (hw::thread_index().x != kCopiesValues) return;
+      copy(fill, &p.v, base + Layout::kV, Layout::v_tile(), key_head, n * Layout::kKeys,
+           work.t.sequence, site);
     }
     template <class Producer>
     HT_DEVICE void load_q(Producer& fill, hw::SharedAddress base, const Work& work, int32_t first,
                           hw::Site site = hw::Site::current()) const {
+      if (hw::thread_index().x != kCopiesKeys) return;
       copy(fill, &p.q, base, Layout::q_tile(), work.t.head, static_cast<uint32_t>(first),
            work.t.sequence, site);
     }
     HT_DEVICE void finish(hw::Site = hw::Site::current()) const {}
-    template <class Producer>
-    HT_DEVICE static void drain(Producer& fill) {
-      if (hw::thread_index().x == 0) fill.drain();
+    template <class QProducer, class KProducer, class VProducer>
+    HT_DEVICE static void drain(QProducer& q, KProducer& k, VProducer& v) {
+      if (hw::thread_index().x == kCopiesKeys) q.drain(), k.drain();
+      if (hw::thread_index().x == kCopiesValues) v.drain();
     }
   };
 };
 
-// Of Q and K in bf16, all of whose scales but those of tensors are in the numbers. One instance is
-// for V of any scales: without the branches of those of rows ptxas spills inside the loop.
-struct Fp8Values : Fp8Dense<KeyScaling::rows> {
+// Of Q and K in bf16, all of whose scales but those of tensors are in the numbers.
+template <KeyScaling kOfValues>
+struct Fp8Values : Fp8Dense<kOfValues> {
   static constexpr bool kKeyScales = false;
 };
 
 // Scales of blocks go the way of those of rows.
 struct Fp8General : Masked {
   using Params = Fp8GeneralParams;
-  static constexpr bool kBlocks = false, kKeyScales = true;
+  static constexpr bool kBlocks = false, kRowScales = true, kKeyScales = true;
   HT_DEVICE static bool by_row(const Params& p) { return p.scaled_keys; }
 
   HT_DEVICE static float query_scale(const Params& p, const Work& work, int32_t row) {
@@ -128,25 +137,27 @@ struct Fp8General : Masked {
     if (!work.find_query(row, batch, at, head)) return 1;
     return p.q_scales.of(batch, at, head);
   }
+  HT_DEVICE static uint32_t key_head(const Params& p, const Work& work) {
+    return pipe::uniform(work.head / p.group);
+  }
   template <uint32_t kCount>
-  HT_DEVICE static void key_scales(const Params& p, const Work& work, const OperandScales& of,
-                                   uint32_t first, uint32_t step, float (&scales)[kCount],
-                                   hw::Site site = hw::Site::current()) {
-    const uint32_t head = work.head / p.group;
+  HT_DEVICE static void key_scales(const Params&, const Work& work, uint32_t key_head,
+                                   const OperandScales& of, uint32_t first, uint32_t step,
+                                   float (&scales)[kCount], hw::Site site = hw::Site::current()) {
     HT_UNROLL
     for (uint32_t i = 0; i < kCount; ++i) {
       int32_t batch, row;
       const bool exists = work.find_key(static_cast<int32_t>(first + i * step), batch, row);
-      scales[i] = exists ? of.of(batch, row, head, site) : 0;
+      scales[i] = exists ? of.of(batch, row, key_head, site) : 0;
     }
   }
 
   template <class Layout>
   struct Loader : General::Loader<Layout> {
     using General::Loader<Layout>::Loader;
-    template <class Producer>
-    HT_DEVICE static void drain(Producer& fill) {
-      fill.drain();
+    template <class QProducer, class KProducer, class VProducer>
+    HT_DEVICE static void drain(QProducer& q, KProducer& k, VProducer& v) {
+      q.drain(), k.drain(), v.drain();
     }
   };
 };

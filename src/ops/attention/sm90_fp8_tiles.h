@@ -10,7 +10,7 @@ inline constexpr Fp8Tile kFp8Tiles[kFp8TileCount] = {
     {64, 64, 192, 3, 64, false, Turn::values_and_scores},
     {128, 128, 256, 2, 128, false, Turn::values_and_scores},
     {192, 128, 128, 2, 64, true, Turn::scores},  // DeepSeek's 192 and 128
-    {256, 256, 128, 2, 128, false, Turn::values},
+    {256, 256, 128, 2, 128, false, Turn::values_and_scores},
 };
 // Where 128 keys share a scale: whole blocks.
 inline constexpr Fp8Tile kFp8BlockTiles[kFp8TileCount] = {
@@ -24,7 +24,7 @@ inline constexpr Fp8Tile kFp8RowTiles[kFp8TileCount] = {
     {64, 64, 192, 3, 64, false, Turn::scores},
     {128, 128, 224, 2, 128, false, Turn::values_and_scores},
     {192, 128, 128, 2, 64, true, Turn::scores},
-    {256, 256, 128, 2, 128, false, Turn::values},
+    {256, 256, 128, 2, 128, false, Turn::values_and_scores},
 };
 // Beside Q and K in bf16.
 inline constexpr int kFp8ValuesTileCount = 3;
@@ -58,10 +58,10 @@ constexpr int choose_fp8_tile(const Fp8Tile (&tiles)[kCount], int64_t head_dim, 
 
 // sm90_fp8.cu, sm90_fp8_general.cu, sm90_fp8_values.cu and sm90_fp8_sim.cpp
 const void* gpu_fp8_entry(int tile, KeyScaling);
-const void* gpu_fp8_values_entry(int tile);
+const void* gpu_fp8_values_entry(int tile, KeyScaling of_values);
 const void* gpu_fp8_general_entry(int tile);
 Instance<Fp8Params> fp8_instance(int tile, KeyScaling);
-Instance<Fp8Params> fp8_values_instance(int tile);
+Instance<Fp8Params> fp8_values_instance(int tile, KeyScaling of_values);
 Instance<Fp8GeneralParams> fp8_general_instance(int tile);
 
 }  // namespace halftone::attention_sm90

@@ -8,17 +8,26 @@ namespace halftone::attention_sm90 {
 
 namespace {
 
-template <int... kIndex>
+template <KeyScaling kOfValues, int... kIndex>
 const void* entry(int tile, std::integer_sequence<int, kIndex...>) {
   const void* const entries[] = {
-      hw::gpu_entry<ForwardFp8<kFp8ValuesTiles[kIndex], Fp8Values>>()...};
+      hw::gpu_entry<ForwardFp8<kFp8ValuesTiles[kIndex], Fp8Values<kOfValues>>>()...};
   return entries[tile];
 }
 
 }  // namespace
 
-const void* gpu_fp8_values_entry(int tile) {
-  return entry(tile, std::make_integer_sequence<int, kFp8ValuesTileCount>());
+const void* gpu_fp8_values_entry(int tile, KeyScaling of_values) {
+  constexpr auto kAll = std::make_integer_sequence<int, kFp8ValuesTileCount>();
+  switch (of_values) {
+    case KeyScaling::heads:
+      return entry<KeyScaling::heads>(tile, kAll);
+    case KeyScaling::blocks:
+      return entry<KeyScaling::blocks>(tile, kAll);
+    case KeyScaling::rows:
+      return entry<KeyScaling::rows>(tile, kAll);
+  }
+  return nullptr;
 }
 
 }  // namespace halftone::attention_sm90
