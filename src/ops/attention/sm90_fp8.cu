@@ -18,16 +18,9 @@ const void* entry(int tile, std::integer_sequence<int, kIndex...>) {
 }  // namespace
 
 const void* gpu_fp8_entry(int tile, KeyScaling of_keys) {
-  constexpr auto kAll = std::make_integer_sequence<int, kFp8TileCount>();
-  switch (of_keys) {
-    case KeyScaling::heads:
-      return entry<KeyScaling::heads>(tile, kAll);
-    case KeyScaling::blocks:
-      return entry<KeyScaling::blocks>(tile, kAll);
-    case KeyScaling::rows:
-      return entry<KeyScaling::rows>(tile, kAll);
-  }
-  return nullptr;
+  return for_scaling(of_keys, [&]<KeyScaling kScaling>() {
+    return entry<kScaling>(tile, std::make_integer_sequence<int, kFp8TileCount>());
+  });
 }
 
 }  // namespace halftone::attention_sm90

@@ -53,26 +53,10 @@ Instance<Fp8GeneralParams> general(int tile, std::integer_sequence<int, kIndex..
 }  // namespace
 
 Instance<Fp8Params> fp8_instance(int tile, KeyScaling of_keys) {
-  switch (of_keys) {
-    case KeyScaling::heads:
-      return dense<KeyScaling::heads>(tile);
-    case KeyScaling::blocks:
-      return dense<KeyScaling::blocks>(tile);
-    case KeyScaling::rows:
-      return dense<KeyScaling::rows>(tile);
-  }
-  return {};
+  return for_scaling(of_keys, [&]<KeyScaling kScaling>() { return dense<kScaling>(tile); });
 }
 Instance<Fp8Params> fp8_values_instance(int tile, KeyScaling of_values) {
-  switch (of_values) {
-    case KeyScaling::heads:
-      return values<KeyScaling::heads>(tile);
-    case KeyScaling::blocks:
-      return values<KeyScaling::blocks>(tile);
-    case KeyScaling::rows:
-      return values<KeyScaling::rows>(tile);
-  }
-  return {};
+  return for_scaling(of_values, [&]<KeyScaling kScaling>() { return values<kScaling>(tile); });
 }
 Instance<Fp8GeneralParams> fp8_general_instance(int tile) {
   return general(tile, std::make_integer_sequence<int, kFp8GeneralTileCount>());

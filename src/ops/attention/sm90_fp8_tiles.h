@@ -56,6 +56,14 @@ constexpr int choose_fp8_tile(const Fp8Tile (&tiles)[kCount], int64_t head_dim, 
   return i;
 }
 
+// use.template operator()<kScaling>(), of the one given.
+template <class Use>
+auto for_scaling(KeyScaling scaling, const Use& use) {
+  return scaling == KeyScaling::heads    ? use.template operator()<KeyScaling::heads>()
+         : scaling == KeyScaling::blocks ? use.template operator()<KeyScaling::blocks>()
+                                         : use.template operator()<KeyScaling::rows>();
+}
+
 // sm90_fp8.cu, sm90_fp8_general.cu, sm90_fp8_values.cu and sm90_fp8_sim.cpp
 const void* gpu_fp8_entry(int tile, KeyScaling);
 const void* gpu_fp8_values_entry(int tile, KeyScaling of_values);

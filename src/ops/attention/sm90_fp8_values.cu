@@ -18,16 +18,9 @@ const void* entry(int tile, std::integer_sequence<int, kIndex...>) {
 }  // namespace
 
 const void* gpu_fp8_values_entry(int tile, KeyScaling of_values) {
-  constexpr auto kAll = std::make_integer_sequence<int, kFp8ValuesTileCount>();
-  switch (of_values) {
-    case KeyScaling::heads:
-      return entry<KeyScaling::heads>(tile, kAll);
-    case KeyScaling::blocks:
-      return entry<KeyScaling::blocks>(tile, kAll);
-    case KeyScaling::rows:
-      return entry<KeyScaling::rows>(tile, kAll);
-  }
-  return nullptr;
+  return for_scaling(of_values, [&]<KeyScaling kScaling>() {
+    return entry<kScaling>(tile, std::make_integer_sequence<int, kFp8ValuesTileCount>());
+  });
 }
 
 }  // namespace halftone::attention_sm90
