@@ -277,7 +277,7 @@ struct ForwardFp8 {
             read_scales.release(lane == 0, site);
           }
         };
-        // `free`: without a turn, or in one that the warpgroup has.
+        // `free`: in a turn that the warpgroup has, or without one; K has been waited for.
         const auto start_scores = [&](uint32_t n, bool free = false,
                                       hw::Site site = hw::Site::current()) {
           const uint32_t stage = free ? next_k : read_k.wait(site);

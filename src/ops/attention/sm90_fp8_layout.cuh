@@ -27,7 +27,7 @@ struct Fp8Tile {
 // Tensor cores take 8-bit operands from shared memory only where the sum's index is the contiguous
 // one. V comes with its columns contiguous, so the loading warps turn it around: V as it came lies
 // in a ring of its own, V^T, rows of keys, in the ring that the multiplying warpgroups read.
-// kThreadsCopy: whether four warps fill the stages, or one thread by the copy engine.
+// kThreadsCopy: whether four warps fill the stages, or a thread of each ring by the copy engine.
 template <Fp8Tile kTile, bool kThreadsCopy>
 struct Fp8Layout {
   static constexpr uint32_t kHeadDim = kTile.head_dim, kValueDim = kTile.value_dim;

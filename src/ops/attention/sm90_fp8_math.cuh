@@ -121,6 +121,7 @@ struct TileSoftmax {
         }
         sums[group] = part[1];
         if (half == 0) {
+          // Of a NaN in the first row too: a maximum passes over it.
           if (group == 0) top = Maximum<kRuns>(after(four[0], -kInfinity));
           look(top, 1, group);
         }
