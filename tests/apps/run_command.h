@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "support/source_path.h"
+
 namespace halftone::test {
 
 struct CommandResult {
@@ -80,8 +82,6 @@ inline CommandResult run_command(const std::vector<std::string>& arguments) {
   return run_command(CommandCall{arguments, {}, "", 0, false});
 }
 
-inline std::string source(const std::string& path) {
-  return std::string(HALFTONE_SOURCE_DIR) + "/" + path;
-}
+inline std::string source(const std::string& path) { return source_path(path); }
 
 }  // namespace halftone::test

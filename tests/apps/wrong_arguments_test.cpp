@@ -9,6 +9,7 @@
 #include "halftone/chat.h"
 #include "halftone/engine.h"
 #include "halftone/halftone.h"
+#include "support/source_path.h"
 
 namespace halftone {
 namespace {
@@ -164,7 +165,7 @@ std::vector<WrongCall> wrong_calls() {
   };
 }
 
-const std::string kBard = std::string(HALFTONE_SOURCE_DIR) + "/examples/models/bard";
+const std::string kBard = test::source_path("examples/models/bard");
 Session& bard() {
   static Session session(Model::load(kBard));
   return session;
@@ -373,7 +374,7 @@ std::vector<WrongCall> more_wrong_calls() {
       {"save over the model", [] { save_checkpoint(kBard, kBard, "bf16"); }, kArgument, {"bard"}},
       {"no tokenizer in a directory", [] { Tokenizer::load("/"); }, ErrorCode::io, {"tokenizer"}},
       {"tokenizer of text",
-       [] { Tokenizer::load(std::string(HALFTONE_SOURCE_DIR) + "/LICENSE"); },
+       [] { Tokenizer::load(test::source_path("LICENSE")); },
        kMalformed,
        {"LICENSE"}},
       {"template, tag", [] { ChatTemplate("{% import 'x' as y %}"); }, kUnsupported, {"line 1"}},

@@ -3,6 +3,7 @@
 
 #include "engine/safetensors.h"
 #include "engine/support/memory_model.h"
+#include "support/source_path.h"
 
 namespace halftone {
 namespace {
@@ -16,9 +17,7 @@ using test::values_of;
 // sqrt(K) * 2^-24 a product, below 1e-6 for K <= 136, a few of which add up over three layers.
 constexpr double kTolerance = 1e-4;
 
-std::string fixture(const std::string& name) {
-  return std::string(HALFTONE_SOURCE_DIR) + "/tests/fixtures/" + name;
-}
+std::string fixture(const std::string& name) { return test::source_path("tests/fixtures/" + name); }
 
 struct Expected {
   std::vector<int32_t> tokens;

@@ -6,6 +6,7 @@
 
 #include "engine/safetensors.h"
 #include "engine/support/memory_model.h"
+#include "support/source_path.h"
 
 namespace halftone {
 namespace {
@@ -17,9 +18,7 @@ using test::random_tokens;
 using test::relative_difference;
 using test::values_of;
 
-std::string source(const std::string& path) {
-  return std::string(HALFTONE_SOURCE_DIR) + "/" + path;
-}
+std::string source(const std::string& path) { return test::source_path(path); }
 
 nlohmann::json read_json(const fs::path& path) {
   std::ifstream file(path);

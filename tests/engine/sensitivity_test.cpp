@@ -1,5 +1,6 @@
 // What a format does to a bundled model's predictions against what its rounding error predicts.
 #include "engine/sensitivity.h"
+#include "support/source_path.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +12,7 @@ namespace halftone {
 namespace {
 
 std::string heldout(size_t characters) {
-  std::ifstream file(std::string(HALFTONE_SOURCE_DIR) + "/examples/models/heldout.txt");
+  std::ifstream file(test::source_path("examples/models/heldout.txt"));
   std::stringstream text;
   text << file.rdbuf();
   return text.str().substr(0, characters);
@@ -22,7 +23,7 @@ std::string heldout(size_t characters) {
 // the noise is, and on so short a text one draw of errors is not its mean. A factor of 3 holds; one
 // exponent wrong in the scales (4 times the squared error at least) breaks it.
 TEST(Sensitivity, ExplainsEveryKindOfFormat) {
-  const std::string path = std::string(HALFTONE_SOURCE_DIR) + "/examples/models/bard";
+  const std::string path = test::source_path("examples/models/bard");
   const Sweep sweep = sweep_formats(path, heldout(900), 256, {"f32", "fp8", "nvfp4", "int4"},
                                     {Format::f32, Format::bf16, Format::fp8_e4m3, Format::nvfp4});
   ASSERT_EQ(sweep.rows.size(), 16u);

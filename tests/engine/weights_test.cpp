@@ -4,6 +4,7 @@
 
 #include "engine/support/memory_model.h"
 #include "engine/weights.h"
+#include "support/source_path.h"
 
 namespace halftone {
 namespace {
@@ -15,7 +16,7 @@ using test::MemoryCheckpoint;
 using test::random_checkpoint;
 
 std::string bundled(const std::string& name) {
-  return std::string(HALFTONE_SOURCE_DIR) + "/examples/models/" + name;
+  return test::source_path("examples/models/" + name);
 }
 
 std::string heldout() {

@@ -4,6 +4,7 @@
 #include "engine/json.h"
 #include "halftone/engine.h"
 #include "support/compare.h"
+#include "support/source_path.h"
 
 namespace halftone {
 namespace {
@@ -17,7 +18,7 @@ std::vector<int32_t> tokens(const JsonField& field) {
 }
 
 TEST(TokenizerGoldens, EveryString) {
-  const std::string root = std::string(HALFTONE_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
+  const std::string root = test::source_path("tests/fixtures/tokenizers/");
   for (const char* family : {"gpt2", "llama3", "qwen"}) {
     const std::string directory = root + family;
     const auto tokenizer = Tokenizer::load(directory);
@@ -54,7 +55,7 @@ TEST(TokenizerGoldens, EveryString) {
 }
 
 TEST(TokenizerGoldens, UnigramJson) {
-  const std::string root = std::string(HALFTONE_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
+  const std::string root = test::source_path("tests/fixtures/tokenizers/");
   for (const char* form : {"translation", "words", "bytes"}) {
     const std::string directory = root + "unigram_json_" + form;
     const auto tokenizer = Tokenizer::load(directory);
@@ -85,7 +86,7 @@ TEST(TokenizerGoldens, UnigramJson) {
 // token of the file (5 strings), special tokens are found in a text (3), a space sign in a text is
 // one (1), and the library reads the map by clusters of marks (4).
 TEST(TokenizerGoldens, UnigramOfBothFiles) {
-  const std::string root = std::string(HALFTONE_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
+  const std::string root = test::source_path("tests/fixtures/tokenizers/");
   const auto model = Tokenizer::load(root + "unigram_nfkc");
   const auto converted = Tokenizer::load(root + "unigram_json_translation");
   const std::string path = root + "unigram_json_translation/goldens.json";
@@ -100,7 +101,7 @@ TEST(TokenizerGoldens, UnigramOfBothFiles) {
 
 // The sentencepiece library never finds control pieces in a text and adds none around it.
 TEST(TokenizerGoldens, SentencePiece) {
-  const std::string root = std::string(HALFTONE_SOURCE_DIR) + "/tests/fixtures/tokenizers/";
+  const std::string root = test::source_path("tests/fixtures/tokenizers/");
   for (const char* model : {"bpe_identity", "bpe_nfkc_cf", "unigram_nfkc", "unigram_user"}) {
     const std::string directory = root + model;
     const auto tokenizer = Tokenizer::load(directory);
@@ -125,7 +126,7 @@ TEST(TokenizerGoldens, Tiktoken) {
     if (shared.empty()) GTEST_SKIP() << file << " is not beside the checkout";
     const auto tokenizer = Tokenizer::load(shared);
     const std::string path =
-        std::string(HALFTONE_SOURCE_DIR) + "/tests/fixtures/tokenizers/" + name + "/goldens.json";
+        test::source_path("tests/fixtures/tokenizers/") + name + "/goldens.json";
     const Json json = Json::read(path);
     const std::vector<JsonField> rows = JsonField(&json, path).items();
     EXPECT_GE(rows.size(), 130u);

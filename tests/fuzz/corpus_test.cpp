@@ -4,12 +4,13 @@
 #include <filesystem>
 
 #include "engine_files/file_readers.h"
+#include "support/source_path.h"
 
 namespace halftone {
 namespace {
 
 TEST(FuzzCorpus, EveryFileIsReadOrRefused) {
-  const std::string root = std::string(HALFTONE_SOURCE_DIR) + "/tests/fuzz/corpus/";
+  const std::string root = test::source_path("tests/fuzz/corpus/");
   const test::TempDirectory directory;
   size_t files = 0, refused = 0;
   for (const test::FileReader& reader : test::file_readers()) {

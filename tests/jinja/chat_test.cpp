@@ -4,6 +4,7 @@
 
 #include "halftone/chat.h"
 #include "support/compare.h"
+#include "support/source_path.h"
 
 namespace halftone {
 namespace {
@@ -13,7 +14,7 @@ const char* const kTemplate = "{% for m in messages %}{{ m.role }}: {{ m.content
 class WithModel : public testing::Test {
  protected:
   void SetUp() override {
-    const std::string path = std::string(HALFTONE_SOURCE_DIR) + "/examples/models/bard";
+    const std::string path = test::source_path("examples/models/bard");
     if (access(path.c_str(), R_OK) != 0) GTEST_SKIP() << path << " is absent";
     LoadOptions load;
     load.threads = 2;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/jinja/template.h"
+#include "support/source_path.h"
 
 namespace halftone {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 constexpr int64_t kClock = 1'760'000'000;  // of fixture_templates.py
 
 std::string read(const std::string& name) {
-  std::ifstream in(std::string(HALFTONE_SOURCE_DIR) + "/tests/fixtures/templates/" + name);
+  std::ifstream in(test::source_path("tests/fixtures/templates/" + name));
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/compare.h"
+#include "support/source_path.h"
 
 namespace halftone {
 namespace {
@@ -167,7 +168,7 @@ TEST(Sampling, DrawsAreFunctionsOfSeedRowAndIndex) {
 }
 
 TEST(Sampling, EqualsTransformers) {
-  std::ifstream file(HALFTONE_SOURCE_DIR "/tests/fixtures/sampling.json");
+  std::ifstream file(test::source_path("tests/fixtures/sampling.json"));
   ASSERT_TRUE(file) << "tests/fixtures/sampling.json is missing";
   const nlohmann::json golden = nlohmann::json::parse(file);
   const auto logits = golden.at("logits").get<std::vector<float>>();

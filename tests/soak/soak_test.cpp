@@ -9,6 +9,7 @@
 
 #include "halftone/chat.h"
 #include "halftone/engine.h"
+#include "support/source_path.h"
 
 namespace halftone {
 namespace {
@@ -59,7 +60,7 @@ class Soak {
 };
 
 TEST(Soak, MemoryStaysFlat) {
-  const std::string path = std::string(HALFTONE_SOURCE_DIR) + "/examples/models/bard";
+  const std::string path = test::source_path("examples/models/bard");
   if (access(path.c_str(), R_OK) != 0) GTEST_SKIP() << path << " is absent";
   const char* const asked = std::getenv("HALFTONE_SOAK_TOKENS");
   const int64_t wanted = asked != nullptr ? std::atoll(asked) : 3000;

@@ -12,6 +12,7 @@
 
 #include "halftone/quantize.h"
 #include "halftone/tensor.h"
+#include "support/source_path.h"
 
 namespace halftone::test {
 
@@ -144,8 +145,7 @@ void expect_error(const Body& body, const std::vector<std::string>& words) {
 // Folder of the optional shared test data beside the checkout, or "" (then skip with a message).
 inline std::string shared_data(const std::string& path) {
   const char* override_path = std::getenv("HALFTONE_SHARED");
-  const std::string root =
-      override_path != nullptr ? override_path : std::string(HALFTONE_SOURCE_DIR) + "/../shared";
+  const std::string root = override_path != nullptr ? override_path : source_path("../shared");
   const std::string full = root + "/" + path;
   return access(full.c_str(), R_OK) == 0 ? full : "";
 }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "halftone/tensor.h"
+#include "support/source_path.h"
 
 namespace halftone::test {
 
@@ -14,7 +15,7 @@ namespace halftone::test {
 class Fixture {
  public:
   explicit Fixture(const std::string& file) {
-    const std::string path = std::string(HALFTONE_SOURCE_DIR) + "/tests/fixtures/" + file;
+    const std::string path = source_path("tests/fixtures/" + file);
     std::ifstream in(path, std::ios::binary);
     if (!in) throw std::runtime_error(path + " is missing");
     bytes_.assign(std::istreambuf_iterator<char>(in), {});
