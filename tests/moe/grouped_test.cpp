@@ -12,7 +12,7 @@ using Options = SimulatorOptions;
 TEST(GroupedMatmul, EveryFormatAndLayout) {
   const std::vector<Device> devices = {Device::cpu(), Device::simulator(Arch::sm_80),
                                        Device::simulator(Arch::sm_90a)};
-  for (const WeightSpec& spec : kGroupedSpecs) {
+  for (const WeightSpec& spec : some(kGroupedSpecs, 3)) {
     for (const bool masked : {false, true}) expect_groups(devices, spec, masked);
   }
 }
@@ -77,7 +77,7 @@ TEST(GroupedMatmul, Fp8ManyRows) {
 // x given in codes: the bits of x that is rounded to these codes on the way.
 TEST(GroupedMatmul, CodesOfXMayBeGiven) {
   for (const size_t spec : {size_t{0}, size_t{2}}) {
-    for (const char* rounding : {"fp8_1x128", "fp8_row", "mxfp8", "int8"}) {
+    for (const char* rounding : some<const char*>({"fp8_1x128", "fp8_row", "mxfp8", "int8"})) {
       for (const bool masked : {false, true}) {
         if (kSanitized && masked != (spec == 0)) continue;
         const Grouped plain =
