@@ -169,7 +169,7 @@ struct Forward {
             }
           }
           if (keys.masked(n)) hide(math.s, seen, n);
-          softmax.step(math.s, rescale, site);
+          softmax.template step<L::kInterleaved>(math.s, rescale, site);
           if constexpr (Source::kScaled) {
             scales.weights(math.s, scale_place, site);
             hw::warp_sync(hw::kFullWarp, site);  // all lanes are done before one releases more

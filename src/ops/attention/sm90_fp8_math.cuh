@@ -18,9 +18,6 @@ namespace halftone::attention_sm90 {
 // P is multiplied by 2^8: the largest of a tile is 256, of the 448 that E4M3 has.
 inline constexpr float kFp8PLevel = 8;
 
-// `value`, to be had only once `known` is: 0 x known is added, which is to be finite.
-HT_DEVICE float after(float known, float value) { return hw::fma(known, 0.0f, value); }
-
 // A thread's part of its warp's 16 rows: row lane / 4 and the one 8 further. Exponents of 2.
 struct TileSoftmax {
   static constexpr float kLeast = 0x1p-126f;

@@ -27,6 +27,9 @@ HT_DEVICE float sum_of_quad(float x, hw::Site site = hw::Site::current()) {
   return hw::add(pair, hw::shuffle_xor(pair, 2, 4, hw::kFullWarp, site));
 }
 
+// `value`, to be had only once `known` is: 0 x known is added, which is to be finite.
+HT_DEVICE float after(float known, float value) { return hw::fma(known, 0.0f, value); }
+
 // A thread's part of its warp's 16 rows: row lane / 4 and the one 8 further.
 struct Softmax {
   float scale[2];  // softmax scale x log2(e), positive
@@ -39,16 +42,27 @@ struct Softmax {
     shift[0] = shift[1] = kInfinity;
     sum[0] = sum[1] = 0;
   }
-  // The scores become P. `rescale`: what O, as the sum, is to be multiplied by.
-  template <uint32_t kCount>
+  // The scores become P. `rescale`: what O, as the sum, is to be multiplied by. `kInterleaved`: the
+  // second row's maxima and the sums are found beside the exponentials. Left to itself ptxas puts
+  // each after the other; it moves nothing past a number that is needed, so the exponents of every
+  // `kBatch` groups of keys wait for the sum of the group `kLag` before.
+  template <bool kInterleaved, uint32_t kCount>
   HT_DEVICE void step(float (&s)[kCount], float (&rescale)[2],
                       hw::Site site = hw::Site::current()) {
+    // Groups of 16 keys: of each a thread has two pairs of neighbours in either row.
+    constexpr uint32_t kGroups = kCount / 8, kBatch = 2, kLag = 3;
+    float top;
+    const auto look = [&](uint32_t half, uint32_t group) {
+      const float* x = s + 8 * group + 2 * half;
+      top = hw::max(top, hw::max(x[0], x[1]));
+      top = hw::max(top, hw::max(x[4], x[5]));
+    };
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
-      float top = hw::max(s[2 * half], s[2 * half + 1]);
-      HT_UNROLL
-      for (uint32_t j = 4 + 2 * half; j < kCount; j += 4) {
-        top = hw::max(top, hw::max(s[j], s[j + 1]));
+      if (!kInterleaved || half == 0) {
+        top = -kInfinity;
+        HT_UNROLL
+        for (uint32_t group = 0; group < kGroups; ++group) look(half, group);
       }
       top = hw::max(top, hw::shuffle_xor(top, 1, 4, hw::kFullWarp, site));
       top = hw::max(top, hw::shuffle_xor(top, 2, 4, hw::kFullWarp, site));
@@ -58,13 +72,23 @@ struct Softmax {
       float now = shift[half] == kInfinity ? 0 : shift[half];
       rescale[half] = hw::ex2_approx_ftz(hw::add(now, -before));
       if (lift != 0) now = hw::add(now, lift);
-      float part = 0;
+      float part = 0, sums[kGroups];
       HT_UNROLL
-      for (uint32_t j = 2 * half; j < kCount; j += 4) {
+      for (uint32_t group = 0; group < kGroups; ++group) {
+        if (kInterleaved && group % kBatch == 0 && group >= kBatch + kLag - 1) {
+          now = after(sums[group - kLag], now);
+        }
         HT_UNROLL
-        for (uint32_t i = j; i < j + 2; ++i) {
-          s[i] = hw::ex2_approx_ftz(hw::fma(s[i], scale[half], now));
-          part = hw::add(part, s[i]);
+        for (uint32_t i = 0; i < 4; ++i) {
+          float& x = s[8 * group + 2 * half + i / 2 * 4 + i % 2];
+          x = hw::ex2_approx_ftz(hw::fma(x, scale[half], now));
+          part = hw::add(part, x);
+        }
+        sums[group] = part;
+        if (kInterleaved && half == 0) {
+          // Of a NaN in the first row too: a maximum passes over it.
+          if (group == 0) top = after(s[0], -kInfinity);
+          look(1, group);
         }
       }
       sum[half] = hw::fma(sum[half], rescale[half], part);

@@ -48,7 +48,7 @@ struct Nvfp4Softmax {
   }
   // The scores become P, rounded. `rescale`: what O is to be multiplied by, exactly 1 where a row
   // sees nothing of the tile.
-  template <uint32_t kCount>
+  template <bool, uint32_t kCount>  // it has one order
   HT_DEVICE void step(float (&s)[kCount], float (&rescale)[2],
                       hw::Site site = hw::Site::current()) {
     constexpr uint32_t kBlocks = kCount / 8;  // of 16 keys, four of which are this thread's
