@@ -25,7 +25,7 @@ inline Case make_case(const Sm90Case& s, uint64_t seed) {
   return c;
 }
 
-// Around the edges of tiles of 80, 128 and 176 keys and of 128 and 192 rows; every instance.
+// Around the edges of tiles of 64, 80, 128 and 176 keys and of 128 and 192 rows; every instance.
 inline std::vector<Sm90Case> sm90_cases() {
   return {
       {{1, 64, 112, 1, 1, 64}},
@@ -33,6 +33,8 @@ inline std::vector<Sm90Case> sm90_cases() {
       {{1, 193, 300, 1, 1, 64}},
       {{1, 200, 1100, 1, 1, 64}, Format::bf16, true},  // a third warpgroup from 1025 keys on
       {{1, 70, 300, 3, 3, 40}, Format::bf16, true, 100},
+      {{2, 300, 449, 2, 1, 64}, Format::bf16, true},
+      {{1, 129, 65, 1, 1, 64}, Format::bf16, true},
       {{1, 130, 177, 2, 2, 128}},
       {{1, 70, 8200, 1, 1, 128}, Format::bf16, true},
       {{1, 257, 352, 4, 2, 128}, Format::f16},

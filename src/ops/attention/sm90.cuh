@@ -5,7 +5,9 @@
 // loads its share of the keys for all of them. A warpgroup starts S = Q K^T of a tile on the tensor
 // cores, then O += P V of the tile before, and does the softmax of the one while the other is
 // computed. The warpgroups take turns at starting, so that the tensor cores work for one while
-// another is at its exponentials.
+// another is at its exponentials. Short rows have two blocks on a multiprocessor, whose four
+// warpgroups do one thing after the other, each in its own time: a block has few tiles of keys, and
+// what begins and ends a tile of rows is hidden by the other.
 //
 // Tiles of keys are walked from the last to the first. S, a row's largest score and its sum are
 // f32; P is rounded to the format of V; the divisor is the sum of the P that are not rounded. The
@@ -49,7 +51,8 @@ struct Forward {
     return Source::template tiles<L>(p);
   }
   static LaunchShape shape(const Params& p, uint32_t multiprocessors) {
-    const uint32_t fit = multiprocessors / L::kCluster, wanted = Schedule::items(tiles(p));
+    const uint32_t fit = multiprocessors * kMinBlocks / L::kCluster,
+                   wanted = Schedule::items(tiles(p));
     return {.grid = {(wanted < fit ? wanted : fit) * L::kCluster, 1, 1},
             .block = {kThreads, 1, 1},
             .cluster = {L::kCluster, 1, 1},
@@ -118,13 +121,14 @@ struct Forward {
       }
     };
     // A single warpgroup has nobody to take turns with.
+    constexpr bool kTurns = L::kWarpgroups > 1 && kTile.overlap != Overlap::none;
     const auto take_turn = [&](hw::Site site = hw::Site::current()) {
-      if constexpr (L::kWarpgroups > 1) {
+      if constexpr (kTurns) {
         pipe::sync<Barrier::turn0, Barrier::turn2>(warpgroup, L::kTurnThreads, site);
       }
     };
     const auto pass_turn = [&](hw::Site site = hw::Site::current()) {
-      if constexpr (L::kWarpgroups > 1) {
+      if constexpr (kTurns) {
         const uint32_t next = warpgroup + 1 == L::kWarpgroups ? 0 : warpgroup + 1;
         pipe::arrive<Barrier::turn0, Barrier::turn2>(next, L::kTurnThreads, site);
       }
@@ -176,43 +180,55 @@ struct Forward {
             scale_place = (scale_place + 1) % L::kScalePlaces;
           }
         };
-        uint32_t n = keys.end - 1;
         read_q.wait();
-        const uint32_t last = read_k.wait();
-        take_turn();
-        math.multiply_keys(last);
-        pass_turn();
-        hw::wgmma_wait<0>();
-        weigh(n);
-        math.round();
-        bool fresh = true;
-        while (n-- > keys.first) {
-          const uint32_t stage = read_k.wait();
-          take_turn();
-          math.multiply_keys(stage);
-          math.multiply_values(read_v.wait(), fresh);
-          pass_turn();
-          hw::wgmma_wait<1>();
-          weigh(n);
-          if constexpr (kTile.overlap == Overlap::own) {
-            // Never: the branch ends a block of instructions. ptxas moves a wait to the top of its
-            // block, and the softmax would start when P V is done.
-            if (hw::add(softmax.sum[0], softmax.sum[1]) < 0) hw::nanosleep(1);
+        if constexpr (kTile.overlap == Overlap::none) {
+          for (uint32_t n = keys.end; n-- > keys.first;) {
+            const bool fresh = n + 1 == keys.end;
+            math.multiply_keys(read_k.wait());
+            hw::wgmma_wait<0>();
+            weigh(n);
+            if (!fresh) math.rescale(rescale);
+            math.round();
+            math.multiply_values(read_v.wait(), fresh);
+            hw::wgmma_wait<0>();
+            hw::hold_registers(math.o);
+            release(read_v);
           }
+        } else {
+          uint32_t n = keys.end - 1;
+          const uint32_t last = read_k.wait();
+          take_turn();
+          math.multiply_keys(last);
+          pass_turn();
+          hw::wgmma_wait<0>();
+          weigh(n);
+          math.round();
+          bool fresh = true;
+          while (n-- > keys.first) {
+            const uint32_t stage = read_k.wait();
+            take_turn();
+            math.multiply_keys(stage);
+            math.multiply_values(read_v.wait(), fresh);
+            pass_turn();
+            hw::wgmma_wait<1>();
+            weigh(n);
+            if constexpr (kTile.overlap == Overlap::own) {
+              // Never: the branch ends a block of instructions. ptxas moves a wait to the top of
+              // its block, and the softmax would start when P V is done.
+              if (hw::add(softmax.sum[0], softmax.sum[1]) < 0) hw::nanosleep(1);
+            }
+            hw::wgmma_wait<0>();
+            hw::hold_registers(math.o);
+            release(read_v);
+            fresh = false;
+            math.rescale(rescale);
+            math.round();
+          }
+          math.multiply_values(read_v.wait(), fresh);
           hw::wgmma_wait<0>();
           hw::hold_registers(math.o);
           release(read_v);
-          fresh = false;
-          HT_UNROLL
-          for (uint32_t j = 0; j < L::kValueDim / 2; ++j) {
-            math.o[j] = hw::mul(math.o[j], rescale[j / 2 % 2]);
-          }
-          math.round();
         }
-        math.multiply_values(read_v.wait(), fresh);
-        hw::wgmma_wait<0>();
-        hw::hold_registers(math.o);
-        release(read_v);
         if constexpr (Source::kFactors) scales.results(math.o);
       }
       if constexpr (Source::kGeneral) {

@@ -13,8 +13,9 @@ using tile::SharedTile;
 
 // What the softmax of a tile runs beside: P V of the tile before, or, that being waited for and its
 // P gone from their registers, products of the other warpgroups alone. Where nothing says otherwise
-// ptxas moves the wait for P V up to the top of its block of instructions.
-enum class Overlap { assembler, own, others };
+// ptxas moves the wait for P V up to the top of its block of instructions. None: a warpgroup does
+// one after the other, S, softmax and P V of a tile, without turns; its P take the registers of S.
+enum class Overlap { assembler, own, others, none };
 
 // The widest that a line of `bytes` is whole spans of.
 HT_HOST_DEVICE tile::Swizzle line_swizzle(uint32_t bytes) {
@@ -31,6 +32,7 @@ struct Tile {
   uint32_t warpgroups;           // of 64 query rows
   uint32_t cluster;              // blocks
   Overlap overlap = Overlap::assembler;
+  uint32_t blocks = 1;  // of a multiprocessor
 };
 
 // Registers of a thread that loads and of one that multiplies. Two warpgroups hold S, P and O of 64
@@ -39,7 +41,9 @@ struct Tile {
 struct Budget {
   uint32_t load, multiply;
 };
-constexpr Budget budget(uint32_t warpgroups, bool threads_copy, bool scaled = false) {
+constexpr Budget budget(uint32_t warpgroups, bool threads_copy, bool scaled = false,
+                        uint32_t blocks = 1) {
+  if (blocks == 2) return {24, 104};  // of two warpgroups
   if (warpgroups == 1) return {0, 0};
   if (warpgroups == 2) {
     return threads_copy ? Budget{56, 224} : scaled ? Budget{40, 232} : Budget{24, 240};
@@ -74,10 +78,10 @@ struct Layout {
 
   enum class Worker { load, multiply };
   static constexpr uint32_t kLoadWarps = 4;
-  static constexpr Budget kBudget = budget(kWarpgroups, kThreadsCopy, kScaled);
+  static constexpr Budget kBudget = budget(kWarpgroups, kThreadsCopy, kScaled, kTile.blocks);
   static constexpr pipe::Roles kRoles{
       {{"load", kLoadWarps, kBudget.load}, {"multiply", kWarps, kBudget.multiply}}};
-  static constexpr uint32_t kThreads = kRoles.threads(), kMinBlocks = 1;
+  static constexpr uint32_t kThreads = kRoles.threads(), kMinBlocks = kTile.blocks;
   enum class Barrier { turn0, turn1, turn2, count };
   static constexpr uint32_t kTurnThreads = 256;  // the warpgroup that waits, and the one before
 

@@ -173,6 +173,10 @@ struct Products {
     }
     hw::wgmma_commit(site);
   }
+  HT_DEVICE void rescale(const float (&by)[2]) {
+    HT_UNROLL
+    for (uint32_t j = 0; j < Layout::kValueDim / 2; ++j) o[j] = hw::mul(o[j], by[j / 2 % 2]);
+  }
   // The accumulator of two neighbouring fragments is the operand of the next product.
   HT_DEVICE void round() {
     HT_UNROLL

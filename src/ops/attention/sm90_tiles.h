@@ -8,12 +8,13 @@ namespace halftone::attention_sm90 {
 
 // O, S and P of 64 rows fill the registers of a warpgroup; K and V, two stages each, and Q the
 // shared memory. Small heads leave room for a third warpgroup, which hides more of the
-// exponentials: there are as many clocks of them as of products. Two blocks that share the keys by
+// exponentials: there are as many clocks of them as of products. For short rows under a mask a
+// second block does, see sm90.cuh. Two blocks that share the keys by
 // multicast halve what the L2 must deliver, worth it where both see the same keys. Wide tiles of
 // keys leave no room to stage results, and waste more at the end of the keys: for long rows. What a
 // softmax runs beside was measured for each (docs/findings/attention-hopper.md).
 inline constexpr Tile kTiles[] = {
-    {64, 64, 128, 2, 1},  // short rows under a mask
+    {64, 64, 64, 2, 1, Overlap::none, 2},  // short rows under a mask
     {64, 64, 128, 3, 1},
     {128, 128, 176, 2, 2, Overlap::own},
     {128, 128, 128, 2, 2, Overlap::own},
