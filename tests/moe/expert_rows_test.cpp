@@ -10,7 +10,8 @@ const WeightSpec kBlocks{F::fp8_e4m3, true, {F::f32, 128, 128}};
 const WeightSpec kMxfp4{F::mxfp4, true, {F::ue8m0, 1, 32}};
 const WeightSpec kNvfp4{F::nvfp4, true, {F::fp8_e4m3, 1, 16}, true};
 // Every code, and every way in which scales enter.
-const std::vector<WeightSpec> kSpecs = {{F::fp8_e4m3, true, {F::f32, 0, 0}},
+const std::vector<WeightSpec> kSpecs = {kNvfp4,
+                                        {F::fp8_e4m3, true, {F::f32, 0, 0}},
                                         {F::fp8_e4m3, true, {F::f32, 1, 0}},
                                         kBlocks,
                                         {F::fp8_e4m3, true, {F::bf16, 1, 64}},
@@ -22,7 +23,6 @@ const std::vector<WeightSpec> kSpecs = {{F::fp8_e4m3, true, {F::f32, 0, 0}},
                                         {F::int8, true, {F::f16, 1, 64}},
                                         {F::int8, true, {F::f32, 1, 128}},
                                         kMxfp4,
-                                        kNvfp4,
                                         {F::int4, true, {F::f32, 1, 128}},
                                         {F::int4, true, {F::f16, 1, 64}}};
 
@@ -78,7 +78,7 @@ TEST(MoeExpertRows, PartsOfEverySize) {
   of.insert(of.end(), 9, 5);
   std::swap(of[0], of[12]), std::swap(of[3], of[17]);
   const auto tokens = static_cast<int64_t>(of.size());
-  for (const WeightSpec& spec : some<WeightSpec>({kBlocks, kNvfp4, kMxfp4})) {
+  for (const WeightSpec& spec : some<WeightSpec>({kNvfp4, kBlocks, kMxfp4}, 1)) {
     expect_layer({spec, 10, 256, 128}, to_experts(of, 10), tokens, 1, stream);
   }
 }
@@ -121,7 +121,7 @@ TEST(MoeExpertRows, BlocksWithRunsOfTiles) {
 TEST(MoeExpertRows, TokensDoNotKnowTheOthers) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t hidden = 256, tokens = 9;
-  for (const WeightSpec& spec : some<WeightSpec>({kBlocks, kNvfp4})) {
+  for (const WeightSpec& spec : some<WeightSpec>({kNvfp4, kBlocks}, 1)) {
     const Experts w = random_experts(spec, 8, hidden, 128, unused(tokens));
     const MoeProblem p = problem_of(spec, 8 + unused(tokens), hidden, 128);
     const Tensor x = small_input(tokens, hidden, F::bf16);
@@ -143,7 +143,7 @@ TEST(MoeExpertRows, OneTokenOfSeveralExperts) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t hidden = 256, tokens = 3;
   const int top_k = 4;
-  for (const WeightSpec& spec : some<WeightSpec>({kBlocks, kNvfp4})) {
+  for (const WeightSpec& spec : some<WeightSpec>({kNvfp4, kBlocks}, 1)) {
     for (const bool scale_input : {false, true}) {
       if (kSanitized && !scale_input) continue;
       const int64_t more = unused(tokens * top_k);
