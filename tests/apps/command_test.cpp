@@ -228,6 +228,19 @@ TEST(Command, InfoCheckAndBenchSpeakJson) {
   EXPECT_EQ(low.at("machine").at("cpu_level"), "baseline");
   EXPECT_EQ(low.at("machine").at("bf16_products"), "f32");
   EXPECT_NE(low.at("kernels"), info.at("kernels"));
+  // Kernels of a GPU, of this machine or not, with those that were passed over.
+  const json hopper =
+      json::parse(run_command({"info", "--device", "sim:sm_90a", "--json"}).out).at("kernels");
+  const auto kernel = [&](const std::string& problem) {
+    const auto found = std::find_if(hopper.begin(), hopper.end(),
+                                    [&](const json& row) { return row.at("problem") == problem; });
+    return found == hopper.end() ? "nothing" : found->at("plan").get<std::string>();
+  };
+  EXPECT_EQ(hopper[0].at("device"), "sim:sm_90a");
+  EXPECT_TRUE(kernel("attention prefill 2048, fp8+fp8").starts_with("attention_sm90_fp8"))
+      << kernel("attention prefill 2048, fp8+fp8");
+  EXPECT_TRUE(kernel("matmul 512x4096x4096, weights nvfp4").starts_with("matmul_sm90"))
+      << kernel("matmul 512x4096x4096, weights nvfp4");
   EXPECT_TRUE(
       run_command({"info", "--matrix"})
           .out.starts_with(
