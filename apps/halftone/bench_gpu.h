@@ -83,7 +83,8 @@ struct PrefillShape {
   int64_t batch, length, heads, kv_heads, head_dim;
   bool causal;
   // Beside the causal mask: "window 1024", "softcap", "mask" (added, bf16), "pages of 16", "pages
-  // of 64", "lengths" (read on the GPU), "packed" (cu_seqlens); none when empty. bf16 alone.
+  // of 64", "lengths" (read on the GPU), "packed" (cu_seqlens), all of bf16 alone; none when empty.
+  // "from bf16": no mask, but the codes of Q, K and V are made of bf16 within the time.
   std::string rule = {};
 };
 // `scale_tokens`: of operands in fp8 that share a scale: 1, a block of 128, or 0, all.

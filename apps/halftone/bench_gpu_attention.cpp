@@ -1,5 +1,6 @@
 // Attention on a GPU, prefill.
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <random>
 
@@ -69,6 +70,9 @@ double visible_pairs(const PrefillShape& s) {
   return length * length * (s.causal ? 0.5 : 1.0);
 }
 
+// The rule of rows whose time has the quantisers in it.
+constexpr const char* kFromBf16 = "from bf16";
+
 }  // namespace
 
 std::string prefill_name(const PrefillShape& s, const AttentionMode& mode, int64_t scale_tokens) {
@@ -90,22 +94,35 @@ BenchRow bench_prefill(const PrefillShape& s, const AttentionMode& mode, Stream&
 
   // Made on the GPU: its scales are not searched as attention_operand's are, which a time does not
   // see.
-  const auto operand = [&](int64_t heads, Format format, uint64_t seed, auto make) {
-    const Tensor x = normal_on_device({s.batch, s.length, heads, s.head_dim}, seed, stream);
-    if (is_plain_float(format)) return in_format(x, name(format), stream);
-    if (is_block(format)) return quantize(x, QuantizeOptions(format), stream);
-    return make(x, format, stream, scale_tokens);
-  };
   AttentionTensors sets[2];
+  std::vector<std::function<void()>> quantisers[2];
+  const auto operand = [&](int64_t heads, Format format, uint64_t set, uint64_t which) {
+    const Tensor x =
+        normal_on_device({s.batch, s.length, heads, s.head_dim}, 3 * set + which, stream);
+    if (is_plain_float(format)) return in_format(x, name(format), stream);
+    const bool values = which == 2;
+    const Tensor codes = is_block(format) ? quantize(x, QuantizeOptions(format), stream)
+                         : values         ? attention_values(x, format, stream, scale_tokens)
+                                          : attention_operand(x, format, stream, scale_tokens);
+    if (s.rule == kFromBf16) {
+      quantisers[set].push_back(quantise_again(x, codes, scale_tokens, values, stream));
+    }
+    return codes;
+  };
   for (uint64_t i = 0; i < 2; ++i) {
-    sets[i].q = operand(s.heads, p.q, 3 * i, attention_operand);
-    sets[i].k = operand(s.kv_heads, p.k, 3 * i + 1, attention_operand);
-    sets[i].v = operand(s.kv_heads, p.v, 3 * i + 2, attention_values);
+    sets[i].q = operand(s.heads, p.q, i, 0);
+    sets[i].k = operand(s.kv_heads, p.k, i, 1);
+    sets[i].v = operand(s.kv_heads, p.v, i, 2);
     sets[i].out = Tensor::empty({s.batch, s.length, s.heads, s.head_dim}, p.out, device);
     set_rule(s, stream, &sets[i]);
   }
   const GpuTiming time = time_on_gpu(
-      stream, [&](int i) { run(made, sets[i % 2], stream); }, options);
+      stream,
+      [&](int i) {
+        for (const auto& quantise : quantisers[i % 2]) quantise();
+        run(made, sets[i % 2], stream);
+      },
+      options);
 
   BenchRow row;
   row.name = prefill_name(s, mode, scale_tokens);
@@ -137,13 +154,19 @@ std::vector<BenchRow> bench_gpu_prefill(const GpuBench& b) {
        {"window 1024", "softcap", "mask", "pages of 16", "pages of 64", "lengths", "packed"}) {
     shapes.push_back({8, 2048, 16, 16, 128, true, rule});
   }
+  for (const bool causal : {false, true}) {
+    shapes.push_back({1, kTokens, 16, 16, 128, causal, kFromBf16});
+  }
 
   std::vector<BenchRow> rows;
   for (const AttentionMode& mode : attention_modes()) {
     for (const PrefillShape& s : shapes) {
       // The modes of few bits are for long rows of usual heads; there the table stays readable.
       const bool plain = mode.qk == Format::bf16 || mode.qk == Format::f16;
-      if (!s.rule.empty() && to_string(mode) != "bf16+bf16") continue;
+      if (s.rule == kFromBf16 ? is_plain_float(mode.qk)
+                              : !s.rule.empty() && to_string(mode) != "bf16+bf16") {
+        continue;
+      }
       if (!plain && (b.few_sizes() || s.batch > 2 || s.heads != s.kv_heads)) continue;
       if (mode.qk == Format::f16 && (s.head_dim != 128 || s.batch != 1)) continue;
       if (!can_run(prefill_problem(s, mode), b.stream.device()).ok) continue;

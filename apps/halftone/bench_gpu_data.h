@@ -1,5 +1,6 @@
 // Random operands of the benchmarks of a GPU.
 #pragma once
+#include <functional>
 #include <string>
 
 #include "halftone/stream.h"
@@ -14,5 +15,11 @@ Tensor normal_on_device(const Shape&, uint64_t seed, Stream&);
 // `normal`, bf16 on a device, in the format of a name: f32, f16, bf16, or of quantization_names().
 // Other memory every time.
 Tensor in_format(const Tensor& normal, const std::string& name, Stream&);
+
+// How `codes`, which attention_operand, or of `values` attention_values, or quantize made of x [1,
+// tokens, heads, head_dim], are made again in their memory, without allocating. The stream must
+// outlive it.
+std::function<void()> quantise_again(const Tensor& x, const Tensor& codes, int64_t scale_tokens,
+                                     bool values, Stream&);
 
 }  // namespace halftone

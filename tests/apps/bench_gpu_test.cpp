@@ -4,8 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <span>
 #include <vector>
 
+#include "base/message.h"
 #include "halftone/quantize.h"
 
 namespace halftone {
@@ -93,6 +96,47 @@ TEST(GpuBench, RowOfAPrefillCountsCausalAsHalf) {
   EXPECT_EQ(b.flops, a.flops / 2);
   EXPECT_GT(a.value, 0);
   EXPECT_GT(a.sustained, 0);
+}
+
+TEST(GpuBench, CodesAreMadeAgainAsTheyWere) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const Tensor x = normal_on_device({1, 256, 2, 64}, 1, stream);
+  const auto expect_again = [&](const Tensor& codes, int64_t scale_tokens, bool values) {
+    const auto again = quantise_again(x, codes, scale_tokens, values, stream);
+    stream.synchronize();
+    const auto bytes_of = [](const Tensor& t) {  // simulated memory is the host's
+      return std::span(static_cast<char*>(t.data()),
+                       static_cast<size_t>(packed_bytes(t.format(), t.numel())));
+    };
+    const auto all = bytes_of(codes), scales = bytes_of(codes.scales());
+    const std::vector<char> before(all.begin(), all.end());
+    const std::vector<char> scales_before(scales.begin(), scales.end());
+    std::ranges::fill(all, '\0');
+    std::ranges::fill(scales, '\0');
+    again();
+    stream.synchronize();
+    const std::string what = concat(name(codes.format()), ", ", scale_tokens, values ? ", V" : "");
+    EXPECT_TRUE(std::ranges::equal(all, before)) << what;
+    EXPECT_TRUE(std::ranges::equal(scales, scales_before)) << what;
+  };
+  for (const int64_t scale_tokens : {0, 1, 128}) {
+    for (const Format format : {Format::fp8_e4m3, Format::int8}) {
+      expect_again(attention_operand(x, format, stream, scale_tokens), scale_tokens, false);
+    }
+    expect_again(attention_values(x, Format::fp8_e4m3, stream, scale_tokens), scale_tokens, true);
+  }
+  for (const Format format : {Format::nvfp4, Format::mxfp4, Format::mxfp8}) {
+    expect_again(quantize(x, QuantizeOptions(format), stream), 1, false);
+  }
+}
+
+TEST(GpuBench, RowsFromBf16QuantiseWithinTheTime) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const PrefillShape shape{1, 128, 2, 2, 64, false, "from bf16"};
+  const AttentionMode fp8{Format::fp8_e4m3, Format::fp8_e4m3};
+  const BenchRow row = bench_prefill(shape, fp8, stream, GpuTimingOptions::quick(), 128);
+  EXPECT_EQ(row.name, "prefill 1 x 128, 2 heads of 64, full fp8+fp8, from bf16, blocks");
+  EXPECT_GT(row.value, 0);
 }
 
 TEST(GpuBench, RowOfADecodeCountsTheCacheWithItsScales) {
