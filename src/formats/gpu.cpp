@@ -2,6 +2,7 @@
 #include <bit>
 
 #include "base/device_memory.h"
+#include "formats/gpu_adaptive.cuh"
 #include "formats/gpu_amax.cuh"
 #include "formats/gpu_blocks.cuh"
 #include "formats/gpu_dequantize.cuh"
@@ -105,6 +106,17 @@ void quantize_blocks(const QuantizeArgs& args, Stream& stream) {
          pipe::RowThreads::shape(args.matrices * blocks.down * blocks.across, threads), p, stream);
 }
 
+void quantize_adaptive(const QuantizeArgs& args, Stream& stream) {
+  const Blocks blocks = blocks_of(args);
+  constexpr int64_t kEach = QuantizeAdaptiveGpu::kThreads / QuantizeAdaptiveGpu::kLanes;
+  const int64_t count = args.matrices * blocks.down * blocks.across;
+  launch(hw::image_of<QuantizeAdaptiveGpu>("quantize_adaptive"),
+         {.grid = {static_cast<uint32_t>((count + kEach - 1) / kEach), 1, 1},
+          .block = {QuantizeAdaptiveGpu::kThreads, 1, 1}},
+         QuantizeAdaptiveParams{args, fault_reporter(stream.device()), blocks.down, blocks.across},
+         stream);
+}
+
 // Blocks of whole pieces: rows, or several rows of a power of two of eights.
 bool are_tiles(const QuantizeArgs& args, const Blocks& blocks) {
   const auto eights = static_cast<uint64_t>(blocks.eights());
@@ -183,6 +195,7 @@ void finish_scales(const QuantizeArgs& args, uint32_t* scales, int64_t count, St
 }
 
 void quantize_scaled(const QuantizeArgs& args, Stream& stream) {
+  if (args.recipe.adaptive) return quantize_adaptive(args, stream);
   if (const uint32_t lanes = lanes_of_group(args); lanes != 0) {
     return quantize_groups(args, lanes, nullptr, stream);
   }

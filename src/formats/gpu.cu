@@ -1,3 +1,4 @@
+#include "formats/gpu_adaptive.cuh"
 #include "formats/gpu_amax.cuh"
 #include "formats/gpu_blocks.cuh"
 #include "formats/gpu_dequantize.cuh"
@@ -16,6 +17,7 @@ using Expand = ExpandGpu<kAccess, false>;
 }  // namespace halftone
 
 HT_GPU_ENTRY(halftone::QuantizeBlocksGpu<false>)
+HT_GPU_ENTRY(halftone::QuantizeAdaptiveGpu)
 HT_GPU_ENTRIES_OF_WHOLE_ROWS(halftone::Tiles)
 HT_GPU_ENTRIES_OF_WHOLE_ROWS(halftone::Groups)
 HT_GPU_ENTRIES_OF_WHOLE_ROWS(halftone::Expand)

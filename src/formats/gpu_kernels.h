@@ -12,7 +12,7 @@ namespace halftone {
 // Matrices of rows x columns whose blocks of block_rows x recipe.group elements share a scale; 0 is
 // all of the matrix's rows or columns. Codes are row-major, without gaps.
 struct QuantizeArgs {
-  Recipe recipe;  // not adaptive
+  Recipe recipe;
   Rows x;         // counted over the matrices
   Format source = Format::bf16;
   int64_t matrices = 1, rows = 0, columns = 0, block_rows = 1;

@@ -316,8 +316,6 @@ void set_target(const QuantizeOptions& options, Tensor& out, QuantizeArgs* args)
 }
 
 void quantize_on_gpu(const Tensor& x, const QuantizeOptions& options, Tensor& out, Stream& stream) {
-  require(!options.adaptive, "quantize: adaptive scales are chosen on the CPU alone; x is on ",
-          x.device().name());
   require(x.contiguous() || (x.rank() <= 3 && x.stride(-1) == 1), "quantize: x of shape ",
           to_string(x.shape()), " has strides ", to_string(x.strides()),
           "; on a GPU it must be row-major, or of rank 2 or 3 with a last stride of 1");

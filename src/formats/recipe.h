@@ -132,8 +132,10 @@ HALFTONE_CODEC BlockScale block_scale(const Recipe& recipe, uint32_t amax) {
 // half-open step between them is avoided. Others try the factors below: smaller scales clip the
 // outlier for the sake of the rest.
 inline constexpr int kNvfp4Alternatives = 8, kUe8m0Alternatives = 2, kFactorAlternatives = 6;
-// Not inline: an inline variable would be one object for the code of all levels.
-constexpr float kScaleFactors[kFactorAlternatives] = {0.95f, 0.9f, 0.85f, 0.8f, 0.75f, 1.05f};
+HALFTONE_CODEC float scale_factor(int i) {
+  const float factors[kFactorAlternatives] = {0.95f, 0.9f, 0.85f, 0.8f, 0.75f, 1.05f};
+  return factors[i];
+}
 
 HALFTONE_CODEC int alternatives(const Recipe& recipe) {
   return recipe.scale_format == Format::ue8m0 ? kUe8m0Alternatives
@@ -151,7 +153,7 @@ HALFTONE_CODEC BlockScale alternative(const Recipe& recipe, const BlockScale& sc
     const int other = code + (i < 2 ? i - 2 : i - 1);  // -2, -1, 1 .. 6
     return other < 1 || other > 0x7e ? scale : scale_of_code(recipe, static_cast<uint32_t>(other));
   }
-  return scale_near(recipe, scale.value * kScaleFactors[i]);
+  return scale_near(recipe, scale.value * scale_factor(i));
 }
 
 // INT4 with a zero point: the range, widened to contain 0, in 15 steps.

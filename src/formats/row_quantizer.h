@@ -90,7 +90,7 @@ inline __attribute__((always_inline)) bool quantize_row_with(const Recipe& recip
       for (int i = 0; i < alternatives(recipe); ++i) {
         ZeroPoint other{{}, kInt4Zero};
         if (recipe.asymmetric) {
-          other = asymmetric_scale(recipe, low * kScaleFactors[i], high * kScaleFactors[i]);
+          other = asymmetric_scale(recipe, low * scale_factor(i), high * scale_factor(i));
         } else {
           other.scale = alternative(recipe, first.scale, i);
         }

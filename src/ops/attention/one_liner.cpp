@@ -7,8 +7,10 @@
 #include "base/token_scales.h"
 #include "formats/codec.h"
 #include "formats/gpu_kernels.h"
+#include "halftone/elementwise.h"
 #include "halftone/hadamard.h"
 #include "halftone/quantize.h"
+#include "halftone/reduce.h"
 #include "ops/attention/kernels.h"
 
 namespace halftone {
@@ -60,6 +62,18 @@ Tensor as_f32(const Tensor& powers, Stream& stream) {
                     stream);
 }
 
+// `lead`: the dimension of the keys.
+Tensor smooth_on_gpu(const Tensor& k, int lead, const Shape& one_key, Tensor* mean,
+                     Stream& stream) {
+  if (k.numel() == 0) {
+    if (mean != nullptr) *mean = Tensor::zeros(one_key, Format::f32).to(k.device());
+    return convert(k, Format::f32, stream);
+  }
+  const Tensor means = reduce(Reduction::mean, k, lead, stream).reshape(one_key);
+  if (mean != nullptr) *mean = means;
+  return elementwise(Elementwise::subtract, convert(k, Format::f32, stream), means, {}, {}, stream);
+}
+
 }  // namespace
 
 Tensor attention_operand(const Tensor& x, Format format, Stream& stream, int64_t scale_tokens) {
@@ -89,16 +103,17 @@ Tensor attention_values(const Tensor& v, Format format, Stream& stream, int64_t 
 }
 
 Tensor smooth_keys(const Tensor& k, Tensor* mean, Stream& stream) {
-  require(is_plain_float(k.format()) && k.device().is_cpu(), "k is ", name(k.format()), " on ",
-          k.device().name(), "; smooth_keys takes f32, f16 or bf16 on cpu");
+  require(is_plain_float(k.format()), "k is ", name(k.format()),
+          "; smooth_keys takes f32, f16 or bf16");
   require(k.rank() == 3 || k.rank() == 4, "k has shape ", to_string(k.shape()),
           "; smooth_keys takes [batch, length, kv_heads, head_dim], or one sequence without batch");
-  const int lead = k.rank() - 3;
+  const int lead = k.rank() == 4 ? 1 : 0;  // the dimension of the keys
   const int64_t batch = lead == 1 ? k.size(0) : 1, length = k.size(lead);
   const int64_t heads = k.size(lead + 1), dim = k.size(lead + 2);
+  const Shape one_key = lead == 1 ? Shape{batch, 1, heads, dim} : Shape{1, heads, dim};
+  if (!k.device().is_cpu()) return smooth_on_gpu(k, lead, one_key, mean, stream);
   const Tensor smooth = convert(k, Format::f32, stream).contiguous_copy();
-  const Tensor means =
-      Tensor::zeros(lead == 1 ? Shape{batch, 1, heads, dim} : Shape{1, heads, dim}, Format::f32);
+  const Tensor means = Tensor::zeros(one_key, Format::f32);
   stream.pool().parallel_for(batch * heads, 1, [&](int64_t begin, int64_t end) {
     std::vector<double> sums(static_cast<size_t>(dim));
     for (int64_t unit = begin; unit < end; ++unit) {
@@ -172,7 +187,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
   t.v = attention_values(v, p.mode.pv, stream, options.scale_tokens);
   if (!is_plain_float(p.mode.qk)) t.q = operand(transformed(q), p.mode.qk);
   p.q = t.q.format(), p.k = t.k.format(), p.v = t.v.format();
-  t.out = Tensor::empty({p.batch, p.query_length, p.heads, p.value_dim}, p.out);
+  t.out = Tensor::empty({p.batch, p.query_length, p.heads, p.value_dim}, p.out, q.device());
   run(plan(p, q.device()), t, stream);
   return t.out;
 }

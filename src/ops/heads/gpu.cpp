@@ -42,6 +42,7 @@ const char* why_no_heads_gpu(const HeadsArgs& args) {
     if (!pipe::are_whole(rows.x, dim) || !pipe::are_whole(rows.out, dim)) {
       return "rows do not start at multiples of 16 bytes";
     }
+    if (rows.codes.recipe.adaptive) return "scales are adaptive";
     if (rows.codes.codes != nullptr && !takes_groups(args, rows.codes)) {
       return "a scale is of other blocks than groups of a head";
     }

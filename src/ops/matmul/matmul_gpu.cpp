@@ -271,10 +271,6 @@ std::string accepts_gpu(const MatmulProblem& p) {
   if (p.n > kExtent || p.k > kExtent) {
     return concat("N is ", p.n, " and K ", p.k, "; matmul_gpu takes up to ", kExtent);
   }
-  if (p.quantize_out && p.quantize_out->adaptive) {
-    return concat("quantize_out is ", to_string(*p.quantize_out),
-                  "; scales are adaptive on the CPU alone");
-  }
   return product::refuse_gpu_x(x_spec(p));
 }
 
