@@ -154,7 +154,8 @@ struct AttentionOptions {
   // outliers over their rows and changes no score.
   bool hadamard = false;
 };
-// q [batch, length, heads, head_dim], k and v [batch, length, kv_heads, head_dim].
+// q [batch, length, heads, head_dim], k and v [batch, length, kv_heads, head_dim], on the stream's
+// device, as is the result. What is not in the mode's formats is quantised there.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& = {},
                  Stream& = Stream::default_stream());
 
