@@ -13,7 +13,7 @@ namespace halftone {
 // all of the matrix's rows or columns. Codes are row-major, without gaps.
 struct QuantizeArgs {
   Recipe recipe;
-  Rows x;         // counted over the matrices
+  Rows x;  // counted over the matrices
   Format source = Format::bf16;
   int64_t matrices = 1, rows = 0, columns = 0, block_rows = 1;
   uint8_t *codes = nullptr, *scales = nullptr, *zeros = nullptr;
