@@ -45,9 +45,9 @@ bool in_sixteens(const QuantizeArgs& args) {
 // Sixteens that share a scale, which neighbouring lanes take; 0: other blocks.
 uint32_t lanes_of_group(const QuantizeArgs& args) {
   if (!in_sixteens(args) || args.block_rows != 1) return 0;
+  const int64_t wide = args.recipe.group > 0 ? args.recipe.group : args.columns;
   for (uint32_t lanes = 1; lanes <= 32; lanes *= 2) {
-    const int64_t group = int64_t{16} * lanes;
-    if (args.recipe.group == group && args.columns % group == 0) return lanes;
+    if (wide == int64_t{16} * lanes && args.columns % wide == 0) return lanes;
   }
   return 0;
 }

@@ -46,7 +46,7 @@ TEST_P(FormatsOnDevice, EveryQuantisationGivesTheBitsOfTheCpu) {
   uint64_t seed = 0;
   for (const std::string& text : quantization_names()) {
     const QuantizeOptions options = parse_quantization(text);
-    for (const Shape& shape : {Shape{3, 64}, Shape{130, 160}, Shape{2, 5, 96}}) {
+    for (const Shape& shape : {Shape{3, 64}, Shape{130, 160}, Shape{2, 5, 96}, Shape{35, 128}}) {
       ++seed;
       expect_quantised(
           test::random_tensor(shape, test::kPlainFormats[seed % 3], seed, test::Data::outliers),
