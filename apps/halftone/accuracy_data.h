@@ -1,8 +1,11 @@
-// Random operands of `halftone check`, and how far results are from references.
+// Random operands of `halftone check`, how far results are from references, and whether they
+// repeat.
 #pragma once
 #include <cmath>
+#include <cstring>
 #include <random>
 
+#include "accuracy_row.h"
 #include "halftone/tensor.h"
 
 namespace halftone {
@@ -38,6 +41,21 @@ inline Distance distance(const Tensor& result, const Tensor& reference) {
   if (rr > 0) d.relative_l2 = std::sqrt(ee / rr);
   if (rr > 0 && xx > 0) d.cosine = dot / std::sqrt(rr * xx);
   return d;
+}
+
+// What `once` returns, a plain tensor on the CPU, row-major; of `runs` calls those are counted that
+// return other bits than the first.
+template <class Once>
+Tensor repeated(int64_t runs, const Once& once, AccuracyRow* row) {
+  const Tensor first = once();
+  row->runs = runs;
+  for (int64_t i = 1; i < runs; ++i) {
+    const Tensor again = once();
+    if (std::memcmp(first.data(), again.data(), static_cast<size_t>(first.bytes())) != 0) {
+      ++row->differing_runs;
+    }
+  }
+  return first;
 }
 
 }  // namespace halftone

@@ -240,8 +240,13 @@ std::function<int()> declare(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   std::string names;
   for (const BenchFamily& family : bench_families()) names += std::string(family.name) + " ";
-  names.pop_back();
-  app.add_option("WHAT", o->what, "one of: " + names);
+  std::string of_gpus;
+  for (const GpuBenchFamily& family : gpu_bench_families()) {
+    const std::string name = std::string(family.name) + " ";
+    if (of_gpus.find(name) == std::string::npos) of_gpus += name;
+  }
+  names.pop_back(), of_gpus.pop_back();
+  app.add_option("WHAT", o->what, "one of: " + names + "; of a GPU: " + of_gpus);
   app.add_option("--suite", o->suite,
                  "cpu: every family, with targets and published figures; of a GPU: prefill, "
                  "decode, products, experts, operations, generate");

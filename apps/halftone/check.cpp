@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <set>
 
 #include "accuracy_table.h"
@@ -20,8 +21,9 @@ namespace {
 struct Options {
   std::string what, model, text, device = "cpu";
   std::vector<std::string> formats;
-  std::optional<int64_t> m, n, k, queries, keys, heads, kv_heads, head_dim, tokens, threads;
+  std::optional<int64_t> m, n, k, queries, keys, heads, kv_heads, head_dim, tokens, threads, repeat;
   std::optional<uint64_t> seed;
+
   bool full = false, json = false;
 };
 
@@ -32,6 +34,7 @@ std::vector<AccuracyRow> matmul_rows(const Options& o, Stream& stream) {
   check.k = o.k.value_or(check.k);
   check.seed = o.seed.value_or(check.seed);
   check.formats = o.formats;
+  check.runs = o.repeat.value_or(1);
   for (const std::string& format : o.formats) check_weights("check: --mode", format);
   for (const auto& [option, given] : {std::pair{"--queries", o.queries.has_value()},
                                       {"--keys", o.keys.has_value()},
@@ -57,6 +60,7 @@ nlohmann::json to_json(const AccuracyRow& r) {
       {"kernel",
        {{"cosine", r.kernel_cosine}, {"relative_l2", r.kernel_relative_l2}, {"max", r.kernel_max}}},
       {"worst", r.worst}};
+  if (r.runs > 1) json["repeat"] = {{"runs", r.runs}, {"differing", r.differing_runs}};
   if (r.total_rmse) json["total"] = {{"rmse", *r.total_rmse}};
   return json;
 }
@@ -101,11 +105,13 @@ std::vector<AccuracyRow> attention_rows(const Options& o, Stream& stream) {
     if (given) wrong_input(fmt::format("check: {} goes with matmul, not with attention", option));
   }
   const std::vector<AttentionData> data = attention_data(o);
-  if (o.formats.empty()) return check_attention(stream, data);
+  if (o.formats.empty()) return check_attention(stream, data, {}, o.repeat.value_or(1));
   std::vector<AccuracyRow> rows;
   for (const std::string& name : o.formats) {
     const AttentionMode mode = parse_attention_mode(name);
-    for (AccuracyRow& row : check_attention(stream, data, mode)) rows.push_back(std::move(row));
+    for (AccuracyRow& row : check_attention(stream, data, mode, o.repeat.value_or(1))) {
+      rows.push_back(std::move(row));
+    }
   }
   return rows;
 }
@@ -119,10 +125,10 @@ int run(const Options& o) {
     wrong_input("check: --device goes with attention and matmul; ops runs on the cpu");
   }
   Stream stream(device, static_cast<int>(o.threads.value_or(0)));
-  const std::vector<AccuracyRow> rows = o.what == "matmul" ? matmul_rows(o, stream)
-                                        : o.what == "ops"
-                                            ? check_ops(o.formats, o.seed.value_or(1), stream)
-                                            : attention_rows(o, stream);
+  const std::vector<AccuracyRow> rows =
+      o.what == "matmul" ? matmul_rows(o, stream)
+      : o.what == "ops"  ? check_ops(o.formats, o.seed.value_or(1), stream, o.repeat.value_or(1))
+                         : attention_rows(o, stream);
   if (o.json) {
     nlohmann::json json{
         {"check", o.what}, {"device", device.name()}, {"machine", machine(stream.threads())}};
@@ -131,7 +137,12 @@ int run(const Options& o) {
   } else {
     fmt::print("{}", accuracy_table(rows));
   }
-  return kOk;
+  const auto differing = std::count_if(
+      rows.begin(), rows.end(), [](const AccuracyRow& row) { return row.differing_runs > 0; });
+  if (differing == 0) return kOk;
+  fmt::print(stderr, "halftone: check: {} of {} rows gave other bits when they ran again\n",
+             differing, rows.size());
+  return kFailed;
 }
 
 std::function<int()> declare(CLI::App& app) {
@@ -158,6 +169,8 @@ std::function<int()> declare(CLI::App& app) {
              "attention: tokens of it, at most (default 512)");
   app.add_flag("--full", o->full, "attention: every query sees every key, not the causal part");
   add_number(app, "--seed", o->seed, "of the random data (default 1)");
+  add_number(app, "--repeat", o->repeat, 1, kMost,
+             "runs of each kernel, which must all give the same bits (default 1)");
   app.add_option("--device", o->device, "attention, matmul: whose kernels; cpu, cuda:N or sim:ARCH")
       ->type_name("DEVICE");
   add_number(app, "--threads", o->threads, 1, 1024, "processor threads; default: all usable");
@@ -168,18 +181,30 @@ std::function<int()> declare(CLI::App& app) {
 }  // namespace
 
 std::string accuracy_table(const std::vector<AccuracyRow>& rows) {
-  Table table({"mode", "data", "format: cosine", "relative L2", "max", "kernel: relative L2", "max",
-               "total: RMSE", "worst element"});
+  const bool repeated =
+      std::any_of(rows.begin(), rows.end(), [](const AccuracyRow& row) { return row.runs > 1; });
+  std::vector<std::string> head = {"mode",        "data",        "format: cosine",
+                                   "relative L2", "max",         "kernel: relative L2",
+                                   "max",         "total: RMSE", "worst element"};
+  if (repeated) head.push_back("runs with the same bits");
+  Table table(head);
   std::set<std::string> refused;
   for (const AccuracyRow& r : rows) {
     if (!r.refused.empty()) {
       refused.insert(fmt::format("{} is refused: {}\n", r.mode, r.refused));
       continue;
     }
-    table.add({r.mode, r.data, fmt::format("{:.6f}", r.format_cosine),
-               significant(r.format_relative_l2, 3), significant(r.format_max, 3),
-               significant(r.kernel_relative_l2, 3), significant(r.kernel_max, 3),
-               r.total_rmse ? significant(*r.total_rmse, 3) : "", r.worst});
+    std::vector<std::string> cells = {r.mode,
+                                      r.data,
+                                      fmt::format("{:.6f}", r.format_cosine),
+                                      significant(r.format_relative_l2, 3),
+                                      significant(r.format_max, 3),
+                                      significant(r.kernel_relative_l2, 3),
+                                      significant(r.kernel_max, 3),
+                                      r.total_rmse ? significant(*r.total_rmse, 3) : "",
+                                      r.worst};
+    if (repeated) cells.push_back(fmt::format("{} of {}", r.runs - r.differing_runs, r.runs));
+    table.add(std::move(cells));
   }
   return table.text() + fmt::format("{}", fmt::join(refused, ""));
 }
@@ -188,7 +213,7 @@ Command check_command() {
   return {"check", "accuracy of the operations: format error apart from kernel error",
           "  halftone check attention\n"
           "  halftone check attention --mode nvfp4+bf16 --head-dim 64 --keys 1000\n"
-          "  halftone check attention --device cuda:0\n"
+          "  halftone check attention --device cuda:0 --repeat 100\n"
           "  halftone check attention --model examples/models/bard --text "
           "examples/models/heldout.txt\n"
           "  halftone check matmul --mode nvfp4 --mode int4 --k 4096\n"

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <random>
 
+#include "accuracy_data.h"
+#include "base/device_memory.h"
 #include "base/message.h"
 #include "halftone/hadamard.h"
 #include "halftone/quantize.h"
@@ -106,7 +108,7 @@ bool makes_sense(const Operands& operands, const AttentionMode& mode) {
 
 AccuracyRow check_mode(const AttentionData& data, const std::vector<Tensor>& truth,
                        const AttentionMode& mode, const Operands& operands, bool required,
-                       Stream& stream) {
+                       int64_t runs, Stream& stream) {
   AccuracyRow row;
   row.mode = concat(to_string(mode), operands.name), row.data = data.name;
   const Device& device = stream.device();
@@ -136,9 +138,14 @@ AccuracyRow check_mode(const AttentionData& data, const std::vector<Tensor>& tru
     const Tensor reference = attention_reference(p, t);
     for (Tensor* x : {&t.q, &t.k, &t.v}) *x = x->to(device);
     t.out = Tensor::empty(truth[i].shape(), p.out, device);
-    run(plan(p, device), t, stream);
-    stream.synchronize();
-    const Tensor result = convert(t.out.to(Device::cpu()), Format::f32, host);
+    const AttentionPlan made = plan(p, device);
+    const auto once = [&] {  // every byte other than before, that no element is one left over
+      fill_memory(device, t.out.data(), 0xff, static_cast<size_t>(t.out.bytes()), &stream);
+      run(made, t, stream);
+      stream.synchronize();
+      return Tensor(t.out.to(Device::cpu())).contiguous_copy();
+    };
+    const Tensor result = convert(repeated(runs, once, &row), Format::f32, host);
     const std::string part = data.parts.size() > 1 ? concat("part ", i, " ") : "";
     format.add(reference, truth[i], part);
     kernel.add(result, reference, part);
@@ -168,7 +175,7 @@ std::vector<AttentionData> random_attention_data(const CheckAttentionOptions& o)
 }
 
 std::vector<AccuracyRow> check_attention(Stream& stream, const std::vector<AttentionData>& all,
-                                         std::optional<AttentionMode> only) {
+                                         std::optional<AttentionMode> only, int64_t runs) {
   std::vector<AccuracyRow> rows;
   for (const AttentionData& data : all) {
     std::vector<Tensor> truth;
@@ -179,7 +186,7 @@ std::vector<AccuracyRow> check_attention(Stream& stream, const std::vector<Atten
       if (only && !(mode == *only)) continue;
       for (const Operands& operands : kOperands) {
         if (!makes_sense(operands, mode)) continue;
-        rows.push_back(check_mode(data, truth, mode, operands, only.has_value(), stream));
+        rows.push_back(check_mode(data, truth, mode, operands, only.has_value(), runs, stream));
       }
     }
   }

@@ -32,9 +32,9 @@ std::vector<AttentionData> random_attention_data(const CheckAttentionOptions&);
 // A row a mode and data, by the kernels of the stream's device; of fp8 and int8 also with scales of
 // blocks of 128 tokens and with one scale a tensor, and of all that quantise Q and K with both
 // transformed (hadamard.h). Without a mode, those that the device refuses have rows that say why; a
-// mode asked for is an Error then.
+// mode asked for is an Error then. Each kernel runs `runs` times, into memory of other contents.
 std::vector<AccuracyRow> check_attention(Stream&, const std::vector<AttentionData>&,
-                                         std::optional<AttentionMode> = {});
+                                         std::optional<AttentionMode> = {}, int64_t runs = 1);
 // On random data.
 std::vector<AccuracyRow> check_attention(Stream&, const CheckAttentionOptions& = {});
 

@@ -13,6 +13,7 @@ struct MatmulCheck {
   int64_t m = 16, n = 512, k = 1024;
   std::vector<std::string> formats;  // of the weights; empty: all
   uint64_t seed = 1;
+  int64_t runs = 1;  // of each kernel
 };
 
 // Two rows a format: normal data, and data with outliers in activations and weights. The

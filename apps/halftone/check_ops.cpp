@@ -71,7 +71,7 @@ std::vector<Operation> operations(Stream& stream) {
 }  // namespace
 
 std::vector<AccuracyRow> check_ops(const std::vector<std::string>& formats, uint64_t seed,
-                                   Stream& stream) {
+                                   Stream& stream, int64_t runs) {
   std::vector<Format> chosen;
   for (const std::string& text : formats) {
     chosen.push_back(parse_format(text));
@@ -92,11 +92,12 @@ std::vector<AccuracyRow> check_ops(const std::vector<std::string>& formats, uint
         };
         const Tensor a = stored(x), b = stored(y), c = stored(v);
         const Tensor best = operation.reference(a, b, c);
-        const Tensor result = operation.kernel(a, b, c);
+        AccuracyRow row;
+        const Tensor result = repeated(
+            runs, [&] { return operation.kernel(a, b, c); }, &row);
         const Distance of_format = distance(best, exact);
         const Distance of_kernel =
             distance(result.format() == Format::f32 ? result : convert(result, Format::f32), best);
-        AccuracyRow row;
         row.mode = concat(operation.name, ", ", name(format));
         row.data = outliers ? "outliers" : "normal";
         row.format_cosine = of_format.cosine;

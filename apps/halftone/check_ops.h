@@ -9,7 +9,8 @@
 
 namespace halftone {
 
-// formats: of f32, f16, bf16; empty: all.
-std::vector<AccuracyRow> check_ops(const std::vector<std::string>& formats, uint64_t seed, Stream&);
+// formats: of f32, f16, bf16; empty: all. `runs` of each kernel.
+std::vector<AccuracyRow> check_ops(const std::vector<std::string>& formats, uint64_t seed, Stream&,
+                                   int64_t runs = 1);
 
 }  // namespace halftone

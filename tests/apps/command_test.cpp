@@ -255,6 +255,16 @@ TEST(Command, InfoCheckAndBenchSpeakJson) {
                                          .out);
   EXPECT_EQ(attention.at("rows").size(), 6u);  // as it is, and transformed
   EXPECT_GT(attention.at("rows")[5].at("total").at("rmse").get<double>(), 0);
+  const json again = json::parse(run_command({"check", "attention", "--mode", "fp8+fp8", "--keys",
+                                              "64", "--queries", "8", "--repeat", "3", "--json"})
+                                     .out);
+  EXPECT_EQ(again.at("rows")[0].at("repeat"), json({{"runs", 3}, {"differing", 0}}));
+  for (const char* what : {"matmul", "ops"}) {
+    const CommandResult r = run_command({"check", what, "--mode", "bf16", "--repeat", "2"});
+    EXPECT_EQ(r.exit_code, 0) << r.err;
+    EXPECT_NE(r.out.find("runs with the same bits"), std::string::npos);
+    EXPECT_NE(r.out.find("2 of 2"), std::string::npos);
+  }
   const json model = json::parse(
       run_command({"check", "attention", "--mode", "mxfp8+bf16", "--model", kBard, "--text",
                    test::source("examples/models/heldout.txt"), "--tokens", "64", "--json"})

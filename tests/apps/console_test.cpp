@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "accuracy_data.h"
+
 namespace halftone::app {
 namespace {
 
@@ -39,6 +41,21 @@ TEST(Console, TablesAlignByColumn) {
   numbers.add({"y", "123"});
   EXPECT_EQ(numbers.text(-1), "a    n\nx    9\ny  123\n");
   EXPECT_EQ(numbers.markdown(), "| a | n |\n| --- | --- |\n| x | 9 |\n| y | 123 |\n");
+}
+
+// `halftone check --repeat`: a bit that differs in one run of four is seen.
+TEST(Check, RunsWithOtherBitsAreCounted) {
+  AccuracyRow row;
+  int calls = 0;
+  const auto once = [&] {
+    const Tensor y = Tensor::zeros({2, 3}, Format::bf16);
+    if (calls++ == 2) y.data<uint16_t>()[5] = 1;
+    return y;
+  };
+  EXPECT_EQ(repeated(4, once, &row).data<uint16_t>()[5], 0);
+  EXPECT_EQ(calls, 4);
+  EXPECT_EQ(row.runs, 4);
+  EXPECT_EQ(row.differing_runs, 1);
 }
 
 }  // namespace
