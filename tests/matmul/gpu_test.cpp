@@ -213,8 +213,8 @@ TEST(MatmulGpu, RoundedOnTheWay) {
   for (const F format : {F::f32, F::bf16, F::f16}) {
     const Tensor x = random_tensor({m, k}, format, 4, Data::outliers);
     const Tensor w = random_weight(kFp8, n, k, 6).tensor;
-    for (const char* name : {"fp8_row", "fp8_1x128", "fp8_e5m2_row", "mxfp8", "mxfp4", "nvfp4",
-                             "nvfp4_adaptive", "int8", "int8_g128"}) {
+    for (const char* name :
+         {"fp8_row", "fp8_1x128", "fp8_e5m2_row", "mxfp8", "mxfp4", "nvfp4", "int8", "int8_g128"}) {
       SCOPED_TRACE(concat(name, " of ", halftone::name(format)));
       MatmulOptions o;
       o.out = F::f32;
@@ -313,7 +313,7 @@ TEST(MatmulGpu, QuantisedOutput) {
       o.residual = random_tensor({m, n}, F::f32, 7);
       const Tensor y = matmul_on(stream, x, w, o);
       for (const char* text : {"fp8_tensor", "fp8_row", "fp8_1x128", "fp8_e5m2_row", "mxfp8",
-                               "mxfp4", "nvfp4", "int8", "int8_g128"}) {
+                               "mxfp4", "nvfp4", "nvfp4_adaptive", "int8", "int8_g128"}) {
         SCOPED_TRACE(concat(text, " m ", m, " on ", stream.device().name()));
         o.quantize_out = parse_quantization(text);
         expect_same_bits(matmul_on(stream, x, w, o), quantize(y, *o.quantize_out));
