@@ -25,7 +25,8 @@ inline Case make_case(const Sm90Case& s, uint64_t seed) {
   return c;
 }
 
-// Around the edges of tiles of 64, 80, 128 and 176 keys and of 128 and 192 rows; every instance.
+// Around the edges of tiles of 64, 80, 112, 128 and 176 keys and of 128 and 192 rows; every
+// instance.
 inline std::vector<Sm90Case> sm90_cases() {
   return {
       {{1, 64, 112, 1, 1, 64}},
@@ -46,7 +47,12 @@ inline std::vector<Sm90Case> sm90_cases() {
       {{1, 90, 40, 2, 1, 128}, Format::bf16, true},  // rows without keys
       {{1, 90, 40, 2, 1, 128}, Format::bf16, true, -1, -1, 0, true},
       {{1, 1, 500, 4, 1, 128}},
+      {{1, 130, 8200, 1, 1, 96}},
+      {{1, 257, 352, 2, 1, 96}, Format::f16},
+      {{1, 150, 300, 1, 1, 96, 72}, Format::bf16, true},
       {{1, 130, 130, 2, 1, 192, 128}, Format::bf16, true},
+      {{1, 257, 225, 2, 1, 192}},
+      {{1, 140, 300, 1, 1, 160, 136}, Format::f16, true},
       {{1, 150, 170, 1, 1, 256}},
       {{1, 100, 81, 2, 1, 256, 200}, Format::f16, true},
       {{1, 33, 0, 1, 1, 64}},

@@ -35,7 +35,9 @@ TEST(AttentionSm90, AKeyTooManyBreaksTheBound) {
 TEST(AttentionSm90, StrictUnderAdversarialSchedules) {
   for (const Sm90Case& s :
        {Sm90Case{{1, 200, 250, 1, 1, 64}, Format::bf16, true}, Sm90Case{{1, 200, 250, 1, 1, 64}},
-        Sm90Case{{1, 257, 330, 1, 1, 128}}, Sm90Case{{1, 130, 170, 1, 1, 256}}}) {
+        Sm90Case{{1, 257, 330, 1, 1, 128}}, Sm90Case{{1, 130, 170, 1, 1, 256}},
+        Sm90Case{{1, 150, 200, 1, 1, 96}, Format::bf16, true},
+        Sm90Case{{1, 150, 240, 1, 1, 192}}}) {
     expect_strict_in_any_order([&](Stream& stream) {
       Case c = make_case(s, 5);
       run_on(stream, &c);

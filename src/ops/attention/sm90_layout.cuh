@@ -27,7 +27,7 @@ HT_HOST_DEVICE tile::Swizzle line_swizzle(uint32_t bytes) {
 // One instance. `head_dim` and `value_dim` are the largest: what a smaller problem lacks is filled
 // with zeros.
 struct Tile {
-  uint32_t head_dim, value_dim;  // multiples of 64
+  uint32_t head_dim, value_dim;  // multiples of 32; in memory they have room for whole 64
   uint32_t keys;                 // of a tile of K and V
   uint32_t warpgroups;           // of 64 query rows
   uint32_t cluster;              // blocks
@@ -71,7 +71,10 @@ struct Layout {
   using Element = uint16_t;
   static constexpr uint32_t kStages = 2;  // of K and of V: one is read while the other is filled
   static constexpr uint32_t kPanel = 64;  // 16-bit elements of a 128-byte line
-  static_assert(kHeadDim % kPanel == 0 && kValueDim % kPanel == 0, "whole panels");
+  static_assert(kHeadDim % 32 == 0 && kValueDim % 32 == 0, "whole steps of MMAs of 8 bits");
+  // Of rows in memory: whole panels, of which products leave the end out.
+  static constexpr uint32_t kHeadRoom = (kHeadDim + kPanel - 1) / kPanel * kPanel;
+  static constexpr uint32_t kValueRoom = (kValueDim + kPanel - 1) / kPanel * kPanel;
   static_assert(kKeys % 16 == 0, "P V takes 16 keys at a time");
   static_assert(kKeys % (8 * kCluster) == 0, "a share starts where the swizzle does");
   static_assert(kCluster == 1 || !kThreadsCopy, "threads copy for their own block");
@@ -86,21 +89,21 @@ struct Layout {
   static constexpr uint32_t kTurnThreads = 256;  // the warpgroup that waits, and the one before
 
   HT_HOST_DEVICE static SharedTile q_tile() {
-    return {Major::k, line_swizzle(kHeadDim * kKeyBits / 8), kKeyBits, kRows, kHeadDim};
+    return {Major::k, line_swizzle(kHeadRoom * kKeyBits / 8), kKeyBits, kRows, kHeadRoom};
   }
   HT_HOST_DEVICE static SharedTile k_tile() {
-    return {Major::k, line_swizzle(kHeadDim * kKeyBits / 8), kKeyBits, kKeys, kHeadDim};
+    return {Major::k, line_swizzle(kHeadRoom * kKeyBits / 8), kKeyBits, kKeys, kHeadRoom};
   }
   HT_HOST_DEVICE static SharedTile v_tile() {
-    return {Major::mn, tile::Swizzle::b128, 16, kValueDim, kKeys};
+    return {Major::mn, tile::Swizzle::b128, 16, kValueRoom, kKeys};
   }
   // Of a warp's results.
   HT_HOST_DEVICE static SharedTile out_tile() {
     return {Major::k, tile::Swizzle::b128, 16, kOutRows, kValueDim};
   }
-  static constexpr uint32_t kQBytes = kRows * kHeadDim * kKeyBits / 8;
-  static constexpr uint32_t kKBytes = kKeys * kHeadDim * kKeyBits / 8;
-  static constexpr uint32_t kVBytes = kKeys * kValueDim * 2;
+  static constexpr uint32_t kQBytes = kRows * kHeadRoom * kKeyBits / 8;
+  static constexpr uint32_t kKBytes = kKeys * kHeadRoom * kKeyBits / 8;
+  static constexpr uint32_t kVBytes = kKeys * kValueRoom * 2;
 
   static constexpr hw::Scope kScope = kCluster > 1 ? hw::Scope::cluster : hw::Scope::cta;
   using QRing = pipe::Ring<1, kQBytes>;
@@ -112,12 +115,12 @@ struct Layout {
     VRing v;
   };
   static constexpr uint32_t kK = kQBytes, kV = kK + kStages * kKBytes;
-  // Where there is room results go through shared memory and leave by tensor copies: 16 rows of
-  // each warp.
+  // Where there is room results go through shared memory and leave by tensor copies, of whole
+  // panels: 16 rows of each warp.
   static constexpr uint32_t kOut = kV + kStages * kVBytes;
   static constexpr uint32_t kOutBytes = kOutRows * kValueDim * 2;
-  static constexpr bool kStaged =
-      !kThreadsCopy && !kScaled && kOut + kWarps * kOutBytes + 1024 <= 227 * 1024;
+  static constexpr bool kStaged = !kThreadsCopy && !kScaled && kValueRoom == kValueDim &&
+                                  kOut + kWarps * kOutBytes + 1024 <= 227 * 1024;
   // Of a mask, the terms of a warpgroup's rows and the keys of a tile: panels of 64 lines of 128
   // bytes, of up to 4 bytes a key. One stage: it is left before the exponentials of its tile.
   static constexpr uint32_t kMask = kOut + (kStaged ? kWarps * kOutBytes : 0);

@@ -16,10 +16,15 @@ namespace halftone::attention_sm90 {
 inline constexpr Tile kTiles[] = {
     {64, 64, 64, 2, 1, Overlap::none, 2},  // short rows under a mask
     {64, 64, 128, 3, 1},
+    {96, 96, 176, 2, 2, Overlap::own},  // those of 128 with fewer products: not timed
+    {96, 96, 128, 2, 2, Overlap::own},
+    {96, 96, 128, 2, 1, Overlap::own},
     {128, 128, 176, 2, 2, Overlap::own},
     {128, 128, 128, 2, 2, Overlap::own},
     {128, 128, 128, 2, 1, Overlap::own},
     {192, 128, 128, 2, 1},  // DeepSeek's 192 and 128
+    {192, 192, 112, 2, 2, Overlap::own},
+    {192, 192, 112, 2, 1, Overlap::own},
     {256, 256, 80, 2, 2, Overlap::others},
     {256, 256, 80, 2, 1, Overlap::others},
 };
