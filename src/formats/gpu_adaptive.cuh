@@ -126,22 +126,17 @@ struct QuantizeAdaptiveGpu {
   HT_DEVICE static void run(const Params& p) {
     const QuantizeArgs& args = p.args;
     const uint32_t thread = hw::block_index().x * kThreads + hw::thread_index().x;
-    const int64_t index = thread / kLanes, blocks = p.down * p.across;
-    const bool live = index < args.matrices * blocks;
-    const int64_t matrix = live ? index / blocks : 0;
-    const int64_t band = live ? index % blocks / p.across : 0;
-    const int64_t group = live ? index % p.across : 0;
-    const int64_t high = args.block_rows > 0 ? args.block_rows : args.rows;
-    const int64_t wide = args.recipe.group > 0 ? args.recipe.group : args.columns;
-    const int64_t top = band * high, left = group * wide, first_row = matrix * args.rows + top;
+    const int64_t index = thread / kLanes;
+    const BlockPlace place(args, index, p.down, p.across);
     const auto least = [](int64_t a, int64_t b) { return a < b ? a : b; };
     const int64_t bytes = pipe::bytes_of(args.source);
     Block block;
-    block.x = args.x[first_row] + left * bytes;
+    block.x = args.x[place.first_row] + place.left * bytes;
     block.row_stride = args.x.inner == 1 ? args.x.outer_stride : args.x.inner_stride;
-    block.rows = live ? least(high, args.rows - top) : 0;
-    block.columns = least(wide, args.columns - left);
-    block.most_rows = least(high, args.rows), block.most_columns = least(wide, args.columns);
+    block.rows = place.live ? place.rows : 0;
+    block.columns = place.end - place.left;
+    block.most_rows = least(place.high, args.rows);
+    block.most_columns = least(place.wide, args.columns);
     block.source = args.source, block.lane = thread % kLanes;
 
     Recipe recipe = args.recipe;
@@ -163,17 +158,14 @@ struct QuantizeAdaptiveGpu {
 
     for_elements_of(recipe.format, [&](auto format) {
       const ZeroPoint chosen = best_scale<format.value>(recipe, block, range);
-      if (live && block.lane == 0) {
-        const bool linear = args.layout == ScaleLayout::linear;
-        store_block_scale(args, recipe, p.faults, range, chosen, index,
-                          linear ? index
-                                 : matrix * args.scale_bytes +
-                                       scale_offset(args.layout, args.rows, p.across, band, group));
+      if (place.live && block.lane == 0) {
+        store_block_scale(args, recipe, p.faults, range, chosen, index, place.scale);
       }
       const bool nibbles = is_four_bits(recipe.format);
       const int64_t pitch = nibbles ? args.columns / 2 : args.columns;
-      encode<format.value>(block, chosen, range.finite(),
-                           args.codes + first_row * pitch + (nibbles ? left / 2 : left), pitch);
+      encode<format.value>(
+          block, chosen, range.finite(),
+          args.codes + place.first_row * pitch + (nibbles ? place.left / 2 : place.left), pitch);
     });
   }
 };

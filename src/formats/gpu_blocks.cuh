@@ -47,16 +47,10 @@ struct QuantizeBlocksGpu {
   HT_DEVICE static void run(const Params& p) {
     const QuantizeArgs& args = p.args;
     pipe::RowThreads threads(p.row_threads);
-    const int64_t index = threads.row(), blocks = p.down * p.across;
-    const bool live = index < args.matrices * blocks;
-    const int64_t matrix = live ? index / blocks : 0;
-    const int64_t band = live ? index % blocks / p.across : 0;
-    const int64_t group = live ? index % p.across : 0;
-    const int64_t high = args.block_rows > 0 ? args.block_rows : args.rows;
-    const int64_t wide = args.recipe.group > 0 ? args.recipe.group : args.columns;
-    const int64_t top = band * high, left = group * wide;
-    const int64_t rows = args.rows - top < high ? args.rows - top : high;
-    const int64_t columns = left + wide < args.columns ? left + wide : args.columns;  // the end
+    const int64_t index = threads.row();
+    const BlockPlace block(args, index, p.down, p.across);
+    const bool live = block.live;
+    const int64_t left = block.left, rows = block.rows, columns = block.end;
     const auto eights = static_cast<uint32_t>((columns - left + 7) / 8);
     const int64_t count = live ? rows * eights : 0;
     const auto number = [&](uint32_t step) {
@@ -73,7 +67,7 @@ struct QuantizeBlocksGpu {
       const int64_t r = n >> 32 != 0 ? n / eights : static_cast<uint32_t>(n) / eights;
       return Within{static_cast<uint32_t>(r), static_cast<uint32_t>(n - r * eights)};
     };
-    const int64_t first_row = matrix * args.rows + top;
+    const int64_t first_row = block.first_row;
     const char* x = live ? args.x[first_row] : nullptr;
     using Eight = pipe::Eight<pipe::Access::any>;
     const auto read = [&](const Within& at, Eight& v) {
@@ -122,11 +116,7 @@ struct QuantizeBlocksGpu {
     if (!live) return;
     const ZeroPoint chosen = given ? given_scale(args.given) : range.scale(recipe);
     if (threads.rank() == 0 && (!given || index == 0)) {
-      const bool linear = args.layout == ScaleLayout::linear;
-      store_block_scale(args, recipe, p.faults, range, chosen, index,
-                        linear ? index
-                               : matrix * args.scale_bytes +
-                                     scale_offset(args.layout, args.rows, p.across, band, group));
+      store_block_scale(args, recipe, p.faults, range, chosen, index, block.scale);
     }
     const int64_t pitch = is_four_bits(recipe.format) ? args.columns / 2 : args.columns;
     uint8_t* codes = args.codes + first_row * pitch;

@@ -303,6 +303,33 @@ HT_DEVICE ZeroPoint given_scale(float scale) {
   return {{std::bit_cast<uint32_t>(scale), scale, 1.0f / scale}, kInt4Zero};
 }
 
+// A block of elements that share a scale: number `index` of `down` x `across` in each matrix. Where
+// there are fewer, the first one's place, which is not live.
+struct BlockPlace {
+  bool live;
+  int64_t matrix, band, group;
+  int64_t high, wide;       // of whole blocks
+  int64_t first_row, left;  // its first row, counted over the matrices, and column
+  int64_t rows, end;        // its rows, and the column behind it
+  int64_t scale;            // where its scale is stored
+
+  HT_DEVICE BlockPlace(const QuantizeArgs& args, int64_t index, int64_t down, int64_t across) {
+    const int64_t blocks = down * across, n = index < args.matrices * blocks ? index : 0;
+    live = n == index;
+    matrix = n / blocks, band = n % blocks / across, group = n % across;
+    high = args.block_rows > 0 ? args.block_rows : args.rows;
+    wide = args.recipe.group > 0 ? args.recipe.group : args.columns;
+    const int64_t top = band * high;
+    first_row = matrix * args.rows + top, left = group * wide;
+    rows = args.rows - top < high ? args.rows - top : high;
+    end = left + wide < args.columns ? left + wide : args.columns;
+    scale =
+        args.layout == ScaleLayout::linear
+            ? n
+            : matrix * args.scale_bytes + scale_offset(args.layout, args.rows, across, band, group);
+  }
+};
+
 // A scale as stored beside block (band, group) of a matrix; `index` counts the blocks of all.
 HT_DEVICE void store_block_scale(const QuantizeArgs& args, const Recipe& recipe,
                                  const FaultReporter& faults, const BlockRange& range,
