@@ -23,7 +23,6 @@ struct Options {
   std::vector<std::string> formats;
   std::optional<int64_t> m, n, k, queries, keys, heads, kv_heads, head_dim, tokens, threads, repeat;
   std::optional<uint64_t> seed;
-
   bool full = false, json = false;
 };
 

@@ -93,10 +93,17 @@ Tensor WeightReader::adopt(const std::string& name, const Tensor& stored, const 
          halftone::name(stored.format()), "; f32, f16 or bf16 is expected");
   }
   left_.erase(name);
-  // Formats change where the weights will be.
-  const Tensor kept = contents_ == Contents::none
-                          ? without_memory(shape, kept_format(name, stored, format_))
-                          : keep(name, upload_(stored), format_, device_stream_);
+  // Adaptive scales are searched by the CPU, whose threads share a tensor that has one scale;
+  // everything else is done where the weights will be.
+  const bool adaptive = format_.quantized && format_.quantized->adaptive;
+  Tensor kept;
+  if (contents_ == Contents::none) {
+    kept = without_memory(shape, kept_format(name, stored, format_));
+  } else if (adaptive && stored.device().is_cpu()) {
+    kept = upload_(keep(name, stored, format_, stream_));
+  } else {
+    kept = keep(name, upload_(stored), format_, device_stream_);
+  }
   bytes_ += kept.bytes();
   parameters_ += kept.numel();
   if (progress_) {

@@ -125,8 +125,8 @@ struct QuantizeAdaptiveGpu {
 
   HT_DEVICE static void run(const Params& p) {
     const QuantizeArgs& args = p.args;
-    const uint32_t thread = hw::block_index().x * kThreads + hw::thread_index().x;
-    const int64_t index = thread / kLanes;
+    const uint32_t thread = hw::thread_index().x;
+    const int64_t index = int64_t{hw::block_index().x} * (kThreads / kLanes) + thread / kLanes;
     const BlockPlace place(args, index, p.down, p.across);
     const auto least = [](int64_t a, int64_t b) { return a < b ? a : b; };
     const int64_t bytes = pipe::bytes_of(args.source);
@@ -142,7 +142,7 @@ struct QuantizeAdaptiveGpu {
     Recipe recipe = args.recipe;
     if (args.amax != nullptr) {
       set_tensor_amax(std::bit_cast<float>(hw::load_global(args.amax)), &recipe);
-    } else if (args.tensor_scale != nullptr && thread == 0) {
+    } else if (args.tensor_scale != nullptr && index == 0 && block.lane == 0) {
       hw::store_global(args.tensor_scale, recipe.tensor_scale);
     }
     BlockRange range;

@@ -307,6 +307,14 @@ void set_target(const QuantizeOptions& options, Tensor& out, QuantizeArgs* args)
   args->columns = out.size(-1), args->rows = out.rank() > 1 ? out.size(-2) : 1;
   args->matrices = out.numel() / std::max<int64_t>(args->rows * args->columns, 1);
   args->block_rows = options.scaling.block_rows;
+  // Half a warp walks all elements that share a scale, once for each scale that it tries.
+  constexpr int64_t kMostSearched = int64_t{1} << 20;
+  const int64_t high = args->block_rows > 0 ? args->block_rows : args->rows;
+  const int64_t wide = options.scaling.block_cols > 0 ? options.scaling.block_cols : args->columns;
+  require(!options.adaptive || high * wide <= kMostSearched, "quantize: ", to_string(options),
+          " on ", out.device().name(), " has a scale for ", high, " x ", wide,
+          " elements; adaptive scales of more than ", kMostSearched,
+          " are chosen on the CPU alone");
   args->codes = out.data<uint8_t>();
   args->scales = out.scales().data<uint8_t>();
   args->scale_bytes = out.scales().bytes() / std::max<int64_t>(args->matrices, 1);

@@ -10,6 +10,7 @@
 
 #include "base/message.h"
 #include "halftone/quantize.h"
+#include "halftone/simulator.h"
 
 namespace halftone {
 namespace {
@@ -137,6 +138,12 @@ TEST(GpuBench, RowsFromBf16QuantiseWithinTheTime) {
   const BenchRow row = bench_prefill(shape, fp8, stream, GpuTimingOptions::quick(), 128);
   EXPECT_EQ(row.name, "prefill 1 x 128, 2 heads of 64, full fp8+fp8, from bf16, blocks");
   EXPECT_GT(row.value, 0);
+  // As many calls as without, each with three kernels more.
+  Stream other(Device::simulator(Arch::sm_90a));
+  PrefillShape plain = shape;
+  plain.rule.clear();
+  bench_prefill(plain, fp8, other, GpuTimingOptions::quick(), 128);
+  EXPECT_GT(simulator_report(stream).launches, simulator_report(other).launches);
 }
 
 TEST(GpuBench, RowOfADecodeCountsTheCacheWithItsScales) {

@@ -46,6 +46,20 @@ TEST(AttentionSm90, StrictUnderAdversarialSchedules) {
   }
 }
 
+// Tiles of 96 and 192 leave out the products of the zeros behind a row.
+TEST(AttentionSm90, TilesOf96And192MultiplyNoZeros) {
+  for (const auto& [head_dim, keys] : {std::pair<int64_t, int64_t>{96, 128}, {192, 112}}) {
+    Stream stream = hopper();
+    Case c = make_case(Sm90Case{{1, 128, keys, 1, 1, head_dim}}, 3);
+    run_on(stream, &c);
+    int64_t products = 0;
+    for (const auto& count : simulator_report(stream).counters.multiply_adds) {
+      products += static_cast<int64_t>(count.count);
+    }
+    EXPECT_EQ(products, 2 * 128 * keys * head_dim) << head_dim;
+  }
+}
+
 // A row's bits are a function of its query and keys: not of the rows, heads and sequences beside
 // it.
 TEST(AttentionSm90, RowsDoNotKnowTheBatch) {

@@ -152,6 +152,9 @@ TEST_P(FormatsOnDevice, WhatAGpuDoesNotDoIsNamed) {
   const Tensor x = test::random_tensor({2, 64}, Format::f32, 7).to(device);
   Stream s = stream();
   test::expect_error([&] { quantize(x, parse_quantization("mxfp8")); }, {"stream", "same device"});
+  const Tensor large = Tensor::empty({1025, 1024}, Format::bf16, device);
+  test::expect_error([&] { quantize(large, parse_quantization("fp8_tensor_adaptive"), s); },
+                     {"adaptive", "1025 x 1024", device.name()});
 }
 
 TEST_P(FormatsOnDevice, RandomProblems) {

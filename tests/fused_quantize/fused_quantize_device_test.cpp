@@ -26,7 +26,8 @@ TEST_P(FusedQuantizeOnDevice, EqualsTheSeparateOperations) {
   nvfp4.tensor_scale = 0.01f;
   nvfp4.scaling.layout = ScaleLayout::tiled_128x4;
   for (const QuantizeOptions& o :
-       {nvfp4, QuantizeOptions(Format::mxfp8), parse_quantization("fp8_1x128")}) {
+       {nvfp4, QuantizeOptions(Format::mxfp8), parse_quantization("fp8_1x128"),
+        parse_quantization("mxfp4_adaptive")}) {
     SCOPED_TRACE(to_string(o));
     Stream s = stream();
     const Tensor x = test::random_tensor({2, 3, 256}, Format::bf16, 1).to(device);

@@ -17,7 +17,7 @@ std::vector<QuantizeOptions> options_for(int64_t head_dim) {
   QuantizeOptions tiled = nvfp4, packed(Format::mxfp8);
   tiled.scaling.layout = ScaleLayout::tiled_128x4, packed.scaling.layout = ScaleLayout::packed;
   std::vector<QuantizeOptions> all{nvfp4, tiled, packed, QuantizeOptions(Format::mxfp4)};
-  for (const char* name : {"fp8_row", "fp8_1x128", "int8", "int4_g64_asym"}) {
+  for (const char* name : {"fp8_row", "fp8_1x128", "int8", "int4_g64_asym", "mxfp8_adaptive"}) {
     all.push_back(parse_quantization(name));
   }
   std::erase_if(all, [&](const QuantizeOptions& o) { return !can_quantize({2, head_dim}, o).ok; });
