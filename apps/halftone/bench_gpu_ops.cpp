@@ -222,6 +222,37 @@ void quantisations(OpsBench& bench, const Tensor& x, const QuantizeOptions& opti
             [&](int i, Stream& stream) { dequantize_into(out[i], back, stream); });
 }
 
+// Norms and gates whose result becomes codes in the same kernel.
+void fused_quantisations(OpsBench& bench, int64_t rows, const QuantizeOptions& options) {
+  constexpr int64_t kHidden = 4096, kInner = 14336;  // of Llama-3-8B
+  const auto codes = [&](int64_t columns) {
+    return empty_quantized({rows, columns}, options, bench.device());
+  };
+  const std::string to = concat(" to ", to_string(options));
+  const auto add = [&](const char* what, int64_t columns, int64_t operands, const auto& run) {
+    const int64_t bytes = operands * rows * columns * 2 + codes(columns).bytes();
+    const int sets = bench.sets_for(bytes);
+    const auto random = [&] {
+      return sets_of(bench.random({sets * rows, columns}, Format::bf16), sets);
+    };
+    const std::vector<Tensor> x = random(), up = operands > 1 ? random() : x;
+    std::vector<Tensor> out;
+    for (int i = 0; i < sets; ++i) out.push_back(codes(columns));
+    bench.add(of_rows(what, rows, columns, Format::bf16) + to, bytes, sets,
+              [&](int i, Stream& stream) {
+                const auto k = static_cast<size_t>(i);
+                run(x[k], up[k], out[k], stream);
+              });
+  };
+  const Tensor weight = bench.random({kHidden}, Format::bf16);
+  add("rms norm", kHidden, 1, [&](const Tensor& x, const Tensor&, Tensor& out, Stream& stream) {
+    norm_quantize_into({}, {x, weight, {}, {}}, options, out, stream);
+  });
+  add("swiglu", kInner, 2, [&](const Tensor& x, const Tensor& up, Tensor& out, Stream& stream) {
+    gated_quantize_into(x, up, {}, options, out, stream);
+  });
+}
+
 }  // namespace
 
 std::vector<BenchRow> bench_gpu_norm(const GpuBench& on) {
@@ -291,7 +322,17 @@ std::vector<BenchRow> bench_gpu_quantize(const GpuBench& on) {
       quantisations(bench, x, options);
     }
   }
+  for (const char* format : {"fp8_row", "fp8_1x128", "mxfp8", "nvfp4"}) {
+    QuantizeOptions options = parse_quantization(format);
+    if (options.format == Format::nvfp4) options.tensor_scale = 1;
+    for (const int64_t rows : {8192, 32}) fused_quantisations(bench, rows, options);
+  }
   if (on.few_sizes()) return bench.rows;
+  for (const char* format : {"mxfp4_adaptive", "nvfp4_adaptive"}) {
+    QuantizeOptions options = parse_quantization(format);
+    if (options.format == Format::nvfp4) options.tensor_scale = 1;
+    quantisations(bench, x, options);
+  }
   const Tensor wide = bench.random({2 * 8192, 8192}, Format::f32);
   for (const char* format : {"fp8_1x128", "nvfp4"}) {
     quantisations(bench, wide, parse_quantization(format));

@@ -50,8 +50,12 @@ Tensor smooth_quantize(const Tensor& k, const QuantizeOptions&, Stream& = Stream
 Tensor key_mean(const Tensor& k,
                 Stream& = Stream::default_stream());  // f32 [batch, heads, head_dim]
 
-// The same into memory from empty_quantized: no allocation but a tile a thread.
-// Any norm; tensors.out is not used, rows and formats follow from the tensors.
+// The same into memory from empty_quantized. On CPUs no allocation but a tile a thread. On GPUs one
+// kernel and no allocation, for rows of 16-bit elements whose scales are theirs or of groups of 16
+// to 256 that divide them, found from the largest element; heads of 64 to 512 elements, a power of
+// two; rows of norms up to 32768 elements, and those of gates with one scale as far as shared
+// memory holds them. Elsewhere the result goes through memory that is allocated. Any norm;
+// tensors.out is not used, rows and formats follow from the tensors.
 void norm_quantize_into(NormProblem, const NormTensors&, const QuantizeOptions&, Tensor& out,
                         Stream& = Stream::default_stream());
 void activation_quantize_into(const Tensor& x, const ActivationFunction&, const QuantizeOptions&,

@@ -8,6 +8,7 @@
 #include "formats/gpu_dequantize.cuh"
 #include "formats/gpu_expand.cuh"
 #include "formats/gpu_groups.cuh"
+#include "formats/gpu_row_codes.cuh"
 #include "formats/gpu_tiles.cuh"
 #include "formats/rows.h"
 #include "hw/image.h"
@@ -67,10 +68,8 @@ void quantize_groups(const QuantizeArgs& args, uint32_t lanes, const uint32_t* l
       lanes,
       args.x.inner == 1 && args.x.outer_stride == args.columns * pipe::bytes_of(args.source),
       largest,
-      static_cast<uint32_t>(sixteens / lanes),
       pipe::Divisor(lanes),
-      pipe::Divisor(static_cast<uint32_t>(sixteens / lanes)),
-      pipe::Divisor(static_cast<uint32_t>(args.rows))};
+      GroupPlaces(args, sixteens / lanes)};
   launch(converts(stream)
              ? pipe::image_for_whole<GroupsSm89>(args.source, "quantize_groups", Arch::sm_89)
              : pipe::image_for_whole<GroupsSm80>(args.source, "quantize_groups"),
@@ -217,6 +216,24 @@ void quantize_scaled(const QuantizeArgs& args, Stream& stream) {
 }
 
 }  // namespace
+
+bool take_row_codes(const QuantizeArgs& to, Format made, Stream& stream, RowCodesArgs* args) {
+  const int64_t group = to.recipe.group > 0 ? to.recipe.group : to.columns;
+  const int64_t rows = to.matrices * to.rows;
+  const bool joint = group == to.columns;
+  if (made == Format::f32 || to.recipe.adaptive || to.block_rows != 1 || to.columns % 8 != 0 ||
+      reinterpret_cast<uintptr_t>(to.codes) % 8 != 0 || rows * (to.columns / group) >> 31 != 0) {
+    return false;
+  }
+  if (!joint && (to.columns % group != 0 || group < 16 || group > 256 ||
+                 !std::has_single_bit(static_cast<uint64_t>(group)))) {
+    return false;
+  }
+  *args = {to, fault_reporter(stream.device()), joint ? 0 : static_cast<uint32_t>(group / 8),
+           static_cast<uint32_t>(std::countr_zero(static_cast<uint64_t>(group))),
+           GroupPlaces(to, to.columns / group)};
+  return true;
+}
 
 void quantize_gpu(const QuantizeArgs& args, Stream& stream) {
   if (args.matrices * args.rows * args.columns == 0) return;

@@ -11,6 +11,7 @@
 #include "hw/pair.h"
 #include "pipe/access.h"
 #include "pipe/codes.h"
+#include "pipe/divisor.h"
 #include "pipe/fault.h"
 
 namespace halftone {
@@ -217,6 +218,15 @@ HT_DEVICE void store_codes(uint8_t* to, uint64_t codes) {
   }
 }
 
+// Of eight neighbours, the first of which is number `first` of all, a multiple of 8.
+HT_DEVICE void store_eight(const QuantizeArgs& to, int64_t first, uint64_t codes) {
+  if (is_four_bits(to.recipe.format)) {
+    store_codes<Format::int4>(to.codes + first / 2, codes);
+  } else {
+    store_codes<Format::int8>(to.codes + first, codes);
+  }
+}
+
 HT_DEVICE void store_scale(Format f, uint8_t* scales, int64_t i, uint32_t code) {
   if (f == Format::f32) {
     hw::store_global(reinterpret_cast<uint32_t*>(scales) + i, code);
@@ -298,6 +308,27 @@ HT_DEVICE BlockScale nvfp4_scale(const Recipe& recipe, float most) {
   const float inverse = 1.0f / (value * recipe.decode_scale);
   return {code, value, most == 0 ? 0 : hw::min(inverse, kFloatMax)};
 }
+
+// Where the scales of groups of rows stand, which are counted over all matrices.
+struct GroupPlaces {
+  uint32_t row_groups = 1;
+  pipe::Divisor groups, rows;  // groups of a row, rows of a matrix
+
+  GroupPlaces() = default;
+  GroupPlaces(const QuantizeArgs& args, int64_t groups_of_row)
+      : row_groups(static_cast<uint32_t>(groups_of_row)),
+        groups(row_groups),
+        rows(static_cast<uint32_t>(args.rows)) {}
+  HT_DEVICE int64_t at(const QuantizeArgs& args, uint32_t group) const {
+    if (args.layout == ScaleLayout::linear) return group;
+    const uint32_t row = groups.divide(group);
+    const uint32_t matrix = args.matrices == 1 ? 0 : rows.divide(row);
+    const auto count = static_cast<uint32_t>(args.rows);
+    return matrix * args.scale_bytes + scale_offset_in<uint32_t>(args.layout, count, row_groups,
+                                                                 row - matrix * count,
+                                                                 group - row * row_groups);
+  }
+};
 
 HT_DEVICE ZeroPoint given_scale(float scale) {
   return {{std::bit_cast<uint32_t>(scale), scale, 1.0f / scale}, kInt4Zero};

@@ -5,7 +5,6 @@
 #include "formats/gpu_encode.cuh"
 #include "hw/thread.h"
 #include "hw/warp.h"
-#include "pipe/divisor.h"
 
 namespace halftone {
 
@@ -17,8 +16,8 @@ struct QuantizeGroupsParams {
   uint32_t lanes;           // of a group: a power of two up to 32
   bool dense;               // rows follow each other without gaps
   const uint32_t* largest;  // bits of each matrix's largest |x|, a NaN above everything; or null
-  uint32_t row_groups;
-  pipe::Divisor group, groups, rows;  // sixteens of a group, groups of a row, rows of a matrix
+  pipe::Divisor group;      // sixteens
+  GroupPlaces places;
 };
 
 template <pipe::Access kAccess, bool kConvert>
@@ -113,7 +112,7 @@ struct QuantizeGroupsGpu {
     }
     if ((n & (p.lanes - 1)) == 0) {
       const uint32_t group = p.group.divide(n);
-      store_block_scale(p.args, recipe, p.faults, range, chosen, group, scale_place(p, group));
+      store_block_scale(p.args, recipe, p.faults, range, chosen, group, p.places.at(p.args, group));
     }
     store<Kind>(p, recipe, n, low, high, chosen, range.finite());
   }
@@ -146,18 +145,6 @@ struct QuantizeGroupsGpu {
            static_cast<uint32_t>(codes[1]), static_cast<uint32_t>(codes[1] >> 32)}};
       hw::store_global(reinterpret_cast<hw::Words4*>(args.codes) + n, words);
     }
-  }
-
-  // Of the group's scale, over all matrices.
-  HT_DEVICE static int64_t scale_place(const Params& p, uint32_t group) {
-    const QuantizeArgs& args = p.args;
-    if (args.layout == ScaleLayout::linear) return group;
-    const uint32_t row = p.groups.divide(group), groups = p.row_groups;
-    const uint32_t matrix = args.matrices == 1 ? 0 : p.rows.divide(row);
-    const auto rows = static_cast<uint32_t>(args.rows);
-    return matrix * args.scale_bytes + scale_offset_in<uint32_t>(args.layout, rows, groups,
-                                                                 row - matrix * rows,
-                                                                 group - row * groups);
   }
 };
 

@@ -52,7 +52,8 @@ void check_one_pass(const QuantizeOptions&);
 // Quantises rows that `produce` makes, tile by tile, without their ever reaching memory: rows
 // begin .. end of all of out's, in `format`, into `tile` [end - begin, columns]. The bits are those
 // of quantize() of the whole. Scales within rows only, and nvfp4 with a given tensor scale.
-// `produce` is called on several threads; on a GPU once, for all rows, whose memory is allocated.
+// `produce` is called on several threads; on a GPU, for what no kernel makes and quantises at once,
+// it is called once, for all rows, whose memory is allocated.
 // `source`: what they are made from, in `format` and row by row as long, so that the memory is
 // asked for the next tile's while one is quantised; or undefined.
 void quantize_produced(Format format, const QuantizeOptions&, const Tensor& source, Tensor& out,

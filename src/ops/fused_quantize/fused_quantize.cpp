@@ -1,5 +1,5 @@
-// Each operation runs on a tile of rows that its thread then quantises from the cache; on a GPU on
-// all rows, which a second kernel quantises.
+// Each operation runs on a tile of rows that its thread then quantises from the cache; on a GPU one
+// kernel makes rows and their codes, or where none does, a second one quantises all rows.
 #include "halftone/fused_quantize.h"
 
 #include "base/message.h"
@@ -7,6 +7,8 @@
 #include "formats/quantize_rows.h"
 #include "halftone/activation.h"
 #include "halftone/norm.h"
+#include "ops/map/kernels.h"
+#include "ops/norm/kernels.h"
 
 namespace halftone {
 
@@ -48,6 +50,13 @@ void norm_quantize_into(NormProblem problem, const NormTensors& t, const Quantiz
   }
   const Support support = can_run(problem, stream.device());
   require(support.ok, "norm_quantize: ", support.reason);
+  if (!stream.device().is_cpu()) {
+    check_one_pass(options);
+    const NormArgs args = norm_args(plan(problem, stream.device()),
+                                    {x, t.weight, {}, residual, t.bias, residual_out});
+    const QuantizeArgs to = quantize_target(options, out, stream);
+    if (norm_codes_gpu(args, problem.rows, to, stream)) return;
+  }
   const auto part = [](const Tensor& whole, int64_t begin, int64_t end) {
     return whole.defined() ? whole.slice(0, begin, end) : Tensor();
   };
@@ -107,6 +116,14 @@ void activation_quantize_into(const Tensor& x, const ActivationFunction& functio
   };
   const Support support = can_run(problem(rows.size(0)), stream.device());
   require(support.ok, "activation_quantize: ", support.reason);
+  if (!stream.device().is_cpu()) {
+    check_one_pass(options);
+    MapArgs args;
+    args.operation = MapOperation::activation, args.function.function = function;
+    args.in[0].base = rows.data<char>();
+    const QuantizeArgs to = quantize_target(options, out, stream);
+    if (map_codes_gpu(args, false, x.format(), to, stream)) return;
+  }
   const auto produce = [&](int64_t begin, int64_t end, const Tensor& tile) {
     run(plan(problem(end - begin), stream.device()), {rows.slice(0, begin, end), tile}, stream);
   };
@@ -138,6 +155,15 @@ void gated_quantize_into(const Tensor& gate, const Tensor& up, const GatedActiva
   };
   const Support support = can_run(problem(gates.size(0)), stream.device());
   require(support.ok, "gated_quantize: ", support.reason);
+  if (!stream.device().is_cpu()) {
+    check_one_pass(options);
+    MapArgs args;
+    args.operation = MapOperation::gated, args.function = function, args.operands = 2;
+    args.in[0].base = gates.data<char>();
+    args.in[1].base = interleaved ? args.in[0].base : ups.data<char>();
+    const QuantizeArgs to = quantize_target(options, out, stream);
+    if (map_codes_gpu(args, interleaved, gate.format(), to, stream)) return;
+  }
   const auto produce = [&](int64_t begin, int64_t end, const Tensor& tile) {
     run(plan(problem(end - begin), stream.device()),
         {gates.slice(0, begin, end), interleaved ? Tensor() : ups.slice(0, begin, end), tile},

@@ -259,15 +259,7 @@ struct HeadsGpu {
           fixed || range[i].finite()
               ? encode_eight<kConvert>(to.recipe, x[i], chosen.scale.multiplier, chosen.zero)
               : 0;
-      const int64_t first = target * dim + columns[i];
-      if (is_four_bits(to.recipe.format)) {
-        hw::store_global(reinterpret_cast<uint32_t*>(to.codes + first / 2),
-                         static_cast<uint32_t>(codes));
-      } else {
-        const hw::Vector<uint32_t, 2> words{
-            {static_cast<uint32_t>(codes), static_cast<uint32_t>(codes >> 32)}};
-        hw::store_global(reinterpret_cast<hw::Vector<uint32_t, 2>*>(to.codes + first), words);
-      }
+      store_eight(to, target * dim + columns[i], codes);
     }
   }
   HT_DEVICE static BlockRange both(const BlockRange& a, const BlockRange& b) {

@@ -10,6 +10,7 @@
 namespace halftone {
 
 class Stream;
+struct QuantizeArgs;
 
 enum class MapOperation : uint8_t {
   activation,  // f(a)
@@ -59,5 +60,9 @@ HALFTONE_DECLARE_LEVELS(void map_pieces(const MapArgs&, int64_t begin, int64_t e
 // `rows`: the product of all extents but the last.
 using MapGpuFunction = void (*)(const MapArgs&, int64_t rows, Stream&);
 void map_gpu(const MapArgs&, int64_t rows, Stream&);
+// An activation or a gate to codes, by its operation, function, count of operands and their bases,
+// all row-major in `format`; interleaved: in[0] has pairs of a gate and what it multiplies. False
+// where no kernel makes both at once, and nothing is done.
+bool map_codes_gpu(const MapArgs&, bool interleaved, Format format, const QuantizeArgs&, Stream&);
 
 }  // namespace halftone

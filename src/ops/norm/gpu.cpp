@@ -1,5 +1,6 @@
 #include "ops/norm/gpu.cuh"
 #include "hw/image.h"
+#include "ops/norm/whole_rows.h"
 
 namespace halftone {
 
@@ -28,27 +29,16 @@ KernelImage image_of_whole(const NormArgs& args, uint32_t pieces, bool two) {
 
 void norm_gpu(const NormArgs& args, int64_t rows, Stream& stream) {
   if (rows == 0) return;
-  bool whole = true;
-  for (const Rows* x : {&args.x, &args.out, &args.residual, &args.sum}) {
-    whole = whole && pipe::are_whole(*x, args.columns);
-  }
-  uint32_t threads = pipe::threads_of_row(args.columns);
-  const uint32_t pieces = pipe::pieces_of_row(args.columns * pipe::bytes_of(args.format), threads);
-  bool kept = whole && pieces <= 8;
-  for (const void* vector : {args.weight, args.bias}) {
-    kept = kept && reinterpret_cast<uintptr_t>(vector) % 16 == 0;
-  }
-  const bool two = kept && pieces <= 2 && pipe::takes_two(args.format, rows, threads);
-  if (two) threads /= 2;
+  const WholeRows w = whole_rows(args, rows);
   const bool same_weight = args.weight != nullptr && args.weight_format == args.format &&
                            reinterpret_cast<uintptr_t>(args.weight) % 16 == 0;
   const KernelImage image =
-      !kept                        ? pipe::image_for<NormGpu>(args.format, whole, "norm")
-      : args.format == Format::f32 ? image_of_whole<pipe::Access::f32>(args, pieces, two)
-      : args.format == Format::f16 ? image_of_whole<pipe::Access::f16>(args, pieces, two)
-                                   : image_of_whole<pipe::Access::bf16>(args, pieces, two);
-  launch(image, taking_turns(pipe::RowThreads::shape(rows, threads), stream),
-         NormGpuParams{args, rows, threads, whole && same_weight}, stream);
+      !w.kept                      ? pipe::image_for<NormGpu>(args.format, w.whole, "norm")
+      : args.format == Format::f32 ? image_of_whole<pipe::Access::f32>(args, w.pieces, w.two)
+      : args.format == Format::f16 ? image_of_whole<pipe::Access::f16>(args, w.pieces, w.two)
+                                   : image_of_whole<pipe::Access::bf16>(args, w.pieces, w.two);
+  launch(image, taking_turns(pipe::RowThreads::shape(rows, w.threads), stream),
+         NormGpuParams{args, rows, w.threads, w.whole && same_weight}, stream);
 }
 
 }  // namespace halftone

@@ -3,6 +3,7 @@
 #pragma once
 #include <cmath>
 
+#include "formats/gpu_row_codes.cuh"
 #include "hw/griddep.h"
 #include "ops/norm/kernels.h"
 #include "pipe/access.h"
@@ -150,12 +151,18 @@ struct NormGpu {
   }
 };
 
+struct NormCodesParams : NormGpuParams {
+  RowCodesArgs codes;
+};
+
 // Whole rows of up to kPieces pieces a thread, which stay in registers; a kernel for each kind of
 // norm. Sums are those of NormGpu: a thread has the elements of one of its threads, or (kTwo) its
-// even pieces are of one and its odd ones of another.
-template <pipe::Access kAccess, bool kLayer, bool kSums, uint32_t kPieces, bool kTwo = false>
+// even pieces are of one and its odd ones of another. Codes: RowCodes, where they become codes.
+template <pipe::Access kAccess, bool kLayer, bool kSums, uint32_t kPieces, bool kTwo = false,
+          class Codes = void>
 struct NormWholeGpu {
-  using Params = NormGpuParams;
+  static constexpr bool kCodes = !std::is_void_v<Codes>;
+  using Params = std::conditional_t<kCodes, NormCodesParams, NormGpuParams>;
   using Piece = pipe::Piece<kAccess>;
   static constexpr uint32_t kElements = Piece::kElements;
   static constexpr uint32_t kThreads = pipe::kMostRowThreads;
@@ -237,8 +244,7 @@ struct NormWholeGpu {
     });
     const float scale = 1.0f / sqrtf(sum_of(squares) / count + args.eps);
 
-    char* out = place(args.out);
-    for_pieces([&](uint32_t k) {
+    const auto result = [&](uint32_t k) {
       float y[kElements];
       kept[k].widen(y);
       HT_UNROLL
@@ -260,10 +266,18 @@ struct NormWholeGpu {
         HT_UNROLL
         for (uint32_t i = 0; i < kElements; ++i) y[i] = y[i] + b[i];
       }
-      Piece result;
-      result.narrow(y);
-      result.store(out + at[k]);
-    });
+      Piece made;
+      made.narrow(y);
+      return made;
+    };
+    if constexpr (kCodes) {
+      Codes codes(p.codes);
+      for_pieces([&](uint32_t k) { codes.keep(k, result(k)); });
+      codes.store(threads, row, row * args.columns, at, kPieces);
+    } else {
+      char* out = place(args.out);
+      for_pieces([&](uint32_t k) { result(k).store(out + at[k]); });
+    }
   }
 };
 

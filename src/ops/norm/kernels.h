@@ -9,6 +9,9 @@
 namespace halftone {
 
 class Stream;
+struct NormPlan;
+struct NormTensors;
+struct QuantizeArgs;
 
 struct NormArgs {
   Rows x, out;
@@ -24,6 +27,10 @@ struct NormArgs {
 using NormFunction = void (*)(const NormArgs&, int64_t begin, int64_t end);
 using NormGpuFunction = void (*)(const NormArgs&, int64_t rows, Stream&);
 void norm_gpu(const NormArgs&, int64_t rows, Stream&);
+// The same to codes; false where no kernel makes both at once, and nothing is done.
+bool norm_codes_gpu(const NormArgs&, int64_t rows, const QuantizeArgs&, Stream&);
+// What a run is asked for, checked; `out` may be undefined.
+NormArgs norm_args(const NormPlan&, const NormTensors&);
 HALFTONE_DECLARE_LEVELS(void norm_rows(const NormArgs&, int64_t begin, int64_t end))
 
 }  // namespace halftone

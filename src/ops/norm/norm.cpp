@@ -79,11 +79,9 @@ NormPlan plan(const NormProblem& problem, const Device& device) {
   return {problem, device, kernel_for(kKernels, problem, device)};
 }
 
-void run(const NormPlan& plan, const NormTensors& t, Stream& stream) {
+NormArgs norm_args(const NormPlan& plan, const NormTensors& t) {
   const NormProblem& p = plan.problem;
   const char* operation = operation_of(p);
-  require(plan.kernel != nullptr, operation, ": the plan is empty; make it with plan()");
-  check_stream(operation, stream, plan.device);
   const auto rows = [&](const char* argument, const Tensor& x) {
     return check_rows(operation, argument, x, p.rows, p.columns, p.x, plan.device);
   };
@@ -92,42 +90,56 @@ void run(const NormPlan& plan, const NormTensors& t, Stream& stream) {
             ", the plan was made ", wanted ? "with" : "without", " one");
     return wanted;
   };
+  const bool stores = t.out.defined();
+  const auto apart_from_out = [&](const char* argument, const Tensor& x) {
+    if (stores) check_overlap(operation, "out", t.out, argument, x);
+  };
   NormArgs args{};
   args.x = rows("x", t.x);
-  args.out = rows("out", t.out);
+  if (stores) args.out = rows("out", t.out);
   args.columns = p.columns;
   args.format = p.x;
   args.weight_format = p.weight;
   args.eps = p.eps;
   args.weight_offset = p.weight_offset;
   args.layer = p.kind == NormKind::layer;
-  check_overlap(operation, "out", t.out, "x", t.x);
+  apart_from_out("x", t.x);
   const auto vector = [&](const char* argument, const Tensor& x, bool wanted) -> const void* {
     if (!given(argument, x, wanted)) return nullptr;
     check_tensor(operation, argument, x, {p.columns}, p.weight, plan.device);
-    check_overlap(operation, "out", t.out, argument, x);
+    apart_from_out(argument, x);
     return x.data();
   };
   args.weight = vector("weight", t.weight, p.weighted);
   args.bias = vector("bias", t.bias, p.bias);
-  if (given("residual", t.residual, p.residual)) {
-    const bool apart = t.residual_out.defined();
-    const Tensor& sum = apart ? t.residual_out : t.residual;
-    const char* argument = apart ? "residual_out" : "residual";
-    args.residual = rows("residual", t.residual);
-    args.sum = rows(argument, sum);
-    check_overlap(operation, argument, sum, "x", t.x);
-    check_overlap(operation, argument, sum, "residual", t.residual);
-    for (const auto& [name, x] : {std::pair{"weight", &t.weight}, {"bias", &t.bias}}) {
-      if (x->defined()) check_overlap(operation, argument, sum, name, *x);
-    }
-    require(t.out.data() != sum.data() || t.out.numel() == 0, operation, ": out is ", argument,
-            "; the sum must outlive the norm, so they need separate memory");
-    check_overlap(operation, "out", t.out, argument, sum);
-    if (apart) check_overlap(operation, "out", t.out, "residual", t.residual);
-  } else {
+  if (!given("residual", t.residual, p.residual)) {
     given("residual_out", t.residual_out, false);
+    return args;
   }
+  const bool apart = t.residual_out.defined();
+  const Tensor& sum = apart ? t.residual_out : t.residual;
+  const char* argument = apart ? "residual_out" : "residual";
+  args.residual = rows("residual", t.residual);
+  args.sum = rows(argument, sum);
+  check_overlap(operation, argument, sum, "x", t.x);
+  check_overlap(operation, argument, sum, "residual", t.residual);
+  for (const auto& [name, x] : {std::pair{"weight", &t.weight}, {"bias", &t.bias}}) {
+    if (x->defined()) check_overlap(operation, argument, sum, name, *x);
+  }
+  require(!stores || t.out.data() != sum.data() || t.out.numel() == 0, operation, ": out is ",
+          argument, "; the sum must outlive the norm, so they need separate memory");
+  apart_from_out(argument, sum);
+  if (apart) apart_from_out("residual", t.residual);
+  return args;
+}
+
+void run(const NormPlan& plan, const NormTensors& t, Stream& stream) {
+  const NormProblem& p = plan.problem;
+  const char* operation = operation_of(p);
+  require(plan.kernel != nullptr, operation, ": the plan is empty; make it with plan()");
+  check_stream(operation, stream, plan.device);
+  require(t.out.defined(), operation, ": out is undefined");
+  NormArgs args = norm_args(plan, t);
   args.streamed = t.out.data() != t.x.data() && t.out.data() != t.residual.data() &&
                   t.x.bytes() + t.out.bytes() >= kStreamFrom;
   if (plan.kernel->function.gpu != nullptr) {

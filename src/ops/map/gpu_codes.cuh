@@ -1,0 +1,86 @@
+// Activations and gates whose result becomes codes. Rows with a scale of their own are made by one
+// block, two pieces a thread at a time; where groups have scales the tensor is one long row, cut
+// into runs that every thread has two pieces of.
+#pragma once
+#include "formats/gpu_row_codes.cuh"
+#include "ops/map/gpu.cuh"
+
+namespace halftone {
+
+struct MapCodesParams {
+  MapArgs args;         // the operation; operands are row-major
+  bool interleaved;     // the one operand has pairs of a gate and what it multiplies
+  int64_t count, runs;  // elements of the result, and rows or runs of it
+  int64_t run;          // elements
+  uint32_t row_threads;
+  uint32_t steps;  // of two pieces, that a thread has of a run
+  RowCodesArgs codes;
+};
+
+template <pipe::Access kAccess, uint32_t kOperands, bool kConvert>
+struct MapCodesGpu {
+  using Params = MapCodesParams;
+  using Piece = pipe::Piece<kAccess>;
+  static constexpr uint32_t kThreads = pipe::kMostRowThreads, kMinBlocks = 2;
+  static constexpr uint32_t kPieces = 2;
+
+  HT_DEVICE static void run(const Params& p) {
+    hw::take_turns();
+    pipe::RowThreads threads(p.row_threads);
+    const int64_t run = threads.row(), first = run * p.run;
+    const bool live = run < p.runs;
+    const int64_t left = p.count - first;
+    const pipe::PiecePlaces at(
+        threads, live ? static_cast<uint32_t>(left < p.run ? left : p.run) * Piece::kBytes : 0);
+    RowCodes<kAccess, kConvert> codes(p.codes);
+    for (uint32_t step = 0; step < p.steps; ++step) {
+      const uint32_t k = step * kPieces;
+      float x[kOperands][kPieces * 8];
+      load(p, first * Piece::kBytes, at, k, x);
+      MapGpuBlock::compute<true, kOperands>(p.args, x[0], x[kOperands - 1], x[0]);
+      HT_UNROLL
+      for (uint32_t n = 0; n < kPieces; ++n) {
+        if (!at.has(k + n)) continue;
+        float made[8];
+        HT_UNROLL
+        for (uint32_t i = 0; i < 8; ++i) made[i] = x[0][n * 8 + i];
+        Piece piece;
+        piece.narrow(made);
+        codes.keep(k + n, piece);
+      }
+    }
+    codes.store(threads, run, first, at, p.steps * kPieces);
+  }
+
+  // Pieces k and k + 1 of every operand, of a run whose elements begin `begin` bytes into them.
+  HT_DEVICE static void load(const Params& p, int64_t begin, const pipe::PiecePlaces& at,
+                             uint32_t k, float (&x)[kOperands][kPieces * 8]) {
+    Piece read[kOperands][kPieces];
+    const bool pairs = kOperands == 2 && p.interleaved;
+    HT_UNROLL
+    for (uint32_t o = 0; o < kOperands; ++o) {
+      const char* base = pairs ? p.args.in[0].base + 2 * begin + 16 * o : p.args.in[o].base + begin;
+      HT_UNROLL
+      for (uint32_t n = 0; n < kPieces; ++n) {
+        if (at.has(k + n)) read[o][n].load(base + (pairs ? 2 : 1) * at[k + n]);
+      }
+    }
+    HT_UNROLL
+    for (uint32_t n = 0; n < kPieces; ++n) {
+      float v[kOperands][8];
+      HT_UNROLL
+      for (uint32_t o = 0; o < kOperands; ++o) read[o][n].widen(v[o]);
+      if (pairs) {
+        HT_UNROLL
+        for (uint32_t i = 0; i < 8 * kOperands; ++i) {
+          x[i % kOperands][n * 8 + i / kOperands] = v[i / 8][i % 8];
+        }
+      } else {
+        HT_UNROLL
+        for (uint32_t i = 0; i < 8 * kOperands; ++i) x[i / 8][n * 8 + i % 8] = v[i / 8][i % 8];
+      }
+    }
+  }
+};
+
+}  // namespace halftone

@@ -1,0 +1,55 @@
+// Norms whose rows become codes in the same kernel.
+#include "hw/image.h"
+#include "ops/norm/gpu.cuh"
+#include "ops/norm/whole_rows.h"
+
+namespace halftone {
+
+namespace {
+
+template <pipe::Access kAccess, bool kConvert, bool kLayer, bool kSums>
+KernelImage image_of_codes(const WholeRows& w, Arch arch) {
+  using Codes = RowCodes<kAccess, kConvert>;
+  if (w.two) {
+    return hw::image_of<NormWholeGpu<kAccess, kLayer, kSums, 4, true, Codes>>("norm_codes", arch);
+  }
+  if (w.pieces <= 2) {
+    return hw::image_of<NormWholeGpu<kAccess, kLayer, kSums, 2, false, Codes>>("norm_codes", arch);
+  }
+  return hw::image_of<NormWholeGpu<kAccess, kLayer, kSums, 8, false, Codes>>("norm_codes", arch);
+}
+template <pipe::Access kAccess, bool kConvert>
+KernelImage image_of_codes(const NormArgs& args, const WholeRows& w, Arch arch) {
+  const bool sums = args.residual.base != nullptr;
+  if (args.layer) {
+    return sums ? image_of_codes<kAccess, kConvert, true, true>(w, arch)
+                : image_of_codes<kAccess, kConvert, true, false>(w, arch);
+  }
+  return sums ? image_of_codes<kAccess, kConvert, false, true>(w, arch)
+              : image_of_codes<kAccess, kConvert, false, false>(w, arch);
+}
+template <bool kConvert>
+KernelImage image_of_codes(const NormArgs& args, const WholeRows& w, Arch arch) {
+  return args.format == Format::f16 ? image_of_codes<pipe::Access::f16, kConvert>(args, w, arch)
+                                    : image_of_codes<pipe::Access::bf16, kConvert>(args, w, arch);
+}
+
+}  // namespace
+
+bool norm_codes_gpu(const NormArgs& args, int64_t rows, const QuantizeArgs& to, Stream& stream) {
+  const WholeRows w = whole_rows(args, rows);
+  NormCodesParams p;
+  if (!w.kept || !take_row_codes(to, args.format, stream, &p.codes)) return false;
+  if (rows == 0) return true;
+  p.args = args, p.rows = rows, p.row_threads = w.threads;
+  p.same_weight = args.weight != nullptr && args.weight_format == args.format;
+  LaunchShape shape = pipe::RowThreads::shape(rows, w.threads);
+  const uint32_t kept = w.two ? 4 : w.pieces <= 2 ? 2 : 8;
+  shape.shared_bytes = RowCodes<pipe::Access::bf16, false>::shared_bytes(kept, shape.block.x);
+  launch(stream.device().arch() >= Arch::sm_89 ? image_of_codes<true>(args, w, Arch::sm_89)
+                                               : image_of_codes<false>(args, w, Arch::sm_80),
+         taking_turns(shape, stream), p, stream);
+  return true;
+}
+
+}  // namespace halftone
