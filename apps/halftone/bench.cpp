@@ -130,17 +130,22 @@ json measure_gpu(const Options& o, const Device& device) {
   const std::vector<GpuBenchFamily> chosen = gpu_families(o);
   Stream stream(device);
   const GpuRoofs roofs = measure_gpu_roofs(stream, o.quick);
-  const GpuBench bench{stream, o.quick, roofs, o.generate, o.rows};
+  const GpuSensors sensors(device);
+  const GpuBench bench{stream, o.quick, roofs, o.generate, o.rows, &sensors};
   const auto roof = [](double value, double unit, const char* name) {
     return json{{"value", value / unit}, {"unit", name}};
   };
-  json conditions{{"started", now()},
-                  {"quick", o.quick},
-                  {"load_average_before", load_average()},
-                  {"timing",
-                   "device events; bursts of 4 ms after rest, the median of 5; sustained: "
-                   "0.25 s after 0.5 s of load; random data, sets of it in turn, past the caches "
-                   "where memory is the bound"}};
+  json conditions{
+      {"started", now()},
+      {"quick", o.quick},
+      {"load_average_before", load_average()},
+      {"timing",
+       "device events; bursts of 4 ms after rest, the median of 5; sustained: "
+       "0.25 s after 0.5 s of load; random data, sets of it in turn, past the caches "
+       "where memory is the bound; clock and power: medians during the sustained figure"}};
+  if (const double limit = sensors.power_limit_watts(); limit > 0) {
+    conditions["power_limit_watts"] = limit;
+  }
   json report{{"benchmark", o.suite.empty() ? o.what : o.suite},
               {"machine", gpu_machine(device)},
               {"published_source", kPublishedSource},

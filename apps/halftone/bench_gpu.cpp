@@ -28,8 +28,10 @@ std::span<const GpuBenchFamily> gpu_bench_families() {
 }
 
 GpuTimingOptions GpuBench::timing() const {
-  if (quick) return {.rest = 0.1, .bursts = 3, .warm_up = 0.05, .sustained = 0.05};
-  return {};
+  GpuTimingOptions options;
+  if (quick) options = {.rest = 0.1, .bursts = 3, .warm_up = 0.05, .sustained = 0.05};
+  options.sensors = sensors;
+  return options;
 }
 
 int GpuBench::copies(int64_t bytes) const {
@@ -71,6 +73,7 @@ void set_bandwidth(const GpuTiming& time, double roof, const char* roof_name, Be
   row->seconds = time.burst;
   row->value = row->bytes / time.burst * 1e-12;
   row->sustained = row->bytes / time.sustained * 1e-12;
+  row->clock_ghz = time.state.clock_ghz, row->watts = time.state.watts;
   row->unit = "TB/s";
   row->roof = roof * 1e-12;
   row->roof_name = roof_name;
@@ -80,6 +83,7 @@ void set_flops(const GpuTiming& time, const GpuRoofs& roofs, BenchRow* row) {
   row->seconds = time.burst;
   row->value = row->flops / time.burst * 1e-12;
   row->sustained = row->flops / time.sustained * 1e-12;
+  row->clock_ghz = time.state.clock_ghz, row->watts = time.state.watts;
   row->unit = "TFLOP/s";
   row->roof = roofs.product * 1e-12;
   row->roof_name = "our bf16 product of 8192^3";

@@ -32,7 +32,8 @@ struct GpuBench {
   bool quick = false;
   GpuRoofs roofs = {};
   GenerateBench generate = {};
-  std::vector<std::string> rows = {};  // only rows whose names contain one of these; empty: all
+  std::vector<std::string> rows = {};   // only rows whose names contain one of these; empty: all
+  const GpuSensors* sensors = nullptr;  // of the stream's device; null: not asked
   // Quick ones leave sizes out, but none that was asked for.
   bool few_sizes() const { return quick && rows.empty(); }
   bool wants(const std::string& row) const { return is_wanted(row, rows); }

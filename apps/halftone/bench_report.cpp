@@ -38,6 +38,8 @@ json row_to_json(const BenchRow& row, std::span<const BenchRow> all) {
   }
   if (row.flops > 0) out["flops"] = row.flops;
   if (row.bytes > 0) out["bytes"] = row.bytes;
+  if (row.clock_ghz > 0) out["sustained_clock_ghz"] = row.clock_ghz;
+  if (row.watts > 0) out["sustained_watts"] = row.watts;
   for (const Published& p : published_for(row.name)) {
     out["published"].push_back({{"peer", p.peer}, {"value", p.value}, {"unit", p.unit}});
   }

@@ -26,6 +26,8 @@ struct BenchRow {
   std::string peer_name;
   // Of one call, for the roofline: what it computes and what it must read and write. 0: not said.
   double flops = 0, bytes = 0;
+  // Of a GPU during the sustained figure; 0: not known.
+  double clock_ghz = 0, watts = 0;
 };
 
 // Whether a row was asked for by a part of its name; where nothing was, all are.

@@ -56,7 +56,12 @@ GpuTiming time_on_gpu(Stream& stream, const std::function<void(int)>& f,
   result.burst.high = bursts[bursts.size() * 3 / 4];
   result.burst.repeats = static_cast<int>(bursts.size());
   if (o.warm_up > 0) timer(calls_in(o.warm_up, result.burst));
-  result.sustained = timer(calls_in(o.sustained, result.burst));
+  const auto sustain = [&] { result.sustained = timer(calls_in(o.sustained, result.burst)); };
+  if (o.sensors != nullptr) {
+    result.state = o.sensors->during(sustain);
+  } else {
+    sustain();
+  }
   return result;
 }
 

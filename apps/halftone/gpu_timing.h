@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "bench_row.h"
+#include "gpu_sensors.h"
 #include "halftone/stream.h"
 
 namespace halftone {
@@ -12,14 +13,16 @@ struct GpuTimingOptions {
   double rest = 1.0;     // seconds of idling before a burst: clocks and temperature recover
   double burst = 0.004;  // of calls in a burst, short enough to stay below the power cap
   int bursts = 5;
-  double warm_up = 0.5;     // of calls before the sustained figure: clocks have settled
-  double sustained = 0.25;  // of calls that it is taken from
-  static GpuTimingOptions quick() { return {0, 0, 1, 0, 0}; }
+  double warm_up = 0.5;                 // of calls before the sustained figure: clocks have settled
+  double sustained = 0.25;              // of calls that it is taken from
+  const GpuSensors* sensors = nullptr;  // asked during the sustained figure
+  static GpuTimingOptions quick() { return {0, 0, 1, 0, 0, nullptr}; }
 };
 
 struct GpuTiming {
   Timing burst;          // seconds a call: the median of the bursts, and their quartiles
   double sustained = 0;  // seconds a call
+  GpuState state;        // of the chip during the sustained figure
 };
 
 // f(i) submits call i to the stream; i counts on, for the rotation of buffers. The first call,
