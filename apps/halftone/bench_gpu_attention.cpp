@@ -132,6 +132,7 @@ BenchRow bench_prefill(const PrefillShape& s, const AttentionMode& mode, Stream&
                                   sets[0].out.bytes());
   row.value = row.flops / row.seconds * 1e-12;
   row.sustained = row.flops / time.sustained * 1e-12;
+  row.clock_ghz = time.state.clock_ghz, row.watts = time.state.watts;
   row.unit = "TFLOP/s";
   return row;
 }
@@ -144,6 +145,14 @@ std::vector<BenchRow> bench_gpu_prefill(const GpuBench& b) {
       if (b.few_sizes() && batch != 8) continue;
       for (const bool causal : {false, true}) {
         const int64_t heads = kChannels / head_dim;
+        shapes.push_back({batch, kTokens / batch, heads, heads, head_dim, causal});
+      }
+    }
+  }
+  for (const int64_t head_dim : {96, 192}) {  // of fewer models: in 16 bits alone
+    for (const int64_t batch : {8, 1}) {
+      const int64_t heads = kChannels / head_dim;
+      for (const bool causal : {false, true}) {
         shapes.push_back({batch, kTokens / batch, heads, heads, head_dim, causal});
       }
     }
@@ -168,6 +177,7 @@ std::vector<BenchRow> bench_gpu_prefill(const GpuBench& b) {
         continue;
       }
       if (!plain && (b.few_sizes() || s.batch > 2 || s.heads != s.kv_heads)) continue;
+      if (!plain && (s.head_dim == 96 || s.head_dim == 192)) continue;
       if (mode.qk == Format::f16 && (s.head_dim != 128 || s.batch != 1)) continue;
       if (!can_run(prefill_problem(s, mode), b.stream.device()).ok) continue;
       const bool by_rows =
