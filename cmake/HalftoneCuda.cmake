@@ -139,16 +139,20 @@ function(halftone_cuda_sources target)
   target_link_libraries(${target} PRIVATE CUDA::cudart_static)
 endfunction()
 
-# halftone_kernels(stem...): adds the kernels of <stem>.cuh to the library: <stem>.cpp, their host
-# side with the bodies for the simulator, and <stem>.cu, their GPU entries (src/hw/image.h), for
-# HALFTONE_ARCHS.
+# halftone_kernels(stem... [ARCH sm_80...]): adds the kernels of <stem>.cuh to the library:
+# <stem>.cpp, their host side with the bodies for the simulator, and <stem>.cu, their GPU entries
+# (src/hw/image.h), for ARCH, or else for HALFTONE_ARCHS.
 function(halftone_kernels)
-  foreach(stem IN LISTS ARGN)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "" "ARCH")
+  if(NOT arg_ARCH)
+    set(arg_ARCH ${HALFTONE_ARCHS})
+  endif()
+  foreach(stem IN LISTS arg_UNPARSED_ARGUMENTS)
     target_sources(halftone PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/${stem}.cpp)
     if(HALFTONE_HAS_CUDA)
       set_property(SOURCE ${CMAKE_CURRENT_SOURCE_DIR}/${stem}.cpp TARGET_DIRECTORY halftone
                    APPEND PROPERTY COMPILE_DEFINITIONS HALFTONE_HAS_CUDA=1)
-      halftone_cuda_sources(halftone ARCH ${HALFTONE_ARCHS} FILES ${stem}.cu)
+      halftone_cuda_sources(halftone ARCH ${arg_ARCH} FILES ${stem}.cu)
     endif()
   endforeach()
 endfunction()

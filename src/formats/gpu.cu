@@ -1,26 +1,9 @@
 #include "formats/gpu_adaptive.cuh"
 #include "formats/gpu_amax.cuh"
-#include "formats/gpu_blocks.cuh"
 #include "formats/gpu_dequantize.cuh"
-#include "formats/gpu_expand.cuh"
-#include "formats/gpu_groups.cuh"
-#include "formats/gpu_tiles.cuh"
 #include "hw/image.h"
 
-namespace halftone {
-template <pipe::Access kAccess>
-using Tiles = QuantizeTilesGpu<kAccess, false>;
-template <pipe::Access kAccess>
-using Groups = QuantizeGroupsGpu<kAccess, false>;
-template <pipe::Access kAccess>
-using Expand = ExpandGpu<kAccess, false>;
-}  // namespace halftone
-
-HT_GPU_ENTRY(halftone::QuantizeBlocksGpu<false>)
 HT_GPU_ENTRY(halftone::QuantizeAdaptiveGpu)
-HT_GPU_ENTRIES_OF_WHOLE_ROWS(halftone::Tiles)
-HT_GPU_ENTRIES_OF_WHOLE_ROWS(halftone::Groups)
-HT_GPU_ENTRIES_OF_WHOLE_ROWS(halftone::Expand)
 HT_GPU_ENTRIES_BY_ACCESS(halftone::AmaxGpu)
 HT_GPU_ENTRY(halftone::TensorScaleGpu)
 HT_GPU_ENTRY(halftone::DequantizeGpu)

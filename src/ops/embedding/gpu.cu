@@ -1,10 +1,4 @@
 #include "ops/embedding/gpu.cuh"
 
-namespace halftone {
-template <pipe::Access kAccess>
-using EmbeddingExpand = EmbeddingExpandGpu<kAccess, false>;
-}  // namespace halftone
-
 HT_GPU_ENTRY(halftone::EmbeddingGpu)
 HT_GPU_ENTRY(halftone::EmbeddingCopyGpu)
-HT_GPU_ENTRIES_OF_WHOLE_ROWS(halftone::EmbeddingExpand)
