@@ -56,16 +56,10 @@ uint32_t lanes_of_group(const QuantizeArgs& args) {
 void quantize_groups(const QuantizeArgs& args, uint32_t lanes, const uint32_t* largest,
                      Stream& stream) {
   const int64_t sixteens = args.columns / 16, count = args.matrices * args.rows * sixteens;
-  using Kernel = GroupsSm80<pipe::Access::bf16>;
-  const int64_t reside =
-      properties(stream.device()).sm_count * int64_t{args.source == Format::f32
-                                                         ? GroupsSm80<pipe::Access::f32>::kMinBlocks
-                                                         : Kernel::kMinBlocks};
-  // As many blocks as reside, or a few less, so that all have as many rounds.
-  const int64_t parts = (count + Kernel::kRound - 1) / Kernel::kRound;
-  const int64_t rounds = (parts + reside - 1) / reside;
-  const LaunchShape shape{.grid = {static_cast<uint32_t>((parts + rounds - 1) / rounds), 1, 1},
-                          .block = {Kernel::kThreads, 1, 1}};
+  const int64_t each =
+      GroupsSm80<pipe::Access::bf16>::kThreads * GroupsSm80<pipe::Access::bf16>::kSixteens;
+  const LaunchShape shape{.grid = {static_cast<uint32_t>((count + each - 1) / each), 1, 1},
+                          .block = {GroupsSm80<pipe::Access::bf16>::kThreads, 1, 1}};
   const QuantizeGroupsParams p{
       args,
       fault_reporter(stream.device()),

@@ -174,7 +174,8 @@ struct AnyKind {
   static constexpr Format kElement = Format::f32, kScale = Format::f32;  // none that is fixed
   HT_DEVICE static const Recipe& of(const Recipe& recipe) { return recipe; }
 };
-template <class Body>
+// kInt4: int4 is one of those that have a body of their own.
+template <bool kInt4 = true, class Body>
 HT_DEVICE void for_kind_of(Format f, Format scale, bool asymmetric, const Body& body) {
   if (f == Format::nvfp4 && scale == Format::fp8_e4m3) {
     return body(FixedKind<Format::nvfp4, Format::fp8_e4m3>{});
@@ -189,9 +190,11 @@ HT_DEVICE void for_kind_of(Format f, Format scale, bool asymmetric, const Body& 
   if (f == Format::int8 && scale == Format::f32) {
     return body(FixedKind<Format::int8, Format::f32>{});
   }
-  if (f == Format::int4 && scale == Format::f16) {
-    if (asymmetric) return body(FixedKind<Format::int4, Format::f16, true>{});
-    return body(FixedKind<Format::int4, Format::f16>{});
+  if constexpr (kInt4) {
+    if (f == Format::int4 && scale == Format::f16) {
+      if (asymmetric) return body(FixedKind<Format::int4, Format::f16, true>{});
+      return body(FixedKind<Format::int4, Format::f16>{});
+    }
   }
   body(AnyKind{});
 }

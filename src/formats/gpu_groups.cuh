@@ -28,61 +28,46 @@ struct QuantizeGroupsGpu {
   static constexpr uint32_t kMinBlocks = kAccess == pipe::Access::f32 ? 3 : 5;
   static constexpr uint32_t kSixteens = 2;  // of a thread
 
-  // Sixteens of a block in each of its rounds: kSixteens of a thread, each of which is loaded for
-  // the next round when its codes are stored, so that loads are under way all the time.
-  static constexpr uint32_t kRound = kThreads * kSixteens;
-
   HT_DEVICE static void run(const Params& p) {
     const QuantizeArgs& args = p.args;
-    const uint32_t first = hw::block_index().x * kRound, thread = hw::thread_index().x;
-    const uint32_t step = hw::grid_size().x * kRound;
+    const uint32_t first = hw::block_index().x * kThreads * kSixteens + hw::thread_index().x;
+    // A thread's two accesses share their sectors: the second one finds them in the L1.
     Eight low[kSixteens], high[kSixteens];
     HT_UNROLL
-    for (uint32_t i = 0; i < kSixteens; ++i)
-      load(p, first + i * kThreads + thread, low[i], high[i]);
+    for (uint32_t i = 0; i < kSixteens; ++i) {
+      const uint32_t n = first + i * kThreads;
+      if (n >= p.count) continue;
+      if (p.dense) {  // one row of them all
+        const int64_t column = int64_t{n} * 16, end = column + 16;
+        low[i].load(args.source, args.x.base, {column, column + 4}, end);
+        high[i].load(args.source, args.x.base, {column + 8, column + 12}, end);
+        continue;
+      }
+      const uint32_t row = n / p.sixteens;
+      const int64_t column = int64_t{n - row * p.sixteens} * 16;
+      const char* x = args.x[row];
+      low[i].load(args.source, x, {column, column + 4}, args.columns);
+      high[i].load(args.source, x, {column + 8, column + 12}, args.columns);
+    }
     Recipe recipe = args.recipe;
     if (args.amax != nullptr) {
       set_tensor_amax(std::bit_cast<float>(hw::load_global(args.amax)), &recipe);
-    } else if (args.tensor_scale != nullptr && first == 0 && thread == 0) {
+    } else if (args.tensor_scale != nullptr && first == 0) {
       hw::store_global(args.tensor_scale, recipe.tensor_scale);
     }
-    const auto for_sixteens = [&](const auto& each) {
-      for (uint32_t round = first; round < p.count; round += step) {
-        HT_UNROLL
-        for (uint32_t i = 0; i < kSixteens; ++i) {
-          const uint32_t n = round + i * kThreads + thread;
-          each(n, low[i], high[i]);
-          if (round + step < p.count) load(p, n + step, low[i], high[i]);
-        }
-      }
-    };
     if (p.largest != nullptr || args.given > 0) {
-      return for_sixteens(
-          [&](uint32_t n, const Eight& a, const Eight& b) { encode_known(p, recipe, n, a, b); });
-    }
-    for_kind_of(recipe.format, recipe.scale_format, recipe.asymmetric, [&](auto kind) {
-      const Recipe fixed = kind.of(recipe);
-      for_sixteens([&](uint32_t n, const Eight& a, const Eight& b) {
-        encode<decltype(kind)>(p, fixed, n, a, b);
-      });
-    });
-  }
-
-  // A thread's two accesses share their sectors: the second one finds them in the L1.
-  HT_DEVICE static void load(const Params& p, uint32_t n, Eight& low, Eight& high) {
-    const QuantizeArgs& args = p.args;
-    if (n >= p.count) return;
-    if (p.dense) {  // one row of them all
-      const int64_t column = int64_t{n} * 16, end = column + 16;
-      low.load(args.source, args.x.base, {column, column + 4}, end);
-      high.load(args.source, args.x.base, {column + 8, column + 12}, end);
+      HT_UNROLL
+      for (uint32_t i = 0; i < kSixteens; ++i) {
+        encode_known(p, recipe, first + i * kThreads, low[i], high[i]);
+      }
       return;
     }
-    const uint32_t row = n / p.sixteens;
-    const int64_t column = int64_t{n - row * p.sixteens} * 16;
-    const char* x = args.x[row];
-    low.load(args.source, x, {column, column + 4}, args.columns);
-    high.load(args.source, x, {column + 8, column + 12}, args.columns);
+    for_kind_of(recipe.format, recipe.scale_format, recipe.asymmetric, [&](auto kind) {
+      HT_UNROLL
+      for (uint32_t i = 0; i < kSixteens; ++i) {
+        encode<decltype(kind)>(p, kind.of(recipe), first + i * kThreads, low[i], high[i]);
+      }
+    });
   }
 
   // With the scale of the matrix, or of all, whose place other kernels fill.

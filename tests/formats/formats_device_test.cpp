@@ -58,17 +58,6 @@ TEST_P(FormatsOnDevice, EveryQuantisationGivesTheBitsOfTheCpu) {
   }
 }
 
-// More than the blocks that reside take at a time; the last round is not whole.
-TEST_P(FormatsOnDevice, BlocksTakeSeveralRounds) {
-  const int64_t round = properties(device).sm_count * int64_t{5 * 256 * 2 * 16};
-  const Tensor x = test::random_tensor({round / 4096 + 3, 4096}, Format::bf16, 7);
-  const QuantizeOptions options = parse_quantization("int4_g128_asym");
-  Stream s = stream();
-  const Tensor y = quantize(x.to(device), options, s);
-  s.synchronize();
-  expect_same_parts(y, quantize(x, options));
-}
-
 TEST_P(FormatsOnDevice, AdaptiveScalesAreThoseOfTheCpu) {
   uint64_t seed = 100;
   for (const std::string& text : quantization_names()) {

@@ -1,4 +1,6 @@
 // Activations and gates whose rows become codes in the same kernel.
+#include <algorithm>
+
 #include "hw/image.h"
 #include "ops/map/gpu_codes.cuh"
 
@@ -31,13 +33,14 @@ bool map_codes_gpu(const MapArgs& args, bool interleaved, Format format, const Q
   p.count = rows * to.columns;
   if (p.count == 0) return true;
   constexpr int64_t kEach = 16;  // elements of a thread at a time
+  constexpr uint32_t kMost = MapCodesGpu<pipe::Access::bf16, 2, false>::kThreads;
   const DeviceProperties& device = properties(stream.device());
   if (p.codes.lanes == 0) {
     p.run = to.columns;
-    p.row_threads = pipe::threads_of_row(p.run);
+    p.row_threads = std::min(pipe::threads_of_row(p.run), kMost);
   } else {
     // A warp's runs keep groups whole; half a block where there is little to do.
-    p.row_threads = p.count < kEach * 256 * device.sm_count ? 128 : 256;
+    p.row_threads = p.count < kEach * kMost * device.sm_count ? kMost / 2 : kMost;
     p.run = kEach * p.row_threads;
   }
   p.runs = (p.count + p.run - 1) / p.run;

@@ -21,7 +21,7 @@ template <pipe::Access kAccess, uint32_t kOperands, bool kConvert>
 struct MapCodesGpu {
   using Params = MapCodesParams;
   using Piece = pipe::Piece<kAccess>;
-  static constexpr uint32_t kThreads = pipe::kMostRowThreads, kMinBlocks = 2;
+  static constexpr uint32_t kThreads = 256, kMinBlocks = 3;
   static constexpr uint32_t kPieces = 2;
 
   HT_DEVICE static void run(const Params& p) {
@@ -33,10 +33,13 @@ struct MapCodesGpu {
     const pipe::PiecePlaces at(
         threads, live ? static_cast<uint32_t>(left < p.run ? left : p.run) * Piece::kBytes : 0);
     RowCodes<kAccess, kConvert> codes(p.codes);
+    Read read;
+    read.load(p, first * Piece::kBytes, at, 0);
     for (uint32_t step = 0; step < p.steps; ++step) {
       const uint32_t k = step * kPieces;
       float x[kOperands][kPieces * 8];
-      load(p, first * Piece::kBytes, at, k, x);
+      read.widen(p, x);
+      read.load(p, first * Piece::kBytes, at, k + kPieces);  // while these are computed
       MapGpuBlock::compute<true, kOperands>(p.args, x[0], x[kOperands - 1], x[0]);
       HT_UNROLL
       for (uint32_t n = 0; n < kPieces; ++n) {
@@ -52,35 +55,41 @@ struct MapCodesGpu {
     codes.store(threads, run, first, at, p.steps * kPieces);
   }
 
-  // Pieces k and k + 1 of every operand, of a run whose elements begin `begin` bytes into them.
-  HT_DEVICE static void load(const Params& p, int64_t begin, const pipe::PiecePlaces& at,
-                             uint32_t k, float (&x)[kOperands][kPieces * 8]) {
-    Piece read[kOperands][kPieces];
-    const bool pairs = kOperands == 2 && p.interleaved;
-    HT_UNROLL
-    for (uint32_t o = 0; o < kOperands; ++o) {
-      const char* base = pairs ? p.args.in[0].base + 2 * begin + 16 * o : p.args.in[o].base + begin;
+  // kPieces pieces of every operand.
+  struct Read {
+    Piece pieces[kOperands][kPieces];
+
+    HT_DEVICE static bool pairs(const Params& p) { return kOperands == 2 && p.interleaved; }
+    // From piece k on, of a run whose elements begin `begin` bytes into the operands.
+    HT_DEVICE void load(const Params& p, int64_t begin, const pipe::PiecePlaces& at, uint32_t k) {
+      HT_UNROLL
+      for (uint32_t o = 0; o < kOperands; ++o) {
+        const char* base =
+            pairs(p) ? p.args.in[0].base + 2 * begin + 16 * o : p.args.in[o].base + begin;
+        HT_UNROLL
+        for (uint32_t n = 0; n < kPieces; ++n) {
+          if (at.has(k + n)) pieces[o][n].load(base + (pairs(p) ? 2 : 1) * at[k + n]);
+        }
+      }
+    }
+    HT_DEVICE void widen(const Params& p, float (&x)[kOperands][kPieces * 8]) const {
       HT_UNROLL
       for (uint32_t n = 0; n < kPieces; ++n) {
-        if (at.has(k + n)) read[o][n].load(base + (pairs ? 2 : 1) * at[k + n]);
-      }
-    }
-    HT_UNROLL
-    for (uint32_t n = 0; n < kPieces; ++n) {
-      float v[kOperands][8];
-      HT_UNROLL
-      for (uint32_t o = 0; o < kOperands; ++o) read[o][n].widen(v[o]);
-      if (pairs) {
+        float v[kOperands][8];
         HT_UNROLL
-        for (uint32_t i = 0; i < 8 * kOperands; ++i) {
-          x[i % kOperands][n * 8 + i / kOperands] = v[i / 8][i % 8];
+        for (uint32_t o = 0; o < kOperands; ++o) pieces[o][n].widen(v[o]);
+        if (pairs(p)) {
+          HT_UNROLL
+          for (uint32_t i = 0; i < 8 * kOperands; ++i) {
+            x[i % kOperands][n * 8 + i / kOperands] = v[i / 8][i % 8];
+          }
+        } else {
+          HT_UNROLL
+          for (uint32_t i = 0; i < 8 * kOperands; ++i) x[i / 8][n * 8 + i % 8] = v[i / 8][i % 8];
         }
-      } else {
-        HT_UNROLL
-        for (uint32_t i = 0; i < 8 * kOperands; ++i) x[i / 8][n * 8 + i % 8] = v[i / 8][i % 8];
       }
     }
-  }
+  };
 };
 
 }  // namespace halftone

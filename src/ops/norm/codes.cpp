@@ -7,31 +7,21 @@ namespace halftone {
 
 namespace {
 
-template <pipe::Access kAccess, bool kConvert, bool kLayer, bool kSums>
+template <pipe::Access kAccess, bool kConvert>
 KernelImage image_of_codes(const WholeRows& w, Arch arch) {
   using Codes = RowCodes<kAccess, kConvert>;
   if (w.two) {
-    return hw::image_of<NormWholeGpu<kAccess, kLayer, kSums, 4, true, Codes>>("norm_codes", arch);
+    return hw::image_of<NormWholeGpu<kAccess, true, true, 4, true, Codes>>("norm_codes", arch);
   }
   if (w.pieces <= 2) {
-    return hw::image_of<NormWholeGpu<kAccess, kLayer, kSums, 2, false, Codes>>("norm_codes", arch);
+    return hw::image_of<NormWholeGpu<kAccess, true, true, 2, false, Codes>>("norm_codes", arch);
   }
-  return hw::image_of<NormWholeGpu<kAccess, kLayer, kSums, 8, false, Codes>>("norm_codes", arch);
-}
-template <pipe::Access kAccess, bool kConvert>
-KernelImage image_of_codes(const NormArgs& args, const WholeRows& w, Arch arch) {
-  const bool sums = args.residual.base != nullptr;
-  if (args.layer) {
-    return sums ? image_of_codes<kAccess, kConvert, true, true>(w, arch)
-                : image_of_codes<kAccess, kConvert, true, false>(w, arch);
-  }
-  return sums ? image_of_codes<kAccess, kConvert, false, true>(w, arch)
-              : image_of_codes<kAccess, kConvert, false, false>(w, arch);
+  return hw::image_of<NormWholeGpu<kAccess, true, true, 8, false, Codes>>("norm_codes", arch);
 }
 template <bool kConvert>
 KernelImage image_of_codes(const NormArgs& args, const WholeRows& w, Arch arch) {
-  return args.format == Format::f16 ? image_of_codes<pipe::Access::f16, kConvert>(args, w, arch)
-                                    : image_of_codes<pipe::Access::bf16, kConvert>(args, w, arch);
+  return args.format == Format::f16 ? image_of_codes<pipe::Access::f16, kConvert>(w, arch)
+                                    : image_of_codes<pipe::Access::bf16, kConvert>(w, arch);
 }
 
 }  // namespace

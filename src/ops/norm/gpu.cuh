@@ -157,7 +157,8 @@ struct NormCodesParams : NormGpuParams {
 
 // Whole rows of up to kPieces pieces a thread, which stay in registers; a kernel for each kind of
 // norm. Sums are those of NormGpu: a thread has the elements of one of its threads, or (kTwo) its
-// even pieces are of one and its odd ones of another. Codes: RowCodes, where they become codes.
+// even pieces are of one and its odd ones of another. Codes: RowCodes, where they become codes;
+// such a kernel is for norms of every kind.
 template <pipe::Access kAccess, bool kLayer, bool kSums, uint32_t kPieces, bool kTwo = false,
           class Codes = void>
 struct NormWholeGpu {
@@ -189,7 +190,7 @@ struct NormWholeGpu {
     Piece kept[kPieces], weights[kPieces], biases[kPieces];
     const char* x = place(args.x);
     for_pieces([&](uint32_t k) { kept[k].load(x + at[k]); });
-    if constexpr (kSums) {
+    if (kSums && (!kCodes || args.residual.base != nullptr)) {
       // The sum is normalised as it is stored, so that the fused operation equals the separate
       // ones.
       Piece add[kPieces];
@@ -218,7 +219,7 @@ struct NormWholeGpu {
     const auto sum_of = [&](const float(&part)[2]) {
       return kTwo ? threads.sum_of_two(part[0], part[1]) : threads.sum(part[0]);
     };
-    if constexpr (kLayer) {
+    if (kLayer && (!kCodes || args.layer)) {
       float total[2] = {};
       for_pieces([&](uint32_t k) {
         float v[kElements];
