@@ -5,6 +5,7 @@
 // errors nor what is chosen by them differ by a bit.
 #pragma once
 #include "formats/gpu_encode.cuh"
+#include "hw/griddep.h"
 #include "hw/thread.h"
 #include "hw/warp.h"
 #include "pipe/elements.h"
@@ -124,6 +125,7 @@ struct QuantizeAdaptiveGpu {
   }
 
   HT_DEVICE static void run(const Params& p) {
+    hw::take_turns();
     const QuantizeArgs& args = p.args;
     const uint32_t thread = hw::thread_index().x;
     const int64_t index = int64_t{hw::block_index().x} * (kThreads / kLanes) + thread / kLanes;

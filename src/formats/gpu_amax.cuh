@@ -1,6 +1,7 @@
 // The largest element of whole tensors, and the scales that follow from it.
 #pragma once
 #include "formats/gpu_encode.cuh"
+#include "hw/griddep.h"
 #include "pipe/row_threads.h"
 
 namespace halftone {
@@ -52,6 +53,7 @@ struct AmaxGpu {
   }
 
   HT_DEVICE static void run(const Params& p) {
+    hw::take_turns();
     const int64_t eights = (p.columns + 7) / 8, count = p.rows * eights;
     const int64_t first_row = int64_t{hw::block_index().y} * p.rows;
     const int64_t step = int64_t{kThreads} * hw::grid_size().x;
@@ -90,6 +92,7 @@ struct TensorScaleGpu {
   static constexpr uint32_t kThreads = 128, kMinBlocks = 1;
 
   HT_DEVICE static void run(const Params& p) {
+    hw::take_turns();
     for (int64_t i = hw::thread_index().x; i < p.count; i += kThreads) {
       Recipe recipe = p.recipe;
       const float most = std::bit_cast<float>(hw::load_global(p.scales + i));

@@ -4,6 +4,7 @@
 // of the CPU.
 #pragma once
 #include "formats/gpu_encode.cuh"
+#include "hw/griddep.h"
 #include "pipe/row_threads.h"
 
 namespace halftone {
@@ -45,6 +46,7 @@ struct QuantizeBlocksGpu {
   }
 
   HT_DEVICE static void run(const Params& p) {
+    hw::take_turns();
     const QuantizeArgs& args = p.args;
     pipe::RowThreads threads(p.row_threads);
     const int64_t index = threads.row();

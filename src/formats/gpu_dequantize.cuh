@@ -2,6 +2,7 @@
 #pragma once
 #include "formats/gpu_kernels.h"
 #include "formats/gpu_rows.cuh"
+#include "hw/griddep.h"
 #include "pipe/row_threads.h"
 
 namespace halftone {
@@ -15,6 +16,7 @@ struct DequantizeGpu {
   static constexpr uint32_t kThreads = pipe::kMostRowThreads, kMinBlocks = 1;
 
   HT_DEVICE static void run(const Params& p) {
+    hw::take_turns();
     const DequantizeArgs& args = p.args;
     const pipe::RowThreads threads(p.row_threads);
     const int64_t row = threads.row();

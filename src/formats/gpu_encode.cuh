@@ -240,6 +240,13 @@ HT_DEVICE void store_scale(Format f, uint8_t* scales, int64_t i, uint32_t code) 
   }
 }
 
+// A scale in f16 near `value`: scale_near by conversion instructions.
+HT_DEVICE BlockScale f16_scale_near(float value) {
+  const uint16_t code = hw::cvt_f16(hw::max(value, 0x1p-24f));
+  const float rounded = hw::cvt_f32_f16(code);
+  return {code, rounded, 1.0f / rounded};
+}
+
 // The largest |x| of a block as bits, a NaN above everything, and its range.
 struct BlockRange {
   float most = 0, low = 0, up = 0;
@@ -253,8 +260,22 @@ struct BlockRange {
   HT_DEVICE bool finite() const { return magnitude(most) < kInfinityBits; }
   HT_DEVICE ZeroPoint scale(const Recipe& recipe) const {
     if (!finite()) return {poisoned_scale(recipe), 0};
+    if (recipe.scale_format == Format::f16) return f16_scale(recipe);
     return recipe.asymmetric ? asymmetric_scale(recipe, low, up)
                              : ZeroPoint{block_scale(recipe, magnitude(most)), kInt4Zero};
+  }
+
+ private:
+  // What scale_near would be given for a scale in f16 it is given for one in f32, which it keeps.
+  HT_DEVICE ZeroPoint f16_scale(const Recipe& recipe) const {
+    Recipe exact = recipe;
+    exact.scale_format = Format::f32;
+    if (!recipe.asymmetric) {
+      return {f16_scale_near(block_scale(exact, magnitude(most)).value), kInt4Zero};
+    }
+    const BlockScale scale = f16_scale_near(asymmetric_scale(exact, low, up).scale.value);
+    const float zero = (-low * scale.multiplier + kRoundingShift) - kRoundingShift;
+    return {scale, zero < 15.0f ? static_cast<int>(zero) : 15};
   }
 };
 

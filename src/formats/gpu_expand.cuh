@@ -3,6 +3,7 @@
 #pragma once
 #include "base/launch.h"
 #include "formats/gpu_encode.cuh"
+#include "hw/griddep.h"
 #include "hw/thread.h"
 #include "pipe/access.h"
 #include "pipe/codes.h"
@@ -175,6 +176,7 @@ struct ExpandGpu {
   }
 
   HT_DEVICE static void run(const Params& p) {
+    hw::take_turns();
     run<Products::rounded_once>(p, [](uint32_t row) { return int64_t{row}; });
   }
 

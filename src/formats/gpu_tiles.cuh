@@ -4,6 +4,7 @@
 // become codes: a tile of up to 32,768 elements is read once. The bits are those of the CPU.
 #pragma once
 #include "formats/gpu_encode.cuh"
+#include "hw/griddep.h"
 #include "pipe/row_threads.h"
 
 namespace halftone {
@@ -47,6 +48,7 @@ struct QuantizeTilesGpu {
   };
 
   HT_DEVICE static void run(const Params& p) {
+    hw::take_turns();
     const QuantizeArgs& args = p.args;
     pipe::RowThreads threads(p.row_threads);
     const auto index = static_cast<uint32_t>(threads.row());
