@@ -3,6 +3,7 @@
 
 #include "base/device_memory.h"
 #include "formats/gpu_adaptive.cuh"
+#include "formats/gpu_adaptive_groups.cuh"
 #include "formats/gpu_amax.cuh"
 #include "formats/gpu_blocks.cuh"
 #include "formats/gpu_dequantize.cuh"
@@ -107,7 +108,32 @@ void quantize_blocks(const QuantizeArgs& args, Stream& stream) {
          p, stream);
 }
 
+// Groups of whole rows, each scale of which a lane can try.
+bool are_small_groups(const QuantizeArgs& args) {
+  const int64_t group = args.recipe.group;
+  return in_sixteens(args) && args.block_rows == 1 && group >= 16 && group <= 128 &&
+         group % 16 == 0 && args.columns % group == 0 &&
+         args.matrices * args.rows * args.columns < int64_t{1} << 31;
+}
+
+void quantize_adaptive_groups(const QuantizeArgs& args, Stream& stream) {
+  using Kernel = QuantizeAdaptiveGroupsGpu<pipe::Access::bf16>;
+  const int64_t groups = args.columns / args.recipe.group;
+  const int64_t count = args.matrices * args.rows * groups;
+  const uint32_t lanes = std::bit_ceil(static_cast<uint32_t>(1 + alternatives(args.recipe)));
+  const QuantizeAdaptiveGroupsParams p{
+      args,  fault_reporter(stream.device()), static_cast<uint32_t>(count),
+      lanes, static_cast<uint32_t>(groups),   GroupPlaces(args, groups)};
+  const int64_t each = Kernel::kThreads / lanes;
+  launch(pipe::image_for_whole<QuantizeAdaptiveGroupsGpu>(args.source, "quantize_adaptive_groups"),
+         taking_turns({.grid = {static_cast<uint32_t>((count + each - 1) / each), 1, 1},
+                       .block = {Kernel::kThreads, 1, 1}},
+                      stream),
+         p, stream);
+}
+
 void quantize_adaptive(const QuantizeArgs& args, Stream& stream) {
+  if (are_small_groups(args)) return quantize_adaptive_groups(args, stream);
   const Blocks blocks = blocks_of(args);
   constexpr int64_t kEach = QuantizeAdaptiveGpu::kThreads / QuantizeAdaptiveGpu::kLanes;
   const int64_t count = args.matrices * blocks.down * blocks.across;
