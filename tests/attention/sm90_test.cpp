@@ -36,7 +36,7 @@ TEST(AttentionSm90, StrictUnderAdversarialSchedules) {
   for (const Sm90Case& s :
        {Sm90Case{{1, 200, 250, 1, 1, 64}, Format::bf16, true}, Sm90Case{{1, 200, 250, 1, 1, 64}},
         Sm90Case{{1, 257, 330, 1, 1, 128}}, Sm90Case{{1, 130, 170, 1, 1, 256}},
-        Sm90Case{{1, 150, 200, 1, 1, 96}, Format::bf16, true},
+        Sm90Case{{1, 150, 200, 1, 1, 96}, Format::bf16, true}, Sm90Case{{1, 2048, 230, 1, 1, 96}},
         Sm90Case{{1, 150, 240, 1, 1, 192}}}) {
     expect_strict_in_any_order([&](Stream& stream) {
       Case c = make_case(s, 5);
@@ -48,15 +48,16 @@ TEST(AttentionSm90, StrictUnderAdversarialSchedules) {
 
 // Tiles of 96 and 192 leave out the products of the zeros behind a row.
 TEST(AttentionSm90, TilesOf96And192MultiplyNoZeros) {
-  for (const auto& [head_dim, keys] : {std::pair<int64_t, int64_t>{96, 128}, {192, 112}}) {
+  for (const Sizes& s :
+       {Sizes{1, 128, 128, 1, 1, 96}, {1, 2112, 112, 1, 1, 96}, {1, 128, 112, 1, 1, 192}}) {
     Stream stream = hopper();
-    Case c = make_case(Sm90Case{{1, 128, keys, 1, 1, head_dim}}, 3);
+    Case c = make_case(Sm90Case{s}, 3);
     run_on(stream, &c);
     int64_t products = 0;
     for (const auto& count : simulator_report(stream).counters.multiply_adds) {
       products += static_cast<int64_t>(count.count);
     }
-    EXPECT_EQ(products, 2 * 128 * keys * head_dim) << head_dim;
+    EXPECT_EQ(products, 2 * s.queries * s.keys * s.head_dim) << s.head_dim;
   }
 }
 
