@@ -24,7 +24,7 @@ template <pipe::Access kAccess>
 struct QuantizeAdaptiveGroupsGpu {
   using Params = QuantizeAdaptiveGroupsParams;
   using Eight = pipe::Eight<kAccess>;
-  static constexpr uint32_t kThreads = 256, kMinBlocks = 2;
+  static constexpr uint32_t kThreads = 256, kMinBlocks = 3;
 
   // A group's elements, eight by eight.
   struct Group {
@@ -51,6 +51,19 @@ struct QuantizeAdaptiveGroupsGpu {
     }
   }
 
+  // Halves joined, as vectors are: unrolled by its types, so that the parts stay in registers.
+  template <uint32_t kCount>
+  HT_DEVICE static double sum(const double (&part)[kCount]) {
+    if constexpr (kCount == 1) {
+      return part[0];
+    } else {
+      double joined[kCount / 2];
+      HT_UNROLL
+      for (uint32_t k = 0; k < kCount / 2; ++k) joined[k] = part[k] + part[k + kCount / 2];
+      return sum(joined);
+    }
+  }
+
   // As FormatKernels::squared_error.
   template <Format kFormat>
   HT_DEVICE static double squared_error(const Group& group, const ZeroPoint& scale,
@@ -74,12 +87,7 @@ struct QuantizeAdaptiveGroupsGpu {
         }
       }
     }
-    HT_UNROLL
-    for (uint32_t width = 8; width > 0; width /= 2) {
-      HT_UNROLL
-      for (uint32_t k = 0; k < width; ++k) partial[k] += partial[k + width];
-    }
-    return partial[0];
+    return sum(partial);
   }
 
   // Scale number `i`: the recipe's own, and the alternatives behind it.
