@@ -87,7 +87,7 @@ GpuSensors::~GpuSensors() {
 double GpuSensors::power_limit_watts() const {
   unsigned value = 0;
   const bool known = nvml_ != nullptr && nvml_->limit(nvml_->device, &value) == kSuccess;
-  return known ? value * 1e-3 : 0;
+  return known ? value / 1000.0 : 0;
 }
 
 GpuState GpuSensors::during(const std::function<void()>& work) const {
@@ -99,8 +99,9 @@ GpuState GpuSensors::during(const std::function<void()>& work) const {
   std::jthread sampler([&](const std::stop_token& stop) {
     do {
       unsigned value = 0;
-      if (nvml_->clock(nvml_->device, kSmClock, &value) == kSuccess) clocks.push_back(value * 1e-3);
-      if (nvml_->power(nvml_->device, &value) == kSuccess) watts.push_back(value * 1e-3);
+      if (nvml_->clock(nvml_->device, kSmClock, &value) == kSuccess)
+        clocks.push_back(value / 1000.0);
+      if (nvml_->power(nvml_->device, &value) == kSuccess) watts.push_back(value / 1000.0);
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     } while (!stop.stop_requested());
   });
