@@ -48,7 +48,8 @@ struct Sm90Finish : Sm90FinishRows {
   // After the sums of the staging area.
   HT_DEVICE hw::SharedAddress factors() const { return staging() + kPiece * Stages::kPieceRow; }
   HT_DEVICE void store_factors(const Tile& t) const {
-    Sm90FinishRows::store_factors(t, factors(), group);
+    // Beside the sums of 256 columns there are no registers for scales that plain weights lack.
+    Sm90FinishRows::store_factors<!Stages::kPlain>(t, factors(), group);
   }
   HT_DEVICE Sm90Area area_at(hw::SharedAddress sums, uint32_t pitch) const {
     return {sums, factors(), pitch, 4, group};

@@ -39,12 +39,16 @@ struct Sm90FinishRows {
     warp = thread / 32, lane = thread % 32;
   }
 
-  // This thread's of an area: first scales, then biases.
+  // This thread's of an area: first scales, then biases. kScaled: rows of W may have scales.
+  template <bool kScaled = true>
   HT_DEVICE float factor_of(const Sm90Tile& t, uint32_t panel) const {
     const uint32_t r = thread % 64, half = t.half_of(r);
     const uint32_t width = t.gate ? 32 : 64, n = t.n0 + panel * width + r % width;
     if (n >= n_end) return 0;
-    if (thread < 64) return row_scale(p.weight, t.source_of(r), n) * p.factor;
+    if (thread < 64) {
+      if constexpr (!kScaled) return p.factor;
+      return row_scale(p.weight, t.source_of(r), n) * p.factor;
+    }
     const char* of_half = half == 0 ? bias : p.finish.bias[1];
     if (of_half == nullptr) return 0;
     return pipe::load_element(p.finish.bias_format,
@@ -54,8 +58,9 @@ struct Sm90FinishRows {
                               hw::Site site = hw::Site::current()) const {
     hw::store_shared(to + thread * 4, factor, site);
   }
+  template <bool kScaled = true>
   HT_DEVICE void store_factors(const Sm90Tile& t, hw::SharedAddress to, uint32_t panel) const {
-    store_factor(to, factor_of(t, panel));
+    store_factor(to, factor_of<kScaled>(t, panel));
   }
 
   // Rows [first, first + count) of the area, of x from m0 on; eight outputs a thread. Of `parts`

@@ -16,6 +16,7 @@ struct Sm90Stages {
   static constexpr bool kFp8 = kScales == Sm90Scales::fp8;
   static constexpr bool kShort = kScales == Sm90Scales::short_sums;
   static constexpr bool kSums = kScales == Sm90Scales::sums || kShort || kFp8;
+  static constexpr bool kPlain = kCode <= GpuCode::bf16;  // numbers, without scales
   // 256 columns leave registers for one set of sums: in units of the last scale (sm90_sums.cuh). So
   // have sums of few elements, which need not be added to others then.
   static constexpr bool kUnits = kShort || (kScales == Sm90Scales::sums && kTileColumns == 256);
