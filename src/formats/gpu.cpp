@@ -249,6 +249,7 @@ void quantize_scaled(const QuantizeArgs& args, Stream& stream) {
 }  // namespace
 
 bool take_row_codes(const QuantizeArgs& to, Format made, Stream& stream, RowCodesArgs* args) {
+  if (to.matrices * to.rows * to.columns == 0) return false;
   const int64_t group = to.recipe.group > 0 ? to.recipe.group : to.columns;
   const int64_t rows = to.matrices * to.rows;
   const bool joint = group == to.columns;

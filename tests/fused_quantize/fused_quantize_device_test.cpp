@@ -155,6 +155,22 @@ TEST_P(FusedQuantizeOnDevice, OthersByTwoKernels) {
   expect_all({3, 264}, Format::bf16, parse_quantization("fp8_1x128"), false);
 }
 
+TEST_P(FusedQuantizeOnDevice, RowsWithoutElementsAndNoRows) {
+  for (const char* name : {"fp8_row", "mxfp8"}) {
+    const QuantizeOptions o = parse_quantization(name);
+    for (const Shape& shape : {Shape{0, 64}, Shape{3, 0}}) {
+      SCOPED_TRACE(std::string(name) + " " + to_string(shape));
+      Stream s = stream();
+      const Tensor x = Tensor::empty(shape, Format::bf16, device);
+      EXPECT_EQ(activation_quantize(x, {}, o, s).numel(), 0);
+      EXPECT_EQ(gated_quantize(x, x, {}, o, s).numel(), 0);
+      if (shape[1] == 0) continue;
+      const Tensor weight = Tensor::empty({shape[1]}, Format::bf16, device);
+      EXPECT_EQ(rms_norm_quantize(x, weight, 1e-5f, o, s).numel(), 0);
+    }
+  }
+}
+
 TEST_P(FusedQuantizeOnDevice, RandomProblems) {
   constexpr const char* kNames[] = {"mxfp8", "mxfp4",     "fp8_1x128",     "fp8_row",
                                     "int8",  "int4_g128", "int4_g128_asym"};
