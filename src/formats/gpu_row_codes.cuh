@@ -1,7 +1,7 @@
 // Codes of rows of 16-bit elements that a kernel makes itself (norms, gates). Each thread keeps the
-// eights it has made, rounded, in shared memory, so that one loop that is not unrolled finds the
-// scales and encodes, whatever the format; an eight's group is in neighbouring lanes, or is the
-// row.
+// eights it has made, rounded, in shared memory, so that one loop for each usual format, over two
+// of them at a time, finds the scales and encodes, however many there are; an eight's group is in
+// neighbouring lanes, or is the row.
 #pragma once
 #include "formats/gpu_encode.cuh"
 #include "hw/warp.h"
