@@ -157,7 +157,8 @@ struct QuantizeAdaptiveGroupsGpu {
         group.load(i, v);
         const uint64_t codes =
             encode_eight<format.value, false>(v, chosen.scale.multiplier, chosen.zero);
-        store_eight(args, (int64_t{number} * group.eights + i) * 8, range.finite() ? codes : 0);
+        store_eight(format.value, args.codes, (int64_t{number} * group.eights + i) * 8,
+                    range.finite() ? codes : 0);
       }
     });
   }

@@ -221,12 +221,12 @@ HT_DEVICE void store_codes(uint8_t* to, uint64_t codes) {
   }
 }
 
-// Of eight neighbours, the first of which is number `first` of all, a multiple of 8.
-HT_DEVICE void store_eight(const QuantizeArgs& to, int64_t first, uint64_t codes) {
-  if (is_four_bits(to.recipe.format)) {
-    store_codes<Format::int4>(to.codes + first / 2, codes);
+// Of eight neighbours in format f, the first of which is number `first` of all, a multiple of 8.
+HT_DEVICE void store_eight(Format f, uint8_t* codes, int64_t first, uint64_t eight) {
+  if (is_four_bits(f)) {
+    store_codes<Format::int4>(codes + first / 2, eight);
   } else {
-    store_codes<Format::int8>(to.codes + first, codes);
+    store_codes<Format::int8>(codes + first, eight);
   }
 }
 

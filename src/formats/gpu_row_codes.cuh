@@ -153,10 +153,7 @@ class RowCodes {
     eight.widen(Piece::kFormat, x);
     const uint64_t codes =
         encode_eight_of<Kind, kConvert>(recipe, x, chosen.scale.multiplier, chosen.zero);
-    const int64_t element = first + at[k] / 2;
-    uint8_t* to = args_.to.codes + (is_four_bits(recipe.format) ? element / 2 : element);
-    is_four_bits(recipe.format) ? store_codes<Format::int4>(to, finite ? codes : 0)
-                                : store_codes<Format::int8>(to, finite ? codes : 0);
+    store_eight(recipe.format, args_.to.codes, first + at[k] / 2, finite ? codes : 0);
   }
 
   const RowCodesArgs& args_;

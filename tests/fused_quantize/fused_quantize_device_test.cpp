@@ -171,6 +171,20 @@ TEST_P(FusedQuantizeOnDevice, RowsWithoutElementsAndNoRows) {
   }
 }
 
+// A host's pointer must not reach a kernel.
+TEST_P(FusedQuantizeOnDevice, OperandsOfOtherDevicesAreAnError) {
+  const QuantizeOptions o = parse_quantization("mxfp8");
+  const Tensor here = test::random_tensor({3, 64}, Format::bf16, 1), there = here.to(device);
+  Tensor q = empty_quantized(here.shape(), o).to(device);
+  Stream s = stream();
+  EXPECT_THROW(gated_quantize(there, here, {}, o, s), Error);
+  EXPECT_THROW(activation_quantize_into(here, {}, o, q, s), Error);
+  EXPECT_THROW(norm_quantize_into({}, {there, here.slice(0, 0, 1).reshape({64}), {}, {}}, o, q, s),
+               Error);
+  Tensor residual = here;
+  EXPECT_THROW(rms_norm_residual_quantize(there, residual, {}, 1e-5f, o, s), Error);
+}
+
 TEST_P(FusedQuantizeOnDevice, RandomProblems) {
   constexpr const char* kNames[] = {"mxfp8", "mxfp4",     "fp8_1x128",     "fp8_row",
                                     "int8",  "int4_g128", "int4_g128_asym"};

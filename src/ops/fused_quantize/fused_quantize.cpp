@@ -14,10 +14,12 @@ namespace halftone {
 
 namespace {
 
-// x as [rows, columns].
-Tensor matrix(const char* what, const char* argument, const Tensor& x) {
+// x as [rows, columns], on the stream's device.
+Tensor matrix(const char* what, const char* argument, const Tensor& x, const Stream& stream) {
   require(x.defined() && x.rank() >= 1 && x.contiguous() && is_plain_float(x.format()), what, ": ",
           argument, " must be row-major [..., columns] in f32, f16 or bf16");
+  require(x.device() == stream.device(), what, ": ", argument, " is on ", x.device().name(),
+          " and the stream on ", stream.device().name(), "; both must be on the same device");
   const int64_t columns = x.size(-1);
   return x.reshape({columns > 0 ? x.numel() / columns : 0, columns});
 }
@@ -32,11 +34,11 @@ void same_shape(const char* what, const char* argument, const Tensor& a, const T
 
 void norm_quantize_into(NormProblem problem, const NormTensors& t, const QuantizeOptions& options,
                         Tensor& out, Stream& stream) {
-  const Tensor x = matrix("norm_quantize", "x", t.x);
+  const Tensor x = matrix("norm_quantize", "x", t.x, stream);
   const auto beside = [&](const char* argument, const Tensor& other) {
     if (!other.defined()) return Tensor();
     same_shape("norm_quantize", argument, other, t.x);
-    return matrix("norm_quantize", argument, other);
+    return matrix("norm_quantize", argument, other, stream);
   };
   const Tensor residual = beside("residual", t.residual);
   const Tensor residual_out = beside("residual_out", t.residual_out);
@@ -110,7 +112,7 @@ Tensor layer_norm_residual_quantize(const Tensor& x, Tensor& residual, const Ten
 
 void activation_quantize_into(const Tensor& x, const ActivationFunction& function,
                               const QuantizeOptions& options, Tensor& out, Stream& stream) {
-  const Tensor rows = matrix("activation_quantize", "x", x);
+  const Tensor rows = matrix("activation_quantize", "x", x, stream);
   const auto problem = [&](int64_t count) {
     return ActivationProblem{{count, rows.size(1)}, function, x.format(), x.format()};
   };
@@ -140,14 +142,14 @@ Tensor activation_quantize(const Tensor& x, const ActivationFunction& function,
 
 void gated_quantize_into(const Tensor& gate, const Tensor& up, const GatedActivation& function,
                          const QuantizeOptions& options, Tensor& out, Stream& stream) {
-  const Tensor gates = matrix("gated_quantize", "gate", gate);
+  const Tensor gates = matrix("gated_quantize", "gate", gate, stream);
   const bool interleaved = !up.defined();
   require(!interleaved || gates.size(1) % 2 == 0, "gated_quantize: gate has ", gates.size(1),
           " columns; without up they are pairs");
   Tensor ups;
   if (!interleaved) {
     same_shape("gated_quantize", "up", up, gate);
-    ups = matrix("gated_quantize", "up", up);
+    ups = matrix("gated_quantize", "up", up, stream);
   }
   const int64_t columns = interleaved ? gates.size(1) / 2 : gates.size(1);
   const auto problem = [&](int64_t count) {

@@ -259,7 +259,7 @@ struct HeadsGpu {
           fixed || range[i].finite()
               ? encode_eight<kConvert>(to.recipe, x[i], chosen.scale.multiplier, chosen.zero)
               : 0;
-      store_eight(to, target * dim + columns[i], codes);
+      store_eight(to.recipe.format, to.codes, target * dim + columns[i], codes);
     }
   }
   HT_DEVICE static BlockRange both(const BlockRange& a, const BlockRange& b) {

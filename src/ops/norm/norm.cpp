@@ -138,7 +138,7 @@ void run(const NormPlan& plan, const NormTensors& t, Stream& stream) {
   const char* operation = operation_of(p);
   require(plan.kernel != nullptr, operation, ": the plan is empty; make it with plan()");
   check_stream(operation, stream, plan.device);
-  require(t.out.defined(), operation, ": out is undefined");
+  if (!t.out.defined()) check_rows(operation, "out", t.out, p.rows, p.columns, p.x, plan.device);
   NormArgs args = norm_args(plan, t);
   args.streamed = t.out.data() != t.x.data() && t.out.data() != t.residual.data() &&
                   t.x.bytes() + t.out.bytes() >= kStreamFrom;
