@@ -177,12 +177,19 @@ TEST_P(FusedQuantizeOnDevice, OperandsOfOtherDevicesAreAnError) {
   const Tensor here = test::random_tensor({3, 64}, Format::bf16, 1), there = here.to(device);
   Tensor q = empty_quantized(here.shape(), o).to(device);
   Stream s = stream();
-  EXPECT_THROW(gated_quantize(there, here, {}, o, s), Error);
-  EXPECT_THROW(activation_quantize_into(here, {}, o, q, s), Error);
-  EXPECT_THROW(norm_quantize_into({}, {there, here.slice(0, 0, 1).reshape({64}), {}, {}}, o, q, s),
-               Error);
+  test::expect_error([&] { gated_quantize(there, here, {}, o, s); },
+                     {"gated_quantize: up is on cpu", device.name()});
+  test::expect_error([&] { activation_quantize_into(here, {}, o, q, s); },
+                     {"activation_quantize: x is on cpu", device.name()});
+  const Tensor weight = here.slice(0, 0, 1).reshape({64});
+  test::expect_error(
+      [&] {
+        norm_quantize_into({}, {there, weight, {}, {}}, o, q, s);
+      },
+      {"weight is on cpu", device.name()});
   Tensor residual = here;
-  EXPECT_THROW(rms_norm_residual_quantize(there, residual, {}, 1e-5f, o, s), Error);
+  test::expect_error([&] { rms_norm_residual_quantize(there, residual, {}, 1e-5f, o, s); },
+                     {"residual is on cpu", device.name()});
 }
 
 TEST_P(FusedQuantizeOnDevice, RandomProblems) {
