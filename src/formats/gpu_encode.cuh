@@ -66,17 +66,25 @@ HT_DEVICE uint32_t nibble_signs(const float (&x)[8]) {
   return (signs[0] & 0x08080808u) | (signs[1] & 0x80808080u);
 }
 
+HT_DEVICE uint32_t least_of(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
 // Eight codes of encode_e2m1, without branches: the code of a >= 0 is the least of 2 a, a + 2,
 // a / 2 + 4 and 7, rounded, as it is one of these lines between each two powers of two and lies
-// below the others. x is a number, multiplier not negative.
+// below the others. x is a number, multiplier not negative. Positive numbers are in the order of
+// their bits, of which sm_90 takes the least of three by one instruction. kBounded: no a is 7 or
+// more.
+template <bool kBounded = false>
 HT_DEVICE uint32_t encode_e2m1_eight(const float (&x)[8], float multiplier) {
   uint32_t bits[8];
   HT_UNROLL
   for (uint32_t i = 0; i < 8; ++i) {
     const float a = fabsf(x[i] * multiplier);
-    float code = hw::min(hw::fma(a, 2.0f, kRoundingShift), a + (kRoundingShift + 2));
-    code = hw::min(hw::min(hw::fma(a, 0.5f, kRoundingShift + 4), kRoundingShift + 7), code);
-    bits[i] = std::bit_cast<uint32_t>(code);
+    const float lines[3] = {hw::fma(a, 2.0f, kRoundingShift), a + (kRoundingShift + 2),
+                            hw::fma(a, 0.5f, kRoundingShift + 4)};
+    const uint32_t least =
+        least_of(least_of(std::bit_cast<uint32_t>(lines[0]), std::bit_cast<uint32_t>(lines[1])),
+                 std::bit_cast<uint32_t>(lines[2]));
+    bits[i] = kBounded ? least : least_of(least, kRoundingBits + 7);
   }
   return pack_nibbles(bits) | nibble_signs(x);
 }
@@ -108,11 +116,11 @@ HT_DEVICE uint32_t encode_e2m1_pairs(const hw::Words4& x, float multiplier) {
 
 // Eight codes, the first one lowest. kConvert: FP8 by the conversion instruction of sm_89 and
 // later.
-template <Format kFormat, bool kConvert>
+template <Format kFormat, bool kConvert, bool kBounded = false>
 HT_DEVICE uint64_t encode_eight(const float (&x)[8], float multiplier, int zero) {
   uint32_t words[2] = {};
   if constexpr (kFormat == Format::nvfp4) {
-    words[0] = encode_e2m1_eight(x, multiplier);
+    words[0] = encode_e2m1_eight<kBounded>(x, multiplier);
   } else if constexpr (kFormat == Format::int4) {
     const auto least = static_cast<float>(-zero), most = static_cast<float>(15 - zero);
     uint32_t bits[8];
@@ -198,12 +206,12 @@ HT_DEVICE void for_kind_of(Format f, Format scale, bool asymmetric, const Body& 
   }
   body(AnyKind{});
 }
-template <class Kind, bool kConvert>
+template <class Kind, bool kConvert, bool kBounded = false>
 HT_DEVICE uint64_t encode_eight_of(const Recipe& r, const float (&x)[8], float multiplier,
                                    int zero) {
   if constexpr (Kind::kFixed) {
-    constexpr bool kE2m1 = Kind::kElement == Format::mxfp4;
-    return encode_eight < kE2m1 ? Format::nvfp4 : Kind::kElement, kConvert > (x, multiplier, zero);
+    constexpr Format kElement = Kind::kElement == Format::mxfp4 ? Format::nvfp4 : Kind::kElement;
+    return encode_eight<kElement, kConvert, kBounded>(x, multiplier, zero);
   } else {
     return encode_eight<kConvert>(r, x, multiplier, zero);
   }
@@ -351,6 +359,38 @@ struct GroupPlaces {
     return matrix * args.scale_bytes + scale_offset_in<uint32_t>(args.layout, count, row_groups,
                                                                  row - matrix * count,
                                                                  group - row * row_groups);
+  }
+};
+
+// The other way around, of one matrix: the group whose scale stands at a place. Threads that take
+// groups in the order of their scales store neighbouring bytes, and need no place each.
+struct PlaceGroups {
+  uint32_t count = 0;  // places, those of padding too; 0: groups are taken in the order of memory
+  uint32_t rows, row_groups;
+  pipe::Divisor across;  // tiles of a row, or of the packed layout rows of a column
+
+  PlaceGroups() = default;
+  // The scales of `args`, in tiles, or packed.
+  PlaceGroups(const QuantizeArgs& args, int64_t groups_of_row)
+      : count(static_cast<uint32_t>(args.scale_bytes)),
+        rows(static_cast<uint32_t>(args.rows)),
+        row_groups(static_cast<uint32_t>(groups_of_row)),
+        across(args.layout == ScaleLayout::packed ? (rows + 3) / 4 * 4 : (row_groups + 3) / 4) {}
+
+  // The group, or `none`.
+  HT_DEVICE uint32_t at(ScaleLayout layout, uint32_t place, uint32_t none) const {
+    uint32_t row, four;
+    if (layout == ScaleLayout::packed) {
+      four = across.divide(place / 4);
+      row = place / 4 - four * ((rows + 3) / 4 * 4);
+    } else {
+      const bool high = layout == ScaleLayout::tiled_128x4;
+      const uint32_t tile = place / (high ? 512 : 32), band = across.divide(tile);
+      four = tile - band * ((row_groups + 3) / 4);
+      row = high ? band * 128 + place / 4 % 4 * 32 + place / 16 % 32 : band * 8 + place / 4 % 8;
+    }
+    const uint32_t group = four * 4 + place % 4;
+    return row < rows && group < row_groups ? row * row_groups + group : none;
   }
 };
 
