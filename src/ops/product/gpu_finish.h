@@ -7,6 +7,12 @@
 
 namespace halftone::product {
 
+// Ends that most products have, so that kernels have a short way to them: scales and a bias, or the
+// product of silu of the one and the other half; then a residual, if any, of 16 bits, and results
+// of 16 bits, both by fours that lie on 8 bytes. What a block does once takes as long as its
+// instructions take to come.
+enum class CommonEnd : uint8_t { none, affine, swiglu };
+
 // Strides in bytes; those of vectors are from one output to the next.
 struct GpuFinish {
   char* out = nullptr;  // [m, n]
@@ -21,6 +27,7 @@ struct GpuFinish {
   ActivationFunction activation{Activation::identity};
   GatedActivation gated;
   bool gate = false;
+  CommonEnd common = CommonEnd::none;  // of all products of a launch: common_end
   Format out_format = Format::f32, bias_format = Format::f32, residual_format = Format::f32;
 };
 

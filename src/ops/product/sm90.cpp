@@ -364,7 +364,6 @@ void launch_products(const Sm90Problem& problem, const GpuWeight& w, const GpuX&
   const bool plain = f.out_format != Format::f32 && f.residual == nullptr && !f.gate &&
                      f.activation.kind == Activation::identity && products.size() == 1 &&
                      copyable(f.out, f.out_row);
-  p.plain_out = plain && choice.few > 0 && g.n % 4 == 0;
   p.copies_out = plain && choice.few == 0 && choice.split == 1 && (parts == 0 || by_rows);
   if (p.copies_out) {
     const hw::Type out = f.out_format == Format::f16 ? hw::Type::f16 : hw::Type::bf16;

@@ -113,6 +113,7 @@ void launch_sm90_expert_dozens(const Sm90Problem& problem, const GpuWeight& w,
   GpuProduct& g = p.product;
   const GpuLayout& l = g.weight;
   g.n = static_cast<uint32_t>(problem.n);
+  g.finish.common = common_end({&g, 1});
   p.steps = (g.k + kSm90DozensDepth - 1) / kSm90DozensDepth;
   const uint32_t outputs = problem.gate ? 64 : 128;
   p.tiles = (g.n + outputs - 1) / outputs;

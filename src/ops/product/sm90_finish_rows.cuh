@@ -1,5 +1,6 @@
 // The end of a tile on Hopper, where it is not the copy engine's: results lie in shared memory as
-// f32, and threads finish rows of outputs in any way (gpu_finish.h), eight at a time.
+// f32, and threads finish rows of outputs in any way (gpu_finish.h), eight at a time; in the common
+// ways by few instructions.
 #pragma once
 #include "hw/cluster.h"
 #include "hw/thread.h"
@@ -73,50 +74,118 @@ struct Sm90FinishRows {
     const uint32_t of_gate =
         warp * 8 + of_eight % apart + (of_eight / apart * 2 + lane / 4 % 2) * apart;
     const uint32_t row = t.gate ? of_gate : thread / 8;
-    const pipe::Quads q = pipe::quads_of(Format::f32, rank, ranks, 0);
-    for (uint32_t i = row; i < count; i += kThreads / ranks) {
-      const uint32_t m = m0 + i;
-      if (m >= t.end) return;
-      const hw::SharedAddress at = area.sums + (first + i) * area.pitch;
-      float x[8], up[8] = {};
-      load_sums(at, q, parts, x);
-      if (t.gate) load_sums(at + 32 * 4, q, parts, up);
-      finish_eight(t, area.factors, q, m, t.n0 + area.panel * width, x, up);
+    const Eight eight{pipe::quads_of(Format::f32, rank, ranks, 0), t.n0 + area.panel * width,
+                      area.factors, parts};
+    const auto each = [&](const auto& finish) {
+      for (uint32_t i = row; i < count; i += kThreads / ranks) {
+        if (m0 + i >= t.end) return;
+        finish(m0 + i, area.sums + (first + i) * area.pitch);
+      }
+    };
+    switch (p.finish.common) {
+      case CommonEnd::affine:
+        return each(
+            [&](uint32_t m, hw::SharedAddress sums) { finish_short<false>(eight, m, sums); });
+      case CommonEnd::swiglu:
+        return each(
+            [&](uint32_t m, hw::SharedAddress sums) { finish_short<true>(eight, m, sums); });
+      case CommonEnd::none:
+        return each(
+            [&](uint32_t m, hw::SharedAddress sums) { finish_any(eight, t.gate, m, sums); });
     }
   }
-  // Rows [first, end) of the area, whose first is the tile's, where results are scaled and biased,
-  // rounded to 16 bits and no more; there are outputs by fours, on 8 bytes. What a block does once
-  // takes as long as its instructions take to come, and these are few.
-  HT_DEVICE void finish_plain_rows(const Sm90Tile& t, const Sm90Area& area, uint32_t first,
-                                   uint32_t end, uint32_t parts) const {
+
+ private:
+  // Eight outputs of a row, from n0 on, and what multiplies and joins them.
+  struct Eight {
+    pipe::Quads q;
+    uint32_t n0;
+    hw::SharedAddress factors;
+    uint32_t parts;
+  };
+
+  HT_DEVICE float row_factor(uint32_t m) const {
+    const GpuFinish& f = p.finish;
+    float factor =
+        f.row_scales != nullptr ? hw::load_global(f.row_scales + m * f.row_scale_step) : 1.0f;
+    if (f.row_weights != nullptr) factor *= hw::load_global(f.row_weights + m);
+    return factor;
+  }
+  // Of the rows of W from `first` of the area on.
+  HT_DEVICE static void load_affine(const Eight& eight, hw::SharedAddress sums, uint32_t first,
+                                    float of_row, float (&x)[8]) {
+    float scale[8], bias[8];
+    load_sums(sums + first * 4, eight.q, eight.parts, x);
+    load_quads(eight.factors + first * 4, eight.q, scale);
+    load_quads(eight.factors + (64 + first) * 4, eight.q, bias);
+    HT_UNROLL
+    for (uint32_t e = 0; e < 8; ++e) x[e] = x[e] * scale[e] * of_row + bias[e];
+  }
+  // A common end.
+  template <bool kGate>
+  HT_DEVICE void finish_short(const Eight& eight, uint32_t m, hw::SharedAddress sums) const {
     using Pair = hw::Vector<uint32_t, 2>;
     const GpuFinish& f = p.finish;
-    const pipe::Quads q = pipe::quads_of(Format::f32, thread % 8, 8, 0);
-    float scale[8], bias[8];
-    load_quads(area.factors, q, scale);
-    load_quads(area.factors + 64 * 4, q, bias);
-    const uint32_t n0 = t.n0 + area.panel * 64, rows = t.end - t.m0;
-    for (uint32_t row = first + thread / 8; row < end && row < rows; row += kThreads / 8) {
-      const uint32_t m = t.m0 + row;
-      float x[8], of_row = 1;
-      if (f.row_scales != nullptr) of_row = hw::load_global(f.row_scales + m * f.row_scale_step);
-      const hw::SharedAddress at = area.sums + row * area.pitch;
-      parts == 1 ? load_quads(at, q, x) : load_parts(at, q, parts, x);
+    const float of_row = row_factor(m);
+    float x[8];
+    load_affine(eight, sums, 0, of_row, x);
+    if constexpr (kGate) {
+      float up[8];
+      load_affine(eight, sums, 32, of_row, up);
+      pipe::activate<false>(GatedActivation::swiglu().function, x);
       HT_UNROLL
-      for (uint32_t e = 0; e < 8; ++e) x[e] = x[e] * scale[e] * of_row + bias[e];
-      HT_UNROLL
-      for (uint32_t e = 0; e < 8; e += 4) {
-        const auto n = n0 + static_cast<uint32_t>(e == 0 ? q.first : q.second);
-        if (n >= n_end) continue;
-        const Pair words{{pipe::narrow_pair(f.out_format, x[e], x[e + 1]),
-                          pipe::narrow_pair(f.out_format, x[e + 2], x[e + 3])}};
-        hw::store_global(reinterpret_cast<Pair*>(out + m * out_row + n * 2), words);
+      for (uint32_t e = 0; e < 8; ++e) x[e] = x[e] * up[e];
+    }
+    HT_UNROLL
+    for (uint32_t e = 0; e < 8; e += 4) {
+      const auto n = eight.n0 + static_cast<uint32_t>(e == 0 ? eight.q.first : eight.q.second);
+      if (n >= n_end) continue;
+      if (f.residual != nullptr) {
+        const auto words =
+            hw::load_global(reinterpret_cast<const Pair*>(f.residual + m * f.residual_row + n * 2));
+        HT_UNROLL
+        for (uint32_t i = 0; i < 2; ++i) {
+          float two[2];
+          pipe::widen_pair(f.residual_format, words[i], two[0], two[1]);
+          x[e + 2 * i] += two[0], x[e + 2 * i + 1] += two[1];
+        }
       }
+      const Pair words{{pipe::narrow_pair(f.out_format, x[e], x[e + 1]),
+                        pipe::narrow_pair(f.out_format, x[e + 2], x[e + 3])}};
+      hw::store_global(reinterpret_cast<Pair*>(out + m * out_row + n * 2), words);
     }
   }
-  // As load_sums, of which four parts are under way at once.
-  HT_DEVICE static void load_parts(hw::SharedAddress at, const pipe::Quads& q, uint32_t parts,
-                                   float (&x)[8], hw::Site site = hw::Site::current()) {
+  // Any end, as finish_output.
+  HT_DEVICE void finish_any(const Eight& eight, bool gate, uint32_t m,
+                            hw::SharedAddress sums) const {
+    const GpuFinish& f = p.finish;
+    const float of_row = row_factor(m);
+    float x[8];
+    load_affine(eight, sums, 0, of_row, x);
+    if (gate) {
+      float up[8];
+      load_affine(eight, sums, 32, of_row, up);
+      pipe::activate_gate<false>(f.gated, x, up);
+    } else {
+      pipe::activate<false>(f.activation, x);
+    }
+    const uint32_t size = pipe::bytes_of(f.out_format);
+    const int64_t columns = int64_t{n_end} - eight.n0;
+    if (f.residual != nullptr) {
+      float residual[8];
+      const uint32_t of_residual = pipe::bytes_of(f.residual_format);
+      pipe::load_eight(f.residual_format, f.residual + m * f.residual_row + eight.n0 * of_residual,
+                       eight.q, columns, residual);
+      HT_UNROLL
+      for (uint32_t e = 0; e < 8; ++e) x[e] += residual[e];
+    }
+    pipe::store_eight(f.out_format, out + m * out_row + eight.n0 * size, eight.q, columns, x);
+  }
+
+  // The sums of a cluster's blocks, in their order, of which four are under way at once.
+  HT_DEVICE static void load_sums(hw::SharedAddress at, const pipe::Quads& q, uint32_t parts,
+                                  float (&x)[8], hw::Site site = hw::Site::current()) {
+    if (parts == 1) return load_quads(at, q, x, site);
     using Quad = hw::Vector<float, 4>;
     constexpr uint32_t kAtOnce = 4;
     HT_UNROLL
@@ -145,56 +214,6 @@ struct Sm90FinishRows {
     const Quad second = hw::load_shared<Quad>(at + static_cast<uint32_t>(q.second) * 4, site);
     HT_UNROLL
     for (uint32_t e = 0; e < 4; ++e) x[e] = first[e], x[4 + e] = second[e];
-  }
-  HT_DEVICE static void load_sums(hw::SharedAddress at, const pipe::Quads& q, uint32_t parts,
-                                  float (&x)[8], hw::Site site = hw::Site::current()) {
-    if (parts == 1) return load_quads(at, q, x, site);
-    using Quad = hw::Vector<float, 4>;
-    HT_UNROLL
-    for (uint32_t e = 0; e < 8; ++e) x[e] = 0;
-    HT_UNROLL
-    for (uint32_t part = 0; part < 8; ++part) {
-      if (part >= parts) break;
-      const hw::ClusterAddress from = hw::map_shared_rank(at, part, site);
-      const Quad first = hw::load_cluster<Quad>(from + static_cast<uint32_t>(q.first) * 4, site);
-      const Quad second = hw::load_cluster<Quad>(from + static_cast<uint32_t>(q.second) * 4, site);
-      HT_UNROLL
-      for (uint32_t e = 0; e < 4; ++e) x[e] += first[e], x[4 + e] += second[e];
-    }
-  }
-
-  // As finish_output, of eight outputs from n0 on at once.
-  HT_DEVICE void finish_eight(const Sm90Tile& t, hw::SharedAddress factors, const pipe::Quads& q,
-                              uint32_t m, uint32_t n0, float (&x)[8], float (&up)[8]) const {
-    const GpuFinish& f = p.finish;
-    float x_scale =
-        f.row_scales != nullptr ? hw::load_global(f.row_scales + m * f.row_scale_step) : 1.0f;
-    if (f.row_weights != nullptr) x_scale *= hw::load_global(f.row_weights + m);
-    const auto affine = [&](float(&values)[8], uint32_t first) {
-      float scale[8], bias[8];
-      load_quads(factors + first * 4, q, scale);
-      load_quads(factors + (64 + first) * 4, q, bias);
-      HT_UNROLL
-      for (uint32_t e = 0; e < 8; ++e) values[e] = values[e] * scale[e] * x_scale + bias[e];
-    };
-    affine(x, 0);
-    if (t.gate) {
-      affine(up, 32);
-      pipe::activate_gate<false>(f.gated, x, up);
-    } else {
-      pipe::activate<false>(f.activation, x);
-    }
-    const uint32_t size = pipe::bytes_of(f.out_format);
-    const int64_t columns = int64_t{n_end} - n0;
-    if (f.residual != nullptr) {
-      float residual[8];
-      const uint32_t of_residual = pipe::bytes_of(f.residual_format);
-      pipe::load_eight(f.residual_format, f.residual + m * f.residual_row + n0 * of_residual, q,
-                       columns, residual);
-      HT_UNROLL
-      for (uint32_t e = 0; e < 8; ++e) x[e] += residual[e];
-    }
-    pipe::store_eight(f.out_format, out + m * out_row + n0 * size, q, columns, x);
   }
 };
 

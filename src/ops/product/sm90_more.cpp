@@ -16,9 +16,29 @@ bool joins_sm90(const GpuProduct& first, const GpuProduct& next) {
           (f.bias_format == g.bias_format && f.bias_step == g.bias_step));
 }
 
+CommonEnd common_end(std::span<const GpuProduct> products) {
+  const GpuFinish& f = products[0].finish;
+  const auto by_fours = [](const char* at, int64_t row) {
+    return reinterpret_cast<uintptr_t>(at) % 8 == 0 && row % 8 == 0;
+  };
+  for (const GpuProduct& p : products) {
+    const GpuFinish& g = p.finish;
+    if (g.out_format == Format::f32 || p.n % 4 != 0 || !by_fours(g.out, g.out_row)) {
+      return CommonEnd::none;
+    }
+    if (g.residual == nullptr) continue;
+    if (g.residual_format == Format::f32 || !by_fours(g.residual, g.residual_row)) {
+      return CommonEnd::none;
+    }
+  }
+  if (f.gate) return f.gated == GatedActivation::swiglu() ? CommonEnd::swiglu : CommonEnd::none;
+  return f.activation.kind == Activation::identity ? CommonEnd::affine : CommonEnd::none;
+}
+
 uint32_t join_sm90(std::span<const GpuProduct> products, uint32_t rows_of_tile, GpuProduct* first,
                    Sm90More (&more)[kSm90More]) {
   *first = products[0];
+  first->finish.common = common_end(products);
   uint32_t tiles = (first->n + rows_of_tile - 1) / rows_of_tile;
   for (size_t i = 1; i < products.size(); ++i) {
     const GpuProduct& next = products[i];

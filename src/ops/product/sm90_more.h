@@ -62,6 +62,8 @@ struct Sm90Place {
 // Whether a launch of the first product can make the next one's results as well: the same x by a
 // matrix that is stored alike, with the same end but for where results and biases lie.
 bool joins_sm90(const GpuProduct& first, const GpuProduct& next);
+// The end of all products of a launch.
+CommonEnd common_end(std::span<const GpuProduct>);
 // Tells the first product and `more` of all of them, tiles of so many rows of W. Returns the tiles.
 uint32_t join_sm90(std::span<const GpuProduct>, uint32_t rows_of_tile, GpuProduct* first,
                    Sm90More (&more)[kSm90More]);

@@ -33,7 +33,6 @@ struct Sm90Params {
   Sm90Factors factors = Sm90Factors::rows;
   bool chains_of_two = false;  // scales of sums change every 128 elements at most, not every 64
   bool copies_out = false;     // bf16 or f16 leave by tensor copies
-  bool plain_out = false;      // by Sm90FinishRows::finish_plain_rows
 };
 
 }  // namespace halftone::product
