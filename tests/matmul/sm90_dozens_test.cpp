@@ -194,6 +194,56 @@ TEST(MatmulSm90Dozens, EndsLikeOthers) {
   }
 }
 
+// Ends that have a short way give the bits of the way of all ends, which results and residuals that
+// do not lie on 8 bytes take: in kernels of few rows and of more, K in parts and whole.
+TEST(MatmulSm90Dozens, CommonEndsGiveTheBitsOfAnyEnd) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const Device device = stream.device();
+  const int64_t k = 1024, n = 136;
+  // Rows with `gap` more elements between them than they have, which begin at element `from`.
+  const auto apart = [&](const Tensor& t, int64_t gap, int64_t from) {
+    const Tensor all = Tensor::zeros({t.size(0), n + gap}, F::bf16);
+    for (int64_t i = 0; i < t.size(0); ++i) {
+      std::copy_n(t.data<uint16_t>() + i * n, n, all.data<uint16_t>() + i * (n + gap) + from);
+    }
+    return all.to(device).slice(1, from, from + n);
+  };
+  const WeightSpec of_runs{F::int4, true, {F::f32, 1, 64}};
+  for (const WeightSpec& spec : some(std::vector{kSpecs[0], kNvfp4, of_runs, kBf16}, 2)) {
+    for (const int64_t m : {17, 70}) {
+      for (const bool gate : {false, true}) {
+        SCOPED_TRACE(concat(label(spec), " ", m, gate ? " gate" : ""));
+        const Weight w = random_weight(spec, gate ? 2 * n : n, k, 5);
+        MatmulProblem p;
+        p.m = m, p.n = n, p.k = k, p.weight = spec.format, p.bias = true, p.residual = true;
+        p.scaled = spec.scaled, p.scaling = spec.scaling;
+        if (gate) p.gated = GatedActivation::swiglu();
+        const Tensor x = random_tensor({m, k}, F::bf16, 6).to(device);
+        const Tensor bias = random_tensor({gate ? 2 * n : n}, F::f32, 7).to(device);
+        const Tensor weight = w.tensor.to(device);
+        const Tensor residual = random_tensor({m, n}, F::bf16, 8);
+        std::vector<float> first;
+        for (const auto& [out_gap, out_from, gap, from] : {std::array<int64_t, 4>{0, 0, 0, 0},
+                                                           {4, 4, 8, 4},
+                                                           {4, 2, 0, 0},
+                                                           {3, 0, 0, 0},
+                                                           {0, 0, 4, 1},
+                                                           {0, 0, 1, 0}}) {
+          SCOPED_TRACE(concat(out_gap, " ", out_from, " ", gap, " ", from));
+          const Tensor all = Tensor::zeros({m, n + out_gap}, F::bf16, device);
+          const Tensor out = all.slice(1, out_from, out_from + n);
+          run(plan(p, device), {x, weight, out, bias, apart(residual, gap, from)}, stream);
+          stream.synchronize();
+          const Tensor there = all.to(Device::cpu()).slice(1, out_from, out_from + n);
+          const std::vector<float> y = to_floats(there.contiguous_copy());
+          if (first.empty()) first = y;
+          EXPECT_EQ(y, first);
+        }
+      }
+    }
+  }
+}
+
 // Matrices that share a launch: the bits of a launch each, K being in as many parts.
 TEST(MatmulSm90Dozens, SeveralMatricesAtOnce) {
   const Device device = Device::simulator(Arch::sm_90a);
