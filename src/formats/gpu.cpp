@@ -57,15 +57,9 @@ uint32_t lanes_of_group(const QuantizeArgs& args) {
 void quantize_groups(const QuantizeArgs& args, uint32_t lanes, const uint32_t* largest,
                      Stream& stream) {
   const int64_t sixteens = args.columns / 16, count = args.matrices * args.rows * sixteens;
-  // Tiles of scales want groups in their order, where there are scales of groups to store.
-  const bool ordered = args.layout != ScaleLayout::linear && args.matrices == 1 &&
-                       largest == nullptr && args.given == 0 &&
-                       args.scale_bytes * lanes < int64_t{1} << 31;
-  const PlaceGroups groups = ordered ? PlaceGroups(args, sixteens / lanes) : PlaceGroups();
   const int64_t each =
       GroupsSm80<pipe::Access::bf16>::kThreads * GroupsSm80<pipe::Access::bf16>::kSixteens;
-  const int64_t threads = ordered ? args.scale_bytes * lanes : count;
-  const LaunchShape shape{.grid = {static_cast<uint32_t>((threads + each - 1) / each), 1, 1},
+  const LaunchShape shape{.grid = {static_cast<uint32_t>((count + each - 1) / each), 1, 1},
                           .block = {GroupsSm80<pipe::Access::bf16>::kThreads, 1, 1}};
   const QuantizeGroupsParams p{
       args,
@@ -76,8 +70,7 @@ void quantize_groups(const QuantizeArgs& args, uint32_t lanes, const uint32_t* l
       args.x.inner == 1 && args.x.outer_stride == args.columns * pipe::bytes_of(args.source),
       largest,
       pipe::Divisor(lanes),
-      GroupPlaces(args, sixteens / lanes),
-      groups};
+      GroupPlaces(args, sixteens / lanes)};
   launch(converts(stream)
              ? pipe::image_for_whole<GroupsSm89>(args.source, "quantize_groups", Arch::sm_89)
              : pipe::image_for_whole<GroupsSm80>(args.source, "quantize_groups"),

@@ -362,38 +362,6 @@ struct GroupPlaces {
   }
 };
 
-// The other way around, of one matrix: the group whose scale stands at a place. Threads that take
-// groups in the order of their scales store neighbouring bytes, and need no place each.
-struct PlaceGroups {
-  uint32_t count = 0;  // places, those of padding too; 0: groups are taken in the order of memory
-  uint32_t rows, row_groups;
-  pipe::Divisor across;  // tiles of a row, or of the packed layout rows of a column
-
-  PlaceGroups() = default;
-  // The scales of `args`, in tiles, or packed.
-  PlaceGroups(const QuantizeArgs& args, int64_t groups_of_row)
-      : count(static_cast<uint32_t>(args.scale_bytes)),
-        rows(static_cast<uint32_t>(args.rows)),
-        row_groups(static_cast<uint32_t>(groups_of_row)),
-        across(args.layout == ScaleLayout::packed ? (rows + 3) / 4 * 4 : (row_groups + 3) / 4) {}
-
-  // The group, or `none`.
-  HT_DEVICE uint32_t at(ScaleLayout layout, uint32_t place, uint32_t none) const {
-    uint32_t row, four;
-    if (layout == ScaleLayout::packed) {
-      four = across.divide(place / 4);
-      row = place / 4 - four * ((rows + 3) / 4 * 4);
-    } else {
-      const bool high = layout == ScaleLayout::tiled_128x4;
-      const uint32_t tile = place / (high ? 512 : 32), band = across.divide(tile);
-      four = tile - band * ((row_groups + 3) / 4);
-      row = high ? band * 128 + place / 4 % 4 * 32 + place / 16 % 32 : band * 8 + place / 4 % 8;
-    }
-    const uint32_t group = four * 4 + place % 4;
-    return row < rows && group < row_groups ? row * row_groups + group : none;
-  }
-};
-
 HT_DEVICE ZeroPoint given_scale(float scale) {
   return {{std::bit_cast<uint32_t>(scale), scale, 1.0f / scale}, kInt4Zero};
 }

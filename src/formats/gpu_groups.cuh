@@ -19,7 +19,6 @@ struct QuantizeGroupsParams {
   const uint32_t* largest;  // bits of each matrix's largest |x|, a NaN above everything; or null
   pipe::Divisor group;      // sixteens
   GroupPlaces places;
-  PlaceGroups groups;
 };
 
 template <pipe::Access kAccess, bool kConvert>
@@ -34,14 +33,11 @@ struct QuantizeGroupsGpu {
     hw::take_turns();
     const QuantizeArgs& args = p.args;
     const uint32_t first = hw::block_index().x * kThreads * kSixteens + hw::thread_index().x;
-    uint32_t sixteen[kSixteens];
-    HT_UNROLL
-    for (uint32_t i = 0; i < kSixteens; ++i) sixteen[i] = sixteen_of(p, first + i * kThreads);
     // A thread's two accesses share their sectors: the second one finds them in the L1.
     Eight low[kSixteens], high[kSixteens];
     HT_UNROLL
     for (uint32_t i = 0; i < kSixteens; ++i) {
-      const uint32_t n = sixteen[i];
+      const uint32_t n = first + i * kThreads;
       if (n >= p.count) continue;
       if (p.dense) {  // one row of them all
         const int64_t column = int64_t{n} * 16, end = column + 16;
@@ -64,26 +60,16 @@ struct QuantizeGroupsGpu {
     if (p.largest != nullptr || args.given > 0) {
       HT_UNROLL
       for (uint32_t i = 0; i < kSixteens; ++i) {
-        encode_known(p, recipe, sixteen[i], low[i], high[i]);
+        encode_known(p, recipe, first + i * kThreads, low[i], high[i]);
       }
       return;
     }
     for_kind_of(recipe.format, recipe.scale_format, recipe.asymmetric, [&](auto kind) {
       HT_UNROLL
       for (uint32_t i = 0; i < kSixteens; ++i) {
-        encode<decltype(kind)>(p, kind.of(recipe), sixteen[i], first + i * kThreads, low[i],
-                               high[i]);
+        encode<decltype(kind)>(p, kind.of(recipe), first + i * kThreads, low[i], high[i]);
       }
     });
-  }
-
-  // The sixteen of a thread, or p.count.
-  HT_DEVICE static uint32_t sixteen_of(const Params& p, uint32_t thread) {
-    if (p.groups.count == 0) return thread;
-    const uint32_t place = p.group.divide(thread);
-    const uint32_t group =
-        place < p.groups.count ? p.groups.at(p.args.layout, place, p.count) : p.count;
-    return group == p.count ? p.count : group * p.lanes + (thread & (p.lanes - 1));
   }
 
   // With the scale of the matrix, or of all, whose place other kernels fill.
@@ -106,8 +92,8 @@ struct QuantizeGroupsGpu {
   }
 
   template <class Kind>
-  HT_DEVICE static void encode(const Params& p, const Recipe& recipe, uint32_t n, uint32_t thread,
-                               const Eight& low, const Eight& high) {
+  HT_DEVICE static void encode(const Params& p, const Recipe& recipe, uint32_t n, const Eight& low,
+                               const Eight& high) {
     ReadRange<kAccess> read;
     read.add(low, recipe.asymmetric);
     read.add(high, recipe.asymmetric);
@@ -128,9 +114,7 @@ struct QuantizeGroupsGpu {
     }
     if ((n & (p.lanes - 1)) == 0) {
       const uint32_t group = p.group.divide(n);
-      const int64_t place =
-          p.groups.count > 0 ? p.group.divide(thread) : p.places.at(p.args, group);
-      store_block_scale(p.args, recipe, p.faults, range, chosen, group, place);
+      store_block_scale(p.args, recipe, p.faults, range, chosen, group, p.places.at(p.args, group));
     }
     if constexpr (Kind::kElement == Format::nvfp4) {
       if (range.most * chosen.scale.multiplier < 7) {

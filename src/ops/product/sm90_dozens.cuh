@@ -171,7 +171,7 @@ struct Sm90Dozens {
     if (first < used) {
       const uint32_t count = used - first < share ? used - first : share;
       const Sm90Area area{base + panel * 64 * 4, factors, Stages::kSumRow, 4, panel};
-      ends.finish_rows(tile, area, first, count, tile.m0 + first, blocks);
+      ends.finish(tile, area, first, count, tile.m0 + first, blocks);
     }
     if (blocks > 1) {
       // Others may still read of this block's shared memory.

@@ -88,7 +88,7 @@ struct Sm90ExpertDozens {
       }
       sync();
       const Sm90Area area{sums + panel * 64 * 4, factors, Stages::kSumRow, 4, panel};
-      ends.finish_rows(tile, area, 0, tile.end - tile.m0, tile.m0, 1);
+      ends.finish(tile, area, 0, tile.end - tile.m0, tile.m0, 1);
       if constexpr (Stages::kEnds == 2) {
         turn ^= 1;
       } else {

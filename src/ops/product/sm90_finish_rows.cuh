@@ -65,45 +65,65 @@ struct Sm90FinishRows {
   }
 
   // Rows [first, first + count) of the area, of x from m0 on; eight outputs a thread. Of `parts`
-  // blocks of a cluster the sums of each are added.
+  // blocks of a cluster the sums of each are added. In any way; a kernel that does this once, or
+  // for few rows, calls `finish`.
   HT_DEVICE void finish_rows(const Sm90Tile& t, const Sm90Area& area, uint32_t first,
                              uint32_t count, uint32_t m0, uint32_t parts) const {
-    const uint32_t width = t.gate ? 32 : 64, ranks = width / 8, rank = thread % ranks;
-    // Of a gate the eight lanes that read together have two rows.
-    const uint32_t of_eight = lane / 8, apart = area.apart;
-    const uint32_t of_gate =
-        warp * 8 + of_eight % apart + (of_eight / apart * 2 + lane / 4 % 2) * apart;
-    const uint32_t row = t.gate ? of_gate : thread / 8;
-    const Eight eight{pipe::quads_of(Format::f32, rank, ranks, 0), t.n0 + area.panel * width,
-                      area.factors, parts};
-    const auto each = [&](const auto& finish) {
-      for (uint32_t i = row; i < count; i += kThreads / ranks) {
-        if (m0 + i >= t.end) return;
-        finish(m0 + i, area.sums + (first + i) * area.pitch);
-      }
-    };
-    switch (p.finish.common) {
-      case CommonEnd::affine:
-        return each(
-            [&](uint32_t m, hw::SharedAddress sums) { finish_short<false>(eight, m, sums); });
-      case CommonEnd::swiglu:
-        return each(
-            [&](uint32_t m, hw::SharedAddress sums) { finish_short<true>(eight, m, sums); });
-      case CommonEnd::none:
-        return each(
-            [&](uint32_t m, hw::SharedAddress sums) { finish_any(eight, t.gate, m, sums); });
+    const Place place(*this, t.gate, area);
+    const uint32_t n0 = t.n0 + area.panel * place.width;
+    for (uint32_t i = place.row; i < count; i += place.step) {
+      if (m0 + i >= t.end) return;
+      finish_eight(place.q, t.gate, m0 + i, n0, area.sums + (first + i) * area.pitch, area.factors,
+                   parts);
+    }
+  }
+  // The same, by a short way where the end is a common one. kGates: of gates, too, which take some
+  // 32 registers more.
+  template <bool kGates = true>
+  HT_DEVICE void finish(const Sm90Tile& t, const Sm90Area& area, uint32_t first, uint32_t count,
+                        uint32_t m0, uint32_t parts) const {
+    const uint32_t left = t.end > m0 ? t.end - m0 : 0, used = count < left ? count : left;
+    if (p.finish.common == CommonEnd::none || (!kGates && t.gate)) {
+      finish_rows(t, area, first, used, m0, parts);
+    } else if (t.gate) {
+      if constexpr (kGates) finish_short<true, true>(t, area, first, used, m0, parts);
+    } else if (p.finish.residual != nullptr) {
+      finish_short<false, true>(t, area, first, used, m0, parts);
+    } else {
+      finish_short<false, false>(t, area, first, used, m0, parts);
     }
   }
 
  private:
-  // Eight outputs of a row, from n0 on, and what multiplies and joins them.
-  struct Eight {
+  // A thread's eights of an area: its first row, how far the next is, and the outputs of each.
+  struct Place {
+    uint32_t width, row, step;
     pipe::Quads q;
-    uint32_t n0;
-    hw::SharedAddress factors;
-    uint32_t parts;
-  };
 
+    HT_DEVICE Place(const Sm90FinishRows& of, bool gate, const Sm90Area& area)
+        : width(gate ? 32 : 64),
+          step(kThreads * 8 / width),
+          q(pipe::quads_of(Format::f32, of.thread % (width / 8), width / 8, 0)) {
+      // Of a gate the eight lanes that read together have two rows.
+      const uint32_t of_eight = of.lane / 8, apart = area.apart;
+      const uint32_t of_gate =
+          of.warp * 8 + of_eight % apart + (of_eight / apart * 2 + of.lane / 4 % 2) * apart;
+      row = gate ? of_gate : of.thread / 8;
+    }
+  };
+  // What multiplies and joins eight sums: of the rows of W from `first` of the area on.
+  struct Affine {
+    float scale[8], bias[8];
+
+    HT_DEVICE Affine(hw::SharedAddress factors, const pipe::Quads& q, uint32_t first) {
+      load_quads(factors + first * 4, q, scale);
+      load_quads(factors + (64 + first) * 4, q, bias);
+    }
+    HT_DEVICE void apply(float of_row, float (&x)[8]) const {
+      HT_UNROLL
+      for (uint32_t e = 0; e < 8; ++e) x[e] = x[e] * scale[e] * of_row + bias[e];
+    }
+  };
   HT_DEVICE float row_factor(uint32_t m) const {
     const GpuFinish& f = p.finish;
     float factor =
@@ -111,75 +131,79 @@ struct Sm90FinishRows {
     if (f.row_weights != nullptr) factor *= hw::load_global(f.row_weights + m);
     return factor;
   }
-  // Of the rows of W from `first` of the area on.
-  HT_DEVICE static void load_affine(const Eight& eight, hw::SharedAddress sums, uint32_t first,
-                                    float of_row, float (&x)[8]) {
-    float scale[8], bias[8];
-    load_sums(sums + first * 4, eight.q, eight.parts, x);
-    load_quads(eight.factors + first * 4, eight.q, scale);
-    load_quads(eight.factors + (64 + first) * 4, eight.q, bias);
-    HT_UNROLL
-    for (uint32_t e = 0; e < 8; ++e) x[e] = x[e] * scale[e] * of_row + bias[e];
-  }
-  // A common end.
-  template <bool kGate>
-  HT_DEVICE void finish_short(const Eight& eight, uint32_t m, hw::SharedAddress sums) const {
+
+  // Rows of a common end.
+  template <bool kGate, bool kResidual>
+  HT_DEVICE void finish_short(const Sm90Tile& t, const Sm90Area& area, uint32_t first,
+                              uint32_t count, uint32_t m0, uint32_t parts) const {
     using Pair = hw::Vector<uint32_t, 2>;
     const GpuFinish& f = p.finish;
-    const float of_row = row_factor(m);
-    float x[8];
-    load_affine(eight, sums, 0, of_row, x);
-    if constexpr (kGate) {
-      float up[8];
-      load_affine(eight, sums, 32, of_row, up);
-      pipe::activate<false>(GatedActivation::swiglu().function, x);
-      HT_UNROLL
-      for (uint32_t e = 0; e < 8; ++e) x[e] = x[e] * up[e];
-    }
-    HT_UNROLL
-    for (uint32_t e = 0; e < 8; e += 4) {
-      const auto n = eight.n0 + static_cast<uint32_t>(e == 0 ? eight.q.first : eight.q.second);
-      if (n >= n_end) continue;
-      if (f.residual != nullptr) {
-        const auto words =
-            hw::load_global(reinterpret_cast<const Pair*>(f.residual + m * f.residual_row + n * 2));
+    const Place place(*this, kGate, area);
+    const Affine own(area.factors, place.q, 0), other(area.factors, place.q, kGate ? 32 : 0);
+    const uint32_t n0 = t.n0 + area.panel * place.width;
+    for (uint32_t i = place.row; i < count; i += place.step) {
+      const uint32_t m = m0 + i;
+      const float of_row = row_factor(m);
+      const hw::SharedAddress sums = area.sums + (first + i) * area.pitch;
+      float x[8];
+      load_sums(sums, place.q, parts, x);
+      own.apply(of_row, x);
+      if constexpr (kGate) {
+        float up[8];
+        load_sums(sums + 32 * 4, place.q, parts, up);
+        other.apply(of_row, up);
+        pipe::activate<false>(GatedActivation::swiglu().function, x);
         HT_UNROLL
-        for (uint32_t i = 0; i < 2; ++i) {
-          float two[2];
-          pipe::widen_pair(f.residual_format, words[i], two[0], two[1]);
-          x[e + 2 * i] += two[0], x[e + 2 * i + 1] += two[1];
-        }
+        for (uint32_t e = 0; e < 8; ++e) x[e] = x[e] * up[e];
       }
-      const Pair words{{pipe::narrow_pair(f.out_format, x[e], x[e + 1]),
-                        pipe::narrow_pair(f.out_format, x[e + 2], x[e + 3])}};
-      hw::store_global(reinterpret_cast<Pair*>(out + m * out_row + n * 2), words);
+      HT_UNROLL
+      for (uint32_t e = 0; e < 8; e += 4) {
+        const auto n = n0 + static_cast<uint32_t>(e == 0 ? place.q.first : place.q.second);
+        if (n >= n_end) continue;
+        if (kResidual && f.residual != nullptr) {
+          const auto words = hw::load_global(
+              reinterpret_cast<const Pair*>(f.residual + m * f.residual_row + n * 2));
+          HT_UNROLL
+          for (uint32_t j = 0; j < 2; ++j) {
+            float two[2];
+            pipe::widen_pair(f.residual_format, words[j], two[0], two[1]);
+            x[e + 2 * j] += two[0], x[e + 2 * j + 1] += two[1];
+          }
+        }
+        const Pair words{{pipe::narrow_pair(f.out_format, x[e], x[e + 1]),
+                          pipe::narrow_pair(f.out_format, x[e + 2], x[e + 3])}};
+        hw::store_global(reinterpret_cast<Pair*>(out + m * out_row + n * 2), words);
+      }
     }
   }
-  // Any end, as finish_output.
-  HT_DEVICE void finish_any(const Eight& eight, bool gate, uint32_t m,
-                            hw::SharedAddress sums) const {
+  // Any end of eight outputs, as finish_output.
+  HT_DEVICE void finish_eight(const pipe::Quads& q, bool gate, uint32_t m, uint32_t n0,
+                              hw::SharedAddress sums, hw::SharedAddress factors,
+                              uint32_t parts) const {
     const GpuFinish& f = p.finish;
     const float of_row = row_factor(m);
     float x[8];
-    load_affine(eight, sums, 0, of_row, x);
+    load_sums(sums, q, parts, x);
+    Affine(factors, q, 0).apply(of_row, x);
     if (gate) {
       float up[8];
-      load_affine(eight, sums, 32, of_row, up);
+      load_sums(sums + 32 * 4, q, parts, up);
+      Affine(factors, q, 32).apply(of_row, up);
       pipe::activate_gate<false>(f.gated, x, up);
     } else {
       pipe::activate<false>(f.activation, x);
     }
     const uint32_t size = pipe::bytes_of(f.out_format);
-    const int64_t columns = int64_t{n_end} - eight.n0;
+    const int64_t columns = int64_t{n_end} - n0;
     if (f.residual != nullptr) {
       float residual[8];
       const uint32_t of_residual = pipe::bytes_of(f.residual_format);
-      pipe::load_eight(f.residual_format, f.residual + m * f.residual_row + eight.n0 * of_residual,
-                       eight.q, columns, residual);
+      pipe::load_eight(f.residual_format, f.residual + m * f.residual_row + n0 * of_residual, q,
+                       columns, residual);
       HT_UNROLL
       for (uint32_t e = 0; e < 8; ++e) x[e] += residual[e];
     }
-    pipe::store_eight(f.out_format, out + m * out_row + eight.n0 * size, eight.q, columns, x);
+    pipe::store_eight(f.out_format, out + m * out_row + n0 * size, q, columns, x);
   }
 
   // The sums of a cluster's blocks, in their order, of which four are under way at once.

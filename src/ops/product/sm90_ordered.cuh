@@ -155,7 +155,7 @@ struct Sm90Ordered {
     if (first < used) {
       const uint32_t count = used - first < share ? used - first : share;
       const Sm90Area area{part.stages.base + panel * 64 * 4, factors, Stages::kSumRow, 4, panel};
-      ends.finish_rows(part.tile, area, first, count, part.tile.m0 + first, blocks);
+      ends.finish(part.tile, area, first, count, part.tile.m0 + first, blocks);
     }
     leave(blocks);
   }
