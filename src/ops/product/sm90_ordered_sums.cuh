@@ -23,20 +23,20 @@ struct Sm90OrderedSums {
   static constexpr bool kJoined = kScales == Sm90Scales::sums || Stage::kShort;
 
   const uint32_t lane = hw::lane_index(), quad = lane % 4;
-  const uint32_t warp;       // of those that multiply
   const uint32_t row_of_16;  // of the lane, the other is 8 behind
   const uint32_t row;        // of the tile, the other is kApart behind
+  const uint32_t scales_at;  // in a stage, of the first run of the first row
   uint32_t a[2][4][4] = {};
   Sums chain = {}, total = {};
   Sums other;  // of short runs, a chain beside the first
 
   HT_DEVICE explicit Sm90OrderedSums(uint32_t of_warp)
-      : warp(of_warp),
-        row_of_16(Order::row_in_eight(lane / 4)),
-        row(Stage::first_row(of_warp) + row_of_16) {}
+      : row_of_16(Order::row_in_eight(lane / 4)),
+        row(Stage::first_row(of_warp) + row_of_16),
+        scales_at(Stage::scale_of(of_warp, row_of_16, 0)) {}
 
   HT_DEVICE uint32_t scale_of(uint32_t half, uint32_t run) const {
-    return Stage::scale_of(warp, row_of_16 + 8 * half, run);
+    return scales_at + (Stage::scale_of(0, 8 * half, run) - Stage::scale_of(0, 0, 0));
   }
 
   // 32 codes of each row: those of chunk 0 or 1 of the lane's of a line. A scale for 16 of them.
