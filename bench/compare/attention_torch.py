@@ -41,23 +41,22 @@ def attention(batch, length, heads, kv_heads, head_dim, causal, backend, quick):
 
 def main():
     arguments = beside.parse(__doc__)
-    report = beside.halftone_report(arguments, ["attention"], "--suite", "prefill")
-    beside.product_roof(report, arguments.quick)
     ratios = {}
-    for row in report["families"][0]["rows"]:
-        match = NAME.match(row["name"])
-        if not match:
-            continue
-        batch, length, heads, kv_heads, head_dim = (int(x) if x else None for x in match.groups()[:5])
-        peers = {name: attention(batch, length, heads, kv_heads or heads, head_dim, match.group(6) == "causal", backend,
-                                 arguments.quick) for name, backend in BACKENDS.items()}
-        peers = {name: seconds for name, seconds in peers.items() if seconds}
-        if peers:
-            beside.add_peers(row, peers)
-            ratios.setdefault((head_dim, match.group(6)), []).append(row["ratio_to_peer"])
+    with beside.report_of(arguments, ["attention"], "--suite", "prefill") as report:
+        beside.product_roof(report, arguments.quick)
+        for row in report["families"][0]["rows"]:
+            match = NAME.match(row["name"])
+            if not match:
+                continue
+            batch, length, heads, kv_heads, head_dim = (int(x) if x else None for x in match.groups()[:5])
+            shape = batch, length, heads, kv_heads or heads, head_dim, match.group(6) == "causal"
+            peers = {name: attention(*shape, backend, arguments.quick) for name, backend in BACKENDS.items()}
+            peers = {name: seconds for name, seconds in peers.items() if seconds}
+            if peers:
+                beside.add_peers(row, peers)
+                ratios.setdefault((head_dim, match.group(6)), []).append(row["ratio_to_peer"])
     for (head_dim, kind), values in sorted(ratios.items()):
         print(f"heads of {head_dim}, {kind}: geometric mean {math.exp(sum(map(math.log, values)) / len(values)):.3f}")
-    beside.write(report, arguments.out)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
 """What the comparisons share: Halftone's report, PyTorch's calls timed as `halftone bench` times its own, and the
 report that holds both."""
 import argparse
+import contextlib
 import json
+import signal
 import subprocess
+import sys
 import time
 
 import torch
@@ -16,7 +19,9 @@ def parse(doc, families=None):
                         help="only rows whose names contain one of these")
     if families:
         parser.add_argument("--families", nargs="+", default=families)
-    parser.add_argument("--out", help="where the joined report goes")
+    parser.add_argument("--out", help="where the joined report goes, as far as it is when a run is ended early, too")
+    sys.stdout.reconfigure(line_buffering=True)  # a row is seen when it is measured, in a file as well
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     return parser.parse_args()
 
 
@@ -26,7 +31,8 @@ def halftone_report(arguments, families, *options):
     for family in families:
         command = [arguments.halftone, "bench", family, "--device", "cuda:0", "--json", *options]
         command += ["--quick"] * arguments.quick + ["--rows", *arguments.rows] * bool(arguments.rows)
-        one = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        print(f"running {' '.join(command)}", file=sys.stderr)
+        one = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
         if report is None:
             report = one
         else:
@@ -34,6 +40,19 @@ def halftone_report(arguments, families, *options):
     report["conditions"]["peers"] = {"pytorch": torch.__version__, "cuda": torch.version.cuda,
                                      "cudnn": torch.backends.cudnn.version()}
     return report
+
+
+@contextlib.contextmanager
+def report_of(arguments, families, *options):
+    """Halftone's report, to which the block adds peers; written to --out however the block ends."""
+    report = halftone_report(arguments, families, *options)
+    try:
+        yield report
+    finally:
+        if arguments.out:
+            with open(arguments.out, "w") as file:
+                json.dump(report, file, indent=2)
+                file.write("\n")
 
 
 class Timer:
@@ -93,10 +112,3 @@ def add_peers(row, peers):
     print(f"{row['name']:62} {row['seconds'] * 1e6:9.1f} us {row['value']:8.2f} {row['unit']}, "
           + ", ".join(f"{name} {burst * 1e6:.1f} us" for name, (burst, _) in peers.items())
           + f": {row['ratio_to_peer']:.2f}")
-
-
-def write(report, path):
-    if path:
-        with open(path, "w") as file:
-            json.dump(report, file, indent=2)
-            file.write("\n")

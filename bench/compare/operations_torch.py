@@ -52,19 +52,18 @@ def seconds(function, matrices, rows, columns, dtype, quick):
 
 def main():
     arguments = beside.parse(__doc__)
-    report = beside.halftone_report(arguments, ["norm", "activation", "ops"])
     torch._dynamo.config.cache_size_limit = 64
-    for row in (row for family in report["families"] for row in family["rows"]):
-        match = NAME.match(row["name"])
-        if not match or match.group(1) not in OPERATIONS:
-            continue
-        operation, matrices = OPERATIONS[match.group(1)]
-        shape = int(match.group(2)), int(match.group(3)), FORMATS[match.group(4)]
-        with torch.no_grad():
-            beside.add_peers(row, {
-                "PyTorch eager": seconds(operation, matrices, *shape, arguments.quick),
-                "PyTorch compiled": seconds(torch.compile(operation, dynamic=False), matrices, *shape, arguments.quick)})
-    beside.write(report, arguments.out)
+    with beside.report_of(arguments, ["norm", "activation", "ops"]) as report:
+        for row in (row for family in report["families"] for row in family["rows"]):
+            match = NAME.match(row["name"])
+            if not match or match.group(1) not in OPERATIONS:
+                continue
+            operation, matrices = OPERATIONS[match.group(1)]
+            shape = int(match.group(2)), int(match.group(3)), FORMATS[match.group(4)]
+            compiled = torch.compile(operation, dynamic=False)
+            with torch.no_grad():
+                beside.add_peers(row, {"PyTorch eager": seconds(operation, matrices, *shape, arguments.quick),
+                                       "PyTorch compiled": seconds(compiled, matrices, *shape, arguments.quick)})
 
 
 if __name__ == "__main__":

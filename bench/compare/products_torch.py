@@ -78,15 +78,14 @@ def peers_of(row, quick, cache):
 
 def main():
     arguments = beside.parse(__doc__, families=["gemv", "matmul"])
-    report = beside.halftone_report(arguments, arguments.families)
-    beside.product_roof(report, arguments.quick)
     cache = {}
-    for family in report["families"]:
-        for row in family["rows"]:
-            peers = peers_of(row, arguments.quick, cache)
-            if peers:
-                beside.add_peers(row, peers)
-    beside.write(report, arguments.out)
+    with beside.report_of(arguments, arguments.families) as report:
+        beside.product_roof(report, arguments.quick)
+        for family in report["families"]:
+            for row in family["rows"]:
+                peers = peers_of(row, arguments.quick, cache)
+                if peers:
+                    beside.add_peers(row, peers)
 
 
 if __name__ == "__main__":
