@@ -23,6 +23,7 @@ struct Sm90ExpertDozens {
   using Ring = typename Stages::Ring;
   static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
   static constexpr uint32_t kWarps = Stages::kWarps;
+  static constexpr ShortEnds kShort = kTiles > 2 ? ShortEnds::none : ShortEnds::ungated;
   enum class Barrier { multipliers, count };
 
   HT_DEVICE static void sync(hw::Site site = hw::Site::current()) {
@@ -88,7 +89,7 @@ struct Sm90ExpertDozens {
       }
       sync();
       const Sm90Area area{sums + panel * 64 * 4, factors, Stages::kSumRow, 4, panel};
-      ends.finish(tile, area, 0, tile.end - tile.m0, tile.m0, 1);
+      ends.template finish<kShort>(tile, area, 0, tile.end - tile.m0, tile.m0, 1);
       if constexpr (Stages::kEnds == 2) {
         turn ^= 1;
       } else {

@@ -28,8 +28,9 @@ template <class Stages>
 struct Sm90Finish : Sm90FinishRows {
   using Tile = Sm90Tile;
   static constexpr uint32_t kColumns = Stages::kColumns, kPiece = Stages::kPiece;
-  // Two blocks a multiprocessor have no registers for them.
-  static constexpr bool kShortGates = kColumns > 32;
+  static constexpr ShortEnds kShort = kColumns > 64 || Stages::kPairs == 2 ? ShortEnds::none
+                                      : Stages::kBlocks == 2               ? ShortEnds::ungated
+                                                                           : ShortEnds::all;
 
   const Sm90Params& params;
   hw::SharedAddress base;
@@ -73,7 +74,7 @@ struct Sm90Finish : Sm90FinishRows {
         if (i == piece) store_sums<kPiece>(sums + i * kPiece / 2, area);
       }
       sync();
-      finish<kShortGates>(t, area, 0, kPiece, t.m0 + piece * kPiece, 1);
+      finish<kShort>(t, area, 0, kPiece, t.m0 + piece * kPiece, 1);
     }
   }
 
@@ -103,7 +104,7 @@ struct Sm90Finish : Sm90FinishRows {
     const uint32_t share = (kColumns + params.split - 1) / params.split;
     const uint32_t first = hw::cluster_rank() * share;
     const uint32_t end = first + share < kColumns ? first + share : kColumns;
-    finish<kShortGates>(t, area, first, end - first, t.m0 + first, params.split);
+    finish<kShort>(t, area, first, end - first, t.m0 + first, params.split);
   }
 
   // Scales and bias, rounding, and 64 outputs of 32 rows at a time to the copy engine.

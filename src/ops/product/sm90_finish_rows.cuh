@@ -18,6 +18,10 @@ struct Sm90Area {
 };
 inline constexpr uint32_t kSm90Factors = 2 * 64 * 4;  // bytes of an area's factors
 
+// Which common ends a kernel finishes by short ways. Those of gates take some 32 registers more
+// than any end; where there are none left, spills cost more than is won.
+enum class ShortEnds { none, ungated, all };
+
 struct Sm90FinishRows {
   static constexpr uint32_t kThreads = 128;  // of a warpgroup
 
@@ -77,20 +81,22 @@ struct Sm90FinishRows {
                    parts);
     }
   }
-  // The same, by a short way where the end is a common one. kGates: of gates, too, which take some
-  // 32 registers more.
-  template <bool kGates = true>
+  // The same, by a short way where the end is a common one and the kernel has registers for it.
+  template <ShortEnds kShort = ShortEnds::all>
   HT_DEVICE void finish(const Sm90Tile& t, const Sm90Area& area, uint32_t first, uint32_t count,
                         uint32_t m0, uint32_t parts) const {
+    constexpr bool kGates = kShort == ShortEnds::all;
     const uint32_t left = t.end > m0 ? t.end - m0 : 0, used = count < left ? count : left;
-    if (p.finish.common == CommonEnd::none || (!kGates && t.gate)) {
+    if (kShort == ShortEnds::none || p.finish.common == CommonEnd::none || (!kGates && t.gate)) {
       finish_rows(t, area, first, used, m0, parts);
-    } else if (t.gate) {
-      if constexpr (kGates) finish_short<true, true>(t, area, first, used, m0, parts);
-    } else if (p.finish.residual != nullptr) {
-      finish_short<false, true>(t, area, first, used, m0, parts);
-    } else {
-      finish_short<false, false>(t, area, first, used, m0, parts);
+    } else if constexpr (kShort != ShortEnds::none) {
+      if (t.gate) {
+        if constexpr (kGates) finish_short<true, true>(t, area, first, used, m0, parts);
+      } else if (p.finish.residual != nullptr) {
+        finish_short<false, true>(t, area, first, used, m0, parts);
+      } else {
+        finish_short<false, false>(t, area, first, used, m0, parts);
+      }
     }
   }
 
@@ -139,7 +145,6 @@ struct Sm90FinishRows {
     using Pair = hw::Vector<uint32_t, 2>;
     const GpuFinish& f = p.finish;
     const Place place(*this, kGate, area);
-    const Affine own(area.factors, place.q, 0), other(area.factors, place.q, kGate ? 32 : 0);
     const uint32_t n0 = t.n0 + area.panel * place.width;
     for (uint32_t i = place.row; i < count; i += place.step) {
       const uint32_t m = m0 + i;
@@ -147,11 +152,11 @@ struct Sm90FinishRows {
       const hw::SharedAddress sums = area.sums + (first + i) * area.pitch;
       float x[8];
       load_sums(sums, place.q, parts, x);
-      own.apply(of_row, x);
+      Affine(area.factors, place.q, 0).apply(of_row, x);
       if constexpr (kGate) {
         float up[8];
         load_sums(sums + 32 * 4, place.q, parts, up);
-        other.apply(of_row, up);
+        Affine(area.factors, place.q, 32).apply(of_row, up);
         pipe::activate<false>(GatedActivation::swiglu().function, x);
         HT_UNROLL
         for (uint32_t e = 0; e < 8; ++e) x[e] = x[e] * up[e];

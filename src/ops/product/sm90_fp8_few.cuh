@@ -212,7 +212,7 @@ struct Sm90Fp8Few : Sm90Fp8FewStages<kTileXRows, kTileRows, kResident> {
       const Sm90Area area{base + panel * Stages::kPanel,
                           base + (Stages::kFactors + panel * kSm90Factors), Stages::kSumRow, 2,
                           panel};
-      finish.finish<false>(tile, area, first, end - first, tile.m0 + first, p.split);
+      finish.finish<ShortEnds::ungated>(tile, area, first, end - first, tile.m0 + first, p.split);
     }
   }
 
