@@ -15,6 +15,18 @@ TEST_F(AttentionDecodeOnGpu, EveryFormatRuleAndLengthWithinTheBound) {
   for (const Case& c : decode_cases()) expect_decode(stream, c);
 }
 
+TEST_F(AttentionDecodeOnGpu, AMillionKeys) {
+  Stream stream(device);
+  for (const DecodeFormats& f : kDecodeFormats) {
+    Case c = decode_case({1, 1, (1 << 20) + 37, 4, 1, 64}, f, 5);
+    expect_decode(stream, c);
+    run_on(stream, &c);
+    Case other = paged(c, 16);
+    run_on(stream, &other);
+    expect_same(c, other);
+  }
+}
+
 TEST_F(AttentionDecodeOnGpu, RandomProblems) {
   std::mt19937_64 random(31);
   const auto upto = [&](int64_t n) { return static_cast<int64_t>(random() % uint64_t(n)); };

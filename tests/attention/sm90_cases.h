@@ -60,6 +60,15 @@ inline std::vector<Sm90Case> sm90_cases() {
   };
 }
 
+// Every query sees a million keys, or the last thousand of them.
+inline constexpr int64_t kMillion = (int64_t{1} << 20) + 37;
+inline std::vector<Sm90Case> long_cases() {
+  return {
+      {{1, 3, kMillion, 2, 1, 64}},
+      {{1, 3, kMillion, 1, 1, 128}, Format::f16, true, 1000},
+  };
+}
+
 inline void expect_case(Stream& stream, const Sm90Case& s, uint64_t seed) {
   Case c = make_case(s, seed);
   SCOPED_TRACE(describe(plan(c.problem, stream.device())));

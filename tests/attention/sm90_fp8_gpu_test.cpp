@@ -22,6 +22,11 @@ TEST_F(AttentionFp8OnGpu, EveryInstanceMaskAndScaleWithinTheBound) {
   for (const Fp8Case& s : fp8_cases()) expect_fp8(stream, s, ++seed);
 }
 
+TEST_F(AttentionFp8OnGpu, AMillionKeys) {
+  Stream stream(device);
+  expect_fp8(stream, {{1, 3, kMillion, 2, 1, 64}}, 2);
+}
+
 TEST_F(AttentionFp8OnGpu, RandomProblems) {
   std::mt19937_64 random(8);
   const auto upto = [&](int64_t n) { return static_cast<int64_t>(random() % uint64_t(n)); };

@@ -30,6 +30,12 @@ TEST_F(AttentionOnGpu, EveryLayoutWithinTheBound) {
   for (const LayoutCase& l : layout_cases()) expect_layout(stream, l, ++seed);
 }
 
+TEST_F(AttentionOnGpu, AMillionKeys) {
+  Stream stream(device);
+  uint64_t seed = 1;
+  for (const Sm90Case& s : long_cases()) expect_case(stream, s, ++seed);
+}
+
 // By as many threads as there are cores, each with a stream: the references take the time.
 TEST_F(AttentionOnGpu, RandomProblems) {
   std::atomic<uint64_t> next{1};

@@ -36,8 +36,9 @@ struct Instance {
   int64_t steps;       // 512 bytes of partial results a row tile and split
   uint32_t key_bytes;  // the longest accesses of rows of K and of V
   uint32_t value_bytes;
-  uint32_t blocks;  // a multiprocessor
-  float factor;     // of expansions
+  uint32_t blocks;    // a multiprocessor
+  int64_t most_runs;  // that the block which joins them has room for
+  float factor;       // of expansions
 };
 
 const void* entry_of([[maybe_unused]] Format format, [[maybe_unused]] int64_t dim) {
@@ -52,6 +53,7 @@ template <Format kFormat, uint32_t kDim>
 Instance instance() {
   using Kernel = Decode<kFormat, kDim>;
   constexpr Arch kArch = Code<kFormat>::kBits == 16 ? Arch::sm_80 : Arch::sm_90a;
+  static_assert(kMostRuns <= Kernel::Rows::kMostRuns);
   return {{"attention_decode", kArch, entry_of(kFormat, kDim), hw::sim_body<Kernel>, sizeof(Params),
            Kernel::kThreads, Kernel::kMinBlocks},
           Kernel::shape,
@@ -59,6 +61,7 @@ Instance instance() {
           Kernel::kKeyPiece,
           Kernel::kValuePiece,
           Kernel::kMinBlocks,
+          Kernel::Rows::kMostRuns,
           Code<kFormat>::kFactor};
 }
 template <Format kFormat>
@@ -98,8 +101,10 @@ Runs runs_of(const AttentionProblem& p, const Device& device) {
   if (p.attention_chunk_size > 0) keys = std::min(keys, p.attention_chunk_size);
   if (keys <= kOneRun) return runs;
   const int64_t blocks = p.batch * p.kv_heads * row_tiles(p);
-  const int64_t places = int64_t{properties(device).sm_count} * instance_of(p).blocks;
-  runs.count = std::clamp<int64_t>(places / std::max<int64_t>(blocks, 1), 1, keys / kLeastRun);
+  const Instance kernel = instance_of(p);
+  const int64_t places = int64_t{properties(device).sm_count} * kernel.blocks;
+  runs.count = std::clamp<int64_t>(places / std::max<int64_t>(blocks, 1), 1,
+                                   std::min(keys / kLeastRun, kernel.most_runs));
   return runs;
 }
 
