@@ -34,6 +34,10 @@ TEST_F(AttentionOnGpu, AMillionKeys) {
   Stream stream(device);
   uint64_t seed = 1;
   for (const Sm90Case& s : long_cases()) expect_case(stream, s, ++seed);
+  LayoutCase l{long_cases()[0], {}, {kMillion - 5}, Keys::paged};
+  expect_layout(stream, l, ++seed);
+  l.layout = Keys::padded, l.batch_invariant = true;
+  expect_layout(stream, l, ++seed);
 }
 
 // By as many threads as there are cores, each with a stream: the references take the time.
