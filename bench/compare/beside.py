@@ -11,12 +11,12 @@ import time
 import torch
 
 
-def parse(doc, families=None):
+def parse(doc, families=None, rows=()):
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--halftone", required=True, help="the halftone command")
     parser.add_argument("--quick", action="store_true", help="fewer shapes, shorter rests")
-    parser.add_argument("--rows", nargs="+", default=[], metavar="TEXT",
-                        help="only rows whose names contain one of these")
+    parser.add_argument("--rows", nargs="+", default=list(rows), metavar="TEXT",
+                        help="only rows whose names contain one of these" + "; default: " * bool(rows) + " ".join(rows))
     if families:
         parser.add_argument("--families", nargs="+", default=families)
     parser.add_argument("--out", help="where the joined report goes, as far as it is when a run is ended early, too")
