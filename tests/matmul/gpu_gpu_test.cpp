@@ -155,6 +155,14 @@ TEST_F(MatmulOnGpu, OneRow) {
   }
 }
 
+// Few rows of matrices that Hopper's kernel for dozens of rows takes.
+TEST_F(MatmulOnGpu, FewRowsOfLargeMatrices) {
+  Stream stream(device);
+  for (const WeightSpec& spec : weight_specs()) {
+    if (bits(spec.format) <= 8) expect_product(stream, {spec, {Format::bf16}, 5, 4100, 8192}, 5);
+  }
+}
+
 // Weights may be copied before the kernels ahead end; x, which these write, may not.
 TEST_F(MatmulOnGpu, ConstantWeights) {
   Stream stream(device);

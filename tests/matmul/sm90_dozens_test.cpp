@@ -51,6 +51,21 @@ TEST(MatmulSm90Dozens, EveryFormat) {
   expect_product(stream, wide, 3);
 }
 
+// Fewer rows than a tile has columns for, and W that is large enough for it.
+TEST(MatmulSm90Dozens, FewRowsOfLargeMatrices) {
+  Stream stream(Device::simulator(Arch::sm_90a));
+  const int64_t n = 4100, k = 8192;
+  uint64_t seed = 1;
+  for (const WeightSpec& w : some(std::vector{kSpecs[0], kNvfp4}, 1)) {
+    const GpuCase c{w, kBf16, seed == 1 ? 2 : 7, n, k};
+    ASSERT_TRUE(in_order(c, stream.device())) << label(w);
+    expect_product(stream, c, ++seed);
+  }
+  for (const GpuCase& c : {GpuCase{kNvfp4, kBf16, 1, n, k}, {kNvfp4, kBf16, 8, n - 5, k}}) {
+    EXPECT_FALSE(in_order(c, stream.device())) << c.m << " " << c.n;
+  }
+}
+
 // No race, no conflict of banks, whatever the order; and the same bits.
 void expect_strict(const WeightSpec& spec, int64_t m, int64_t n, int64_t k) {
   constexpr uint64_t kSeeds = kSanitized ? 1 : 2;
@@ -291,11 +306,17 @@ TEST(MatmulSm90Dozens, RefusesWithTheReason) {
     const product::GpuWeight w =
         product::gpu_weight(x, c.weight.format, c.weight.scaled, c.weight.scaling);
     return refuse_sm90_dozens(w, product::GpuX(x, w, c.k), c.weight.format, c.weight.scaling, c.m,
-                              c.k);
+                              c.n, c.k);
   };
   EXPECT_EQ(reason({kNvfp4, kBf16, 32, 64, 1024}), "");
   EXPECT_EQ(reason({kNvfp4, kBf16, 64, 64, 1024}), "");
   EXPECT_NE(reason({kNvfp4, kBf16, 65, 64, 1024}).find("m is 65"), std::string::npos);
+  EXPECT_NE(reason({kNvfp4, kBf16, 8, 64, 1024}).find("takes 9 to"), std::string::npos);
+  EXPECT_NE(reason({kNvfp4, kBf16, 8, 4095, 8192}).find("takes 9 to"), std::string::npos);
+  EXPECT_EQ(reason({kNvfp4, kBf16, 8, 4096, 8192}), "");
+  EXPECT_EQ(reason({kNvfp4, kBf16, 2, 4096, 8192}), "");
+  EXPECT_NE(reason({kNvfp4, kBf16, 1, 4096, 8192}).find("takes 2 to"), std::string::npos);
+  EXPECT_NE(reason({kSpecs[10], kBf16, 8, 4096, 8192}).find("takes 9 to"), std::string::npos);
   EXPECT_NE(reason({kMxfp4, kBf16, 33, 64, 1024}).find("m is 33"), std::string::npos);
   EXPECT_NE(reason({kNvfp4, {F::f32}, 32, 64, 1024}).find("x is not bf16"), std::string::npos);
   EXPECT_NE(reason({kBf16, kBf16, 32, 64, 1024}).find("the weight is bf16"), std::string::npos);

@@ -292,7 +292,8 @@ std::string accepts_sm90_dozens(const MatmulProblem& p) {
   std::string reason = accepts_gpu(p);
   if (!reason.empty()) return reason;
   const GpuWorkspace w = make_workspace(p, Arch::sm_90a);
-  return product::refuse_sm90_dozens(w.weight, w.x, p.weight, p.scaling, p.m, p.k);
+  const int64_t n = p.gated ? 2 * p.n : p.n;
+  return product::refuse_sm90_dozens(w.weight, w.x, p.weight, p.scaling, p.m, n, p.k);
 }
 
 std::string accepts_cublaslt(const MatmulProblem& p) {

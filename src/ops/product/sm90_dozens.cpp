@@ -14,7 +14,16 @@ namespace halftone::product {
 
 namespace {
 
-constexpr int64_t kFewest = 9;  // rows of x
+// Rows of x. Up to eight go to the kernel of few (gpu_vector.cuh), but not where W is large: fp8
+// 14336 x 4096 takes it 26 us by 4 rows, this one 19 by 16 (docs/findings/gpu-gemv.md).
+constexpr int64_t kFewest = 9, kFewestOfLarge = 2;
+constexpr int64_t kLarge = int64_t{1} << 25;  // elements of W
+
+int64_t fewest_rows(const GpuWeight& w, int64_t group, int64_t n, int64_t k) {
+  // Of INT4 in groups of 32 and 64 nobody has measured it.
+  const bool large = k > 0 && n >= ceil_div(kLarge, k);
+  return large && !has_short_runs(w, group) ? kFewestOfLarge : kFewest;
+}
 
 struct Sm90DozensInstance {
   KernelImage image;
@@ -134,9 +143,10 @@ std::string refuse_sm90_dozens_formats(const GpuWeight& w, const GpuX& x, Format
 }
 
 std::string refuse_sm90_dozens(const GpuWeight& w, const GpuX& x, Format weight, const Scaling& s,
-                               int64_t m, int64_t k) {
-  if (m < kFewest || m > most_rows(w)) {
-    return concat("m is ", m, "; matmul_sm90_dozens takes ", kFewest, " to ", most_rows(w),
+                               int64_t m, int64_t n, int64_t k) {
+  const int64_t fewest = fewest_rows(w, s.block_cols, n, k);
+  if (m < fewest || m > most_rows(w)) {
+    return concat("m is ", m, "; matmul_sm90_dozens takes ", fewest, " to ", most_rows(w),
                   " rows of ", name(weight));
   }
   std::string reason = takes_short_runs(w, x, s) ? "" : refuse_sm90_dozens_formats(w, x, weight, s);

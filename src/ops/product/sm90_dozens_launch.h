@@ -7,9 +7,10 @@
 
 namespace halftone::product {
 
-// Empty, or the rule that a weight with rows of k elements breaks, or m rows of x.
+// Empty, or the rule that a weight with n rows of k elements breaks (gate and up together), or m
+// rows of x.
 std::string refuse_sm90_dozens(const GpuWeight&, const GpuX&, Format weight, const Scaling&,
-                               int64_t m, int64_t k);
+                               int64_t m, int64_t n, int64_t k);
 // Whether the operands lie where tensor copies can take them.
 bool fits_sm90_dozens(const GpuWeight&, const GpuProduct&);
 // What a block works on, of `multiprocessors`.
