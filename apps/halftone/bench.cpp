@@ -13,6 +13,7 @@
 #include "bench_targets.h"
 #include "command.h"
 #include "console.h"
+#include "interrupt.h"
 #include "machine.h"
 #include "roofs.h"
 
@@ -115,8 +116,14 @@ json gpu_machine(const Device& device) {
   return all;
 }
 
-void require_rows(const Options& o, const json& report) {
-  if (!report.at("families").empty()) return;
+// After the last row: there are some, and whether they are all that were asked for is written down.
+void close_rows(const Options& o, json* report, json* conditions) {
+  end_steps();
+  if (stop_on_interrupt().stop_requested()) {
+    (*conditions)["ended_early"] = true;
+    return;
+  }
+  if (!report->at("families").empty()) return;
   wrong_input(fmt::format("bench: no row's name contains \"{}\"", fmt::join(o.rows, "\" or \"")));
 }
 
@@ -131,7 +138,7 @@ json measure_gpu(const Options& o, const Device& device) {
   Stream stream(device);
   const GpuRoofs roofs = measure_gpu_roofs(stream, o.quick);
   const GpuSensors sensors(device);
-  const GpuBench bench{stream, o.quick, roofs, o.generate, o.rows, &sensors};
+  const GpuBench bench{stream, o.quick, roofs, o.generate, {o.rows, stop_on_interrupt()}, &sensors};
   const auto roof = [](double value, double unit, const char* name) {
     return json{{"value", value / unit}, {"unit", name}};
   };
@@ -159,7 +166,7 @@ json measure_gpu(const Options& o, const Device& device) {
     if (rows.empty()) continue;  // none of its rows was asked for
     report["families"].push_back(family_to_json(family.name, family.title, rows));
   }
-  require_rows(o, report);
+  close_rows(o, &report, &conditions);
   conditions["load_average_after"] = load_average();
   report["conditions"] = std::move(conditions);
   return report;
@@ -178,14 +185,14 @@ json measure(const Options& o) {
   size_t done = 0;
   for (const BenchFamily& family : chosen) {
     if (chosen.size() > 1) {
-      fmt::print(stderr, "bench: {} ({} of {})\n", family.title, ++done, chosen.size());
+      remark(fmt::format("bench: {} ({} of {})", family.title, ++done, chosen.size()));
     }
-    const std::vector<BenchRow> rows = family.run({stream, o.quick, o.rows});
+    const std::vector<BenchRow> rows = family.run({stream, o.quick, {o.rows, stop_on_interrupt()}});
     if (rows.empty()) continue;  // none of its rows was asked for
     report["families"].push_back(family_to_json(family.name, family.title, rows));
   }
-  require_rows(o, report);
-  report["roofs"] = roofs(stream);
+  close_rows(o, &report, &conditions);
+  if (!conditions.contains("ended_early")) report["roofs"] = roofs(stream);
   conditions["load_average_after"] = load_average();
   report["conditions"] = std::move(conditions);
   return report;
@@ -231,14 +238,15 @@ int run(const Options& o) {
     write_file("--html", o.html_path.empty() ? "halftone-bench.html" : o.html_path,
                report_to_html(report));
   }
-  if (o.wants_json() && !o.json_path.empty()) {
-    write_file("--json", o.json_path, report.dump(2) + "\n");
-  } else if (o.wants_json()) {
+  if (o.wants_json() && o.json_path.empty()) {
     fmt::print("{}\n", report.dump(2));
-    return kOk;
+  } else {
+    if (o.wants_json()) write_file("--json", o.json_path, report.dump(2) + "\n");
+    print_text(report);
   }
-  print_text(report);
-  return kOk;
+  if (!report.at("conditions").value("ended_early", false) || !o.from.empty()) return kOk;
+  remark("bench: ended early; the report has the rows that were measured");
+  return kInterrupted;
 }
 
 std::function<int()> declare(CLI::App& app) {

@@ -68,7 +68,7 @@ void Bench::prefill(const std::string& shape, const Shapes& s, AttentionMode mod
                     const Rule& rule) {
   BenchRow row;
   row.name = shape + " " + to_string(mode);
-  if (!asked.wants(row.name)) return;
+  if (!asked.choice.begins(row.name)) return;
   Stream& stream = asked.stream;
   AttentionTensors t;
   t.q = in_format(random_normal({1, s.queries, s.heads, s.head_dim}, 1), mode.qk, stream);
@@ -92,7 +92,7 @@ void Bench::decode(const Shapes& s, Format cache) {
   BenchRow row;
   row.name = concat("decode ", s.heads, "/", s.kv_heads, " heads of ", s.head_dim, ", cache ",
                     s.keys, " ", name(cache));
-  if (!asked.wants(row.name)) return;
+  if (!asked.choice.begins(row.name)) return;
   Stream& stream = asked.stream;
   AttentionMode mode{cache, is_plain_float(cache) ? cache : Format::bf16};
   AttentionProblem problem = make_problem(s, mode, Format::f32);
@@ -156,7 +156,7 @@ void Bench::sparse(LatentFormat format, int64_t batch, int64_t heads) {
   BenchRow row;
   row.name = concat("sparse ", name(format), ", ", heads, " heads of ", p.cache.dim, "/512, batch ",
                     batch, ", ", p.indices, v4 ? " + 512" : "", " tokens");
-  if (!asked.wants(row.name)) return;
+  if (!asked.choice.begins(row.name)) return;
   Stream& stream = asked.stream;
   constexpr int64_t kTokens = 32 * 1024;
   std::mt19937_64 engine(5);

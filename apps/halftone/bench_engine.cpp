@@ -109,7 +109,7 @@ std::vector<BenchRow> bench_engine_overhead(const CpuBench& asked) {
   const char* const whole = "token of 260 K parameters";
   const char* const beyond = "token of 260 K parameters, beyond its products";
   std::vector<BenchRow> rows;
-  if (asked.wants(own)) {
+  if (asked.choice.begins(own)) {
     constexpr int kTokens = 16;  // few keys: attention over many would be work
     Decoding decoding(random_model(empty_llama()), threads);
     std::vector<double> seconds;
@@ -119,7 +119,8 @@ std::vector<BenchRow> bench_engine_overhead(const CpuBench& asked) {
     }
     rows.push_back(row_of(own, std::move(seconds)));
   }
-  if (!asked.wants(whole) && !asked.wants(beyond)) return rows;
+  if (!asked.choice.asks_for(whole) && !asked.choice.asks_for(beyond)) return rows;
+  if (!asked.choice.begins(asked.choice.asks_for(whole) ? whole : beyond)) return rows;
   constexpr int kTokens = 256;
   const auto model = random_model(tiny_llama());
   Decoding decoding(model, threads);
@@ -133,8 +134,8 @@ std::vector<BenchRow> bench_engine_overhead(const CpuBench& asked) {
     if (i < 0) continue;
     all.push_back(tokens / kTokens), rest.push_back((tokens - alone) / kTokens);
   }
-  if (asked.wants(whole)) rows.push_back(row_of(whole, std::move(all)));
-  if (asked.wants(beyond)) rows.push_back(row_of(beyond, std::move(rest)));
+  if (asked.choice.asks_for(whole)) rows.push_back(row_of(whole, std::move(all)));
+  if (asked.choice.asks_for(beyond)) rows.push_back(row_of(beyond, std::move(rest)));
   return rows;
 }
 

@@ -13,9 +13,8 @@ namespace halftone {
 // Where a family is measured.
 struct CpuBench {
   Stream& stream;
-  bool quick = false;                  // fewer sizes and repeats, seconds in all
-  std::vector<std::string> rows = {};  // only rows whose names contain one of these; empty: all
-  bool wants(const std::string& row) const { return is_wanted(row, rows); }
+  bool quick = false;  // fewer sizes and repeats, seconds in all
+  BenchChoice choice = {};
 };
 
 struct BenchFamily {

@@ -32,11 +32,10 @@ struct GpuBench {
   bool quick = false;
   GpuRoofs roofs = {};
   GenerateBench generate = {};
-  std::vector<std::string> rows = {};   // only rows whose names contain one of these; empty: all
+  BenchChoice choice = {};
   const GpuSensors* sensors = nullptr;  // of the stream's device; null: not asked
   // Quick ones leave sizes out, but none that was asked for.
-  bool few_sizes() const { return quick && rows.empty(); }
-  bool wants(const std::string& row) const { return is_wanted(row, rows); }
+  bool few_sizes() const { return quick && choice.rows.empty(); }
   GpuTimingOptions timing() const;
   // Copies of `bytes` to use in turn, at least two, so that none is found in the second-level
   // cache.

@@ -185,7 +185,7 @@ std::vector<BenchRow> bench_gpu_prefill(const GpuBench& b) {
       for (const int64_t scale_tokens : {1, 0, 128}) {
         // A scale for all, as other libraries have them, and blocks, beside one a row.
         if (scale_tokens != 1 && !by_rows) continue;
-        if (!b.wants(prefill_name(s, mode, scale_tokens))) continue;
+        if (!b.choice.begins(prefill_name(s, mode, scale_tokens))) continue;
         rows.push_back(bench_prefill(s, mode, b.stream, b.timing(), scale_tokens));
       }
     }

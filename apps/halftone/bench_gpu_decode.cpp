@@ -53,7 +53,7 @@ std::vector<BenchRow> bench_gpu_decode(const GpuBench& b) {
       for (const bool invariant : {false, true}) {
         if (invariant && cache != std::string("bf16")) continue;
         const DecodeShape shape{batch, keys, cache, invariant};
-        if (b.wants(shape.name())) rows.push_back(bench_decode(shape, b));
+        if (b.choice.begins(shape.name())) rows.push_back(bench_decode(shape, b));
       }
     }
   }

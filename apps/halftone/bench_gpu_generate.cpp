@@ -54,19 +54,21 @@ std::string row_name(const RandomModel& shape, const std::string& weights, int64
 std::vector<BenchRow> rows_of(const RandomModel& shape, const std::string& weights,
                               const GpuBench& b) {
   std::vector<int64_t> batches = b.generate.batches;
-  std::erase_if(batches, [&](int64_t n) { return !b.wants(row_name(shape, weights, n)); });
-  if (batches.empty()) return {};
+  std::erase_if(batches,
+                [&](int64_t n) { return !b.choice.asks_for(row_name(shape, weights, n)); });
+  if (batches.empty() || b.choice.stop.stop_requested()) return {};
   const Device& device = b.stream.device();
   const Clock::time_point start = Clock::now();
   LoadOptions load;
   load.weights = weights == "stored" ? "" : weights, load.device = device;
   const auto model = std::make_shared<LoadedModel>(
       RandomCheckpoint(shape.config, device, Format::bf16), nullptr, load);
-  fmt::print(stderr, "bench: {} in {}: {} made in {}\n", shape.name, weights,
-             app::bytes(static_cast<double>(model->weight_bytes())),
-             app::duration(seconds_since(start)));
+  app::remark(fmt::format("bench: {} in {}: {} made in {}", shape.name, weights,
+                          app::bytes(static_cast<double>(model->weight_bytes())),
+                          app::duration(seconds_since(start))));
   std::vector<BenchRow> rows;
   for (const int64_t sequences : batches) {
+    if (!b.choice.begins(row_name(shape, weights, sequences))) break;
     SessionOptions options;
     options.activations = parse_format(b.generate.activations), options.sequences = sequences;
     const int64_t warm_up = 8, passes = b.quick ? 32 : 128;
@@ -89,8 +91,9 @@ std::vector<BenchRow> rows_of(const RandomModel& shape, const std::string& weigh
                               begin = now;
                               return true;
                             });
-    fmt::print(stderr, "bench: {} in {}, batch {}: {}; session {}\n", shape.name, weights,
-               sequences, session.decoding(), app::bytes(static_cast<double>(session.bytes())));
+    app::remark(fmt::format("bench: {} in {}, batch {}: {}; session {}", shape.name, weights,
+                            sequences, session.decoding(),
+                            app::bytes(static_cast<double>(session.bytes()))));
     double sum = 0;
     for (const double t : times) sum += t;
     BenchRow row;

@@ -68,6 +68,7 @@ std::vector<BenchRow> layer(const Layer& l, const char* format, const std::vecto
   const MoeWeights bound = bind_experts(p, std::move(tensors));
   std::vector<BenchRow> rows;
   for (const int64_t tokens : sweep) {
+    if (!b.choice.begins(row_name(l, tokens, format))) break;
     p.tokens = tokens;
     const MoePlan made = plan(p, device);
     const Tensor x = normal_on_device({tokens, l.hidden}, 3, b.stream);
@@ -99,8 +100,9 @@ std::vector<BenchRow> bench_gpu_moe(const GpuBench& b) {
   const std::vector<int64_t> all = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
   std::vector<BenchRow> rows;
   const auto add = [&](const Layer& l, const char* format, std::vector<int64_t> sweep) {
-    std::erase_if(sweep, [&](int64_t tokens) { return !b.wants(row_name(l, tokens, format)); });
-    if (sweep.empty()) return;
+    std::erase_if(sweep,
+                  [&](int64_t tokens) { return !b.choice.asks_for(row_name(l, tokens, format)); });
+    if (sweep.empty() || b.choice.stop.stop_requested()) return;
     for (BenchRow& row : layer(l, format, sweep, b)) rows.push_back(std::move(row));
   };
   for (const char* format : {"bf16", "fp8", "nvfp4", "mxfp4", "int4", "int4_g128"})

@@ -40,7 +40,7 @@ struct OpsBench {
   // Calls f(0) to f(sets - 1), each of which reads and writes `bytes`.
   void add(const std::string& name, int64_t bytes, int sets,
            const std::function<void(int, Stream&)>& f) {
-    if (!bench.wants(name)) return;
+    if (!bench.choice.begins(name)) return;
     GpuTimingOptions options = bench.timing();
     options.rest = std::min(options.rest, 0.1);  // memory does not heat the chip
     options.warm_up = options.sustained = std::min(options.sustained, 0.1);

@@ -153,7 +153,7 @@ std::vector<BenchRow> bench_gpu_gemv(const GpuBench& b) {
         BenchRow row;
         row.name = concat("gemv ", size.n, " x ", size.k, ", ", format, " weights, ", m,
                           m == 1 ? " row" : " rows");
-        if (!b.wants(row.name)) continue;
+        if (!b.choice.begins(row.name)) continue;
         if (weights.empty()) weights = copies_of(normal, format.c_str(), b);
         const GpuTiming time = measure({m, size.n, size.k, format.c_str()}, weights, b, &row);
         row.bytes = static_cast<double>(weights[0].bytes());
@@ -197,7 +197,7 @@ std::vector<BenchRow> bench_gpu_matmul(const GpuBench& b) {
   for (const Product& s : all) {
     BenchRow row;
     row.name = name_of(s);
-    if (!b.wants(row.name)) continue;
+    if (!b.choice.begins(row.name)) continue;
     const Tensor normal = normal_on_device({s.n, s.k}, 1, b.stream);
     const std::vector<Tensor> weights = copies_of(normal, s.weights, b);
     set_either(measure(s, weights, b, &row), b.roofs, &row);
@@ -208,7 +208,7 @@ std::vector<BenchRow> bench_gpu_matmul(const GpuBench& b) {
     for (const Grouped& s : {Grouped{8, 4096, 4096, 7168, false, rounded},
                              {4, 256, 4096, 7168, true, rounded},
                              {8, 16, 4096, 7168, true, rounded}}) {
-      if (b.wants(name_of(s))) rows.push_back(measure(s, b));
+      if (b.choice.begins(name_of(s))) rows.push_back(measure(s, b));
     }
   }
   return rows;

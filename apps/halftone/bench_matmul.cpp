@@ -182,7 +182,8 @@ std::vector<BenchRow> bench_matmul(const CpuBench& asked) {
   const Tensor f32 = random_normal({kSize, kSize}, 1);
   std::vector<BenchRow> rows;
   const auto add = [&](const Case& c, int64_t m, int repeats) {
-    if (asked.wants(product_name(c, m))) rows.push_back(product(c, f32, m, repeats, asked.stream));
+    if (asked.choice.begins(product_name(c, m)))
+      rows.push_back(product(c, f32, m, repeats, asked.stream));
   };
   const std::span products(kProducts);
   for (const Case& c : quick ? products.first(kQuickProducts) : products) {
@@ -193,7 +194,8 @@ std::vector<BenchRow> bench_matmul(const CpuBench& asked) {
                         [&](const BenchRow& row) { return row.name == product_name(c, 512); });
   };
   const auto blocks = row_of(kScaledBlocks), scaled_rows = row_of(kScaledRows);
-  if (asked.wants(batch_invariance_name()) && blocks != rows.end() && scaled_rows != rows.end()) {
+  if (asked.choice.asks_for(batch_invariance_name()) && blocks != rows.end() &&
+      scaled_rows != rows.end()) {
     rows.push_back(batch_invariance(*blocks, *scaled_rows));
   }
   if (quick) return rows;
@@ -209,7 +211,8 @@ std::vector<BenchRow> bench_gemv(const CpuBench& asked) {
   std::vector<BenchRow> rows;
   const std::span gemvs(kGemvs);
   for (const Case& c : quick ? gemvs.first(kQuickGemvs) : gemvs) {
-    if (asked.wants(gemv_name(c))) rows.push_back(gemv(c, f32, quick ? 2 : 5, asked.stream));
+    if (asked.choice.begins(gemv_name(c)))
+      rows.push_back(gemv(c, f32, quick ? 2 : 5, asked.stream));
   }
   return rows;
 }

@@ -111,8 +111,8 @@ std::vector<BenchRow> layer(const char* weights, const char* rounding, std::vect
                   tokens, " tokens, ", weights, " weights x ",
                   *rounding != '\0' ? rounding : "bf16");
   };
-  std::erase_if(sweep, [&](int64_t tokens) { return !asked.wants(row_name(tokens)); });
-  if (sweep.empty()) return {};
+  std::erase_if(sweep, [&](int64_t tokens) { return !asked.choice.asks_for(row_name(tokens)); });
+  if (sweep.empty() || asked.choice.stop.stop_requested()) return {};
   Stream& stream = asked.stream;
   const QuantizeOptions format = parse_quantization(weights);
   MoeProblem p;
@@ -127,6 +127,7 @@ std::vector<BenchRow> layer(const char* weights, const char* rounding, std::vect
   const MoeWeights bound = bind_experts(p, std::move(tensors));
   std::vector<BenchRow> rows;
   for (const int64_t tokens : sweep) {
+    if (!asked.choice.begins(row_name(tokens))) break;
     p.tokens = tokens;
     const MoePlan made = plan(p, Device::cpu());
     const Tensor x = random_normal({tokens, kHidden}, Format::bf16, 3);
@@ -185,7 +186,7 @@ std::vector<BenchRow> bench_quantised_products(const CpuBench& asked) {
   const bool quick = asked.quick;
   std::vector<BenchRow> rows;
   const auto add = [&](const char* weights, const char* rounding, int64_t m, int repeats) {
-    if (!asked.wants(product_name(weights, rounding, m))) return;
+    if (!asked.choice.begins(product_name(weights, rounding, m))) return;
     rows.push_back(product(weights, rounding, m, repeats, asked.stream));
   };
   for (const auto& [weights, rounding] : {std::pair{"fp8", "fp8_1x128"},

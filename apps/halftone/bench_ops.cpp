@@ -33,7 +33,7 @@ struct Bench {
   template <class F>
   void against(const std::string& name, double work, const char* unit, double roof,
                const char* roof_name, const F& f) {
-    if (!asked.wants(name)) return;
+    if (!asked.choice.begins(name)) return;
     BenchRow row;
     row.name = name;
     row.unit = unit;
@@ -48,7 +48,7 @@ struct Bench {
   // `bytes` a call reads and writes, against a copy that touches as many.
   template <class F>
   void add(const std::string& name, int64_t bytes, const F& f) {
-    if (!asked.wants(name)) return;
+    if (!asked.choice.begins(name)) return;
     BenchRow row;
     row.name = name;
     row.unit = "GB/s";

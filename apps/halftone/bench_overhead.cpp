@@ -48,7 +48,7 @@ std::vector<BenchRow> bench_overhead(const CpuBench& asked) {
   const int repeats = asked.quick ? 9 : 31;
   std::vector<BenchRow> rows;
   const auto add = [&](const std::string& name, const std::function<void(int)>& f) {
-    if (asked.wants(name)) rows.push_back(seconds_row(name, median_seconds(repeats, f)));
+    if (asked.choice.begins(name)) rows.push_back(seconds_row(name, median_seconds(repeats, f)));
   };
   add("start halftone --help", [](int) { start_and_end(); });
 #if HALFTONE_HAS_ENGINE

@@ -44,7 +44,7 @@ std::vector<BenchRow> bench_quantize(const CpuBench& asked) {
   const int repeats = quick ? 3 : 9;
   std::vector<BenchRow> rows;
   const auto add = [&](const std::string& name, int64_t bytes, const std::function<void(int)>& f) {
-    if (!asked.wants(name)) return false;
+    if (!asked.choice.begins(name)) return false;
     BenchRow row;
     row.name = name;
     // The roof before and after: on a shared machine it moves, and the better one counts.

@@ -1,6 +1,7 @@
 // One line of `halftone bench`.
 #pragma once
 #include <algorithm>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -30,11 +31,17 @@ struct BenchRow {
   double clock_ghz = 0, watts = 0;
 };
 
-// Whether a row was asked for by a part of its name; where nothing was, all are.
-inline bool is_wanted(const std::string& row, const std::vector<std::string>& parts) {
-  return parts.empty() || std::any_of(parts.begin(), parts.end(), [&](const std::string& part) {
-           return row.find(part) != std::string::npos;
-         });
-}
+// Which rows of a run are measured.
+struct BenchChoice {
+  std::vector<std::string> rows = {};  // those whose names contain one of these; empty: all
+  std::stop_token stop = {};           // when it is requested, no more of them
+  bool asks_for(const std::string& row) const {
+    return rows.empty() || std::any_of(rows.begin(), rows.end(), [&](const std::string& part) {
+             return row.find(part) != std::string::npos;
+           });
+  }
+  // Whether to measure a row now, which stderr then shows.
+  bool begins(const std::string& row) const;
+};
 
 }  // namespace halftone

@@ -92,6 +92,24 @@ void Progress::operator()(double fraction) {
   std::fflush(stderr);
 }
 
+void step(const std::string& what) {
+  if (isatty(2) != 0) {
+    fmt::print(stderr, "\r\x1b[K{}", what);
+  } else {
+    fmt::print(stderr, "{}\n", what);
+  }
+  std::fflush(stderr);
+}
+
+void end_steps() {
+  if (isatty(2) != 0) std::fputs("\r\x1b[K", stderr);
+}
+
+void remark(const std::string& text) {
+  end_steps();
+  fmt::print(stderr, "{}\n", text);
+}
+
 std::string bytes(double count) {
   constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB"};
   size_t unit = 0;

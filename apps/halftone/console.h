@@ -45,6 +45,12 @@ class Progress {
   int percent_ = -1;
 };
 
+// What is being done, on stderr: on a terminal each step takes the place of the one before and the
+// last leaves nothing, elsewhere each is a line. A remark is a line that stays.
+void step(const std::string& what);
+void end_steps();
+void remark(const std::string& text);
+
 std::string bytes(double count);                    // "3.9 MB"
 std::string duration(double seconds);               // "12.3 ms"
 std::string significant(double x, int digits = 4);  // "0.001234", "56.78", "1.2e-09"

@@ -25,31 +25,48 @@ def parse(doc, families=None, rows=()):
     return parser.parse_args()
 
 
-def halftone_report(arguments, families, *options):
-    """`halftone bench FAMILY --device cuda:0 --json` of each family, as one report."""
-    report = None
+def run_halftone(command):
+    """Its report; where this program is ended meanwhile, that of the rows so far, and how it was ended."""
+    ending = None
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            out = process.communicate()[0]
+        except (KeyboardInterrupt, SystemExit) as one:
+            ending = one
+            if isinstance(one, SystemExit):  # Ctrl-C has reached both
+                process.terminate()
+            out = process.communicate()[0]
+    if process.returncode != 0 and not ending:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return json.loads(out) if out else None, ending
+
+
+def add_halftone(report, arguments, families, *options):
+    """Adds `halftone bench FAMILY --device cuda:0 --json` of each family to one report."""
     for family in families:
         command = [arguments.halftone, "bench", family, "--device", "cuda:0", "--json", *options]
         command += ["--quick"] * arguments.quick + ["--rows", *arguments.rows] * bool(arguments.rows)
         print(f"running {' '.join(command)}", file=sys.stderr)
-        one = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-        if report is None:
-            report = one
-        else:
+        one, ending = run_halftone(command)
+        if not report:
+            report.update(one or {})
+        elif one:
             report["families"] += one["families"]
+        if ending:
+            raise ending
     report["conditions"]["peers"] = {"pytorch": torch.__version__, "cuda": torch.version.cuda,
                                      "cudnn": torch.backends.cudnn.version()}
-    return report
 
 
 @contextlib.contextmanager
 def report_of(arguments, families, *options):
-    """Halftone's report, to which the block adds peers; written to --out however the block ends."""
-    report = halftone_report(arguments, families, *options)
+    """Halftone's report, to which the block adds peers; written to --out however it ends."""
+    report = {}
     try:
+        add_halftone(report, arguments, families, *options)
         yield report
     finally:
-        if arguments.out:
+        if arguments.out and report:
             with open(arguments.out, "w") as file:
                 json.dump(report, file, indent=2)
                 file.write("\n")

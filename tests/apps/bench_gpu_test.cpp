@@ -67,11 +67,11 @@ TEST(GpuBench, TheLongerOfTwoRoofsCounts) {
 TEST(GpuBench, RowsAreChosenByAnyPartOfTheirNames) {
   Stream stream(Device::simulator(Arch::sm_90a));
   GpuBench bench{stream};
-  EXPECT_TRUE(bench.wants("prefill 1 x 64"));
-  bench.rows = {"heads of 64, causal", "decode"};
-  EXPECT_TRUE(bench.wants("prefill 1 x 64, 2 heads of 64, causal bf16+bf16"));
-  EXPECT_FALSE(bench.wants("prefill 1 x 64, 2 heads of 64, full bf16+bf16"));
-  bench.rows = {"no such row"};
+  EXPECT_TRUE(bench.choice.asks_for("prefill 1 x 64"));
+  bench.choice.rows = {"heads of 64, causal", "decode"};
+  EXPECT_TRUE(bench.choice.asks_for("prefill 1 x 64, 2 heads of 64, causal bf16+bf16"));
+  EXPECT_FALSE(bench.choice.asks_for("prefill 1 x 64, 2 heads of 64, full bf16+bf16"));
+  bench.choice.rows = {"no such row"};
   EXPECT_TRUE(bench_gpu_decode(bench).empty());
 }
 

@@ -102,8 +102,8 @@ TEST_F(WithModel, OptionsOverrideTheModelsDefaults) {
 TEST_F(WithModel, PromptFromAFileAndStandardInput) {
   const CommandResult direct =
       run_command({"generate", kBard, "--prompt", "KING:", "-n", "8", "--quiet"});
-  const CommandResult piped = run_command(CommandCall{
-      {"generate", kBard, "--prompt-file", "-", "-n", "8", "--quiet"}, {}, "KING:", 0, false});
+  const CommandResult piped = run_command(
+      CommandCall{{"generate", kBard, "--prompt-file", "-", "-n", "8", "--quiet"}, {}, "KING:"});
   EXPECT_EQ(direct.out, piped.out);
   EXPECT_EQ(piped.exit_code, 0);
 }
@@ -123,12 +123,8 @@ TEST_F(WithModel, StopTextsEndTheOutput) {
 }
 
 TEST_F(WithModel, CtrlCEndsGenerationWithItsTextSoFar) {
-  const CommandResult r = run_command(
-      CommandCall{{"generate", kBard, "--prompt", "ROMEO:", "-n", "400", "--ignore-eos"},
-                  {},
-                  "",
-                  SIGINT,
-                  false});
+  const CommandResult r = run_command(CommandCall{
+      {"generate", kBard, "--prompt", "ROMEO:", "-n", "400", "--ignore-eos"}, {}, "", SIGINT});
   EXPECT_EQ(r.exit_code, kInterrupted) << r.err;
   EXPECT_TRUE(r.out.ends_with("\n"));
   EXPECT_NE(r.err.find("tok/s"), std::string::npos);  // the figures still come
@@ -138,7 +134,7 @@ TEST_F(WithModel, ChatKeepsTheCacheBetweenTurns) {
   const std::vector<std::string> call = {
       "chat", kBard, "--template", "plain", "--max-tokens", "6", "--temperature", "0", "--json"};
   const CommandResult r =
-      run_command(CommandCall{call, {}, "Hello\nAgain\n/reset\nHello\n/exit\n", 0, false});
+      run_command(CommandCall{call, {}, "Hello\nAgain\n/reset\nHello\n/exit\n"});
   ASSERT_EQ(r.exit_code, 0) << r.err;
   std::vector<json> turns;
   std::istringstream lines(r.out);
@@ -156,15 +152,30 @@ TEST_F(WithModel, ChatKeepsTheCacheBetweenTurns) {
 
 TEST_F(WithModel, CtrlCEndsAChat) {
   const CommandResult r = run_command(CommandCall{
-      {"chat", kBard, "--template", "plain", "-n", "400", "--json"}, {}, "Hello\n", SIGINT, false});
+      {"chat", kBard, "--template", "plain", "-n", "400", "--json"}, {}, "Hello\n", SIGINT});
   EXPECT_EQ(r.exit_code, kInterrupted) << r.out << r.err;
 }
 
 TEST(Command, CtrlCEndsOtherCommandsAtOnce) {
   const auto start = std::chrono::steady_clock::now();
-  const CommandResult r = run_command(CommandCall{{"bench", "ops"}, {}, "", SIGINT, true});
+  const CommandResult r = run_command(CommandCall{
+      {"check", "attention", "--repeat", "100"}, {}, "", SIGINT, CommandCall::When::start});
   EXPECT_EQ(r.exit_code, kInterrupted);
   EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), 5.0);
+}
+
+TEST(Command, CtrlCEndsABenchmarkWithItsRowsSoFar) {
+  const CommandResult r = run_command(CommandCall{{"bench", "ops", "--quick", "--json"},
+                                                  {},
+                                                  "",
+                                                  SIGINT,
+                                                  CommandCall::When::err});  // the first row begins
+  EXPECT_EQ(r.exit_code, kInterrupted) << r.err;
+  EXPECT_TRUE(r.err.starts_with("bench: rms norm")) << r.err;
+  const json report = json::parse(r.out);
+  EXPECT_TRUE(report.at("conditions").at("ended_early"));
+  ASSERT_EQ(report.at("families").size(), 1u);
+  EXPECT_LT(report.at("families")[0].at("rows").size(), 30u);  // of 55
 }
 
 TEST_F(WithModel, PerplexityOfTheExactModelAndOfFourBits) {
@@ -223,8 +234,8 @@ TEST(Command, InfoCheckAndBenchSpeakJson) {
   const json& simulated = info.at("devices").back();
   EXPECT_EQ(simulated.at("name"), "sim:sm_120a");
   EXPECT_TRUE(simulated.at("available"));
-  const json low = json::parse(
-      run_command(CommandCall{{"info", "--json"}, {"HALFTONE_CPU=baseline"}, "", 0, false}).out);
+  const json low =
+      json::parse(run_command(CommandCall{{"info", "--json"}, {"HALFTONE_CPU=baseline"}}).out);
   EXPECT_EQ(low.at("machine").at("cpu_level"), "baseline");
   EXPECT_EQ(low.at("machine").at("bf16_products"), "f32");
   EXPECT_NE(low.at("kernels"), info.at("kernels"));

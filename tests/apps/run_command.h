@@ -20,11 +20,11 @@ struct CommandResult {
 
 struct CommandCall {
   std::vector<std::string> arguments;
-  std::vector<std::string> environment;  // "NAME=value", added
-  std::string input;
-  // Sent once, as soon as stdout has shown something (or at once: `signal_at_start`).
+  std::vector<std::string> environment = {};  // "NAME=value", added
+  std::string input = {};
+  // Sent once, as soon as stdout or stderr has shown something, or at once.
   int signal = 0;
-  bool signal_at_start = false;
+  enum class When { out, err, start } when = When::out;
 };
 
 inline CommandResult run_command(const CommandCall& call) {
@@ -47,13 +47,14 @@ inline CommandResult run_command(const CommandCall& call) {
   close(in[0]), close(out[1]), close(err[1]);
   if (!call.input.empty() && write(in[1], call.input.data(), call.input.size()) < 0) return {};
   close(in[1]);
-  if (call.signal_at_start) {
+  if (call.when == CommandCall::When::start) {
     usleep(300000);  // time enough to start, too short to end
     kill(child, call.signal);
   }
   CommandResult result;
-  bool signalled = call.signal == 0 || call.signal_at_start;
+  bool signalled = call.signal == 0 || call.when == CommandCall::When::start;
   pollfd ends[2] = {{out[0], POLLIN, 0}, {err[0], POLLIN, 0}};
+  const pollfd* watched = &ends[call.when == CommandCall::When::err ? 1 : 0];
   while (ends[0].fd >= 0 || ends[1].fd >= 0) {
     poll(ends, 2, -1);
     for (pollfd& end : ends) {
@@ -65,7 +66,7 @@ inline CommandResult run_command(const CommandCall& call) {
         continue;
       }
       (&end == ends ? result.out : result.err).append(buffer, static_cast<size_t>(count));
-      if (!signalled && &end == ends) {
+      if (!signalled && &end == watched) {
         kill(child, call.signal);
         signalled = true;
       }
@@ -79,7 +80,7 @@ inline CommandResult run_command(const CommandCall& call) {
 }
 
 inline CommandResult run_command(const std::vector<std::string>& arguments) {
-  return run_command(CommandCall{arguments, {}, "", 0, false});
+  return run_command(CommandCall{arguments});
 }
 
 inline std::string source(const std::string& path) { return source_path(path); }

@@ -99,7 +99,7 @@ TEST(WrongCalls, EndWithOneSentenceThatNamesTheMistake) {
     for (const std::string& a : call.arguments) line += " " + a;
     SCOPED_TRACE(line);
     const test::CommandResult r =
-        test::run_command(test::CommandCall{call.arguments, call.environment, "", 0, false});
+        test::run_command(test::CommandCall{call.arguments, call.environment});
     EXPECT_EQ(r.exit_code, call.exit_code);
     EXPECT_EQ(r.out, "");
     EXPECT_TRUE(r.err.starts_with("halftone: ")) << r.err;
