@@ -116,7 +116,8 @@ json gpu_machine(const Device& device) {
   return all;
 }
 
-// After the last row: there are some, and whether they are all that were asked for is written down.
+// After the last row. None at all is a wrong call, but where Ctrl-C came first, which is written
+// down.
 void close_rows(const Options& o, json* report, json* conditions) {
   end_steps();
   if (stop_on_interrupt().stop_requested()) {
