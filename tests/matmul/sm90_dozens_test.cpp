@@ -315,8 +315,9 @@ TEST(MatmulSm90Dozens, RefusesWithTheReason) {
     x.format = c.x.format;
     const product::GpuWeight w =
         product::gpu_weight(x, c.weight.format, c.weight.scaled, c.weight.scaling);
-    return refuse_sm90_dozens(w, product::GpuX(x, w, c.k), c.weight.format, c.weight.scaling, c.m,
-                              c.n, c.k);
+    const product::Sm90Problem p{
+        c.m, c.n, c.k, 0, false, c.weight.format, c.weight.scaled, c.weight.scaling};
+    return refuse_sm90_dozens(p, w, product::GpuX(x, w, c.k));
   };
   EXPECT_EQ(reason({kNvfp4, kBf16, 32, 64, 1024}), "");
   EXPECT_EQ(reason({kNvfp4, kBf16, 64, 64, 1024}), "");

@@ -292,8 +292,7 @@ std::string accepts_sm90_dozens(const MatmulProblem& p) {
   std::string reason = accepts_gpu(p);
   if (!reason.empty()) return reason;
   const GpuWorkspace w = make_workspace(p, Arch::sm_90a);
-  const int64_t n = p.gated ? 2 * p.n : p.n;
-  return product::refuse_sm90_dozens(w.weight, w.x, p.weight, p.scaling, p.m, n, p.k);
+  return product::refuse_sm90_dozens(sm90_problem(p), w.weight, w.x);
 }
 
 std::string accepts_cublaslt(const MatmulProblem& p) {

@@ -18,10 +18,7 @@ GroupedProduct::GroupedProduct(const product::XSpec& spec, const product::Sm90Pr
   // The kernel for few rows is the faster one while few experts have any, and takes more formats.
   few = sm90a && takes_sm90_expert_rows(sm90, weight, x) &&
         (!dozens || sm90.m < fewest_rows_sm90_expert_dozens(sm90, weight));
-  one_dozens = sm90a && sm90.experts == 0 &&
-               refuse_sm90_dozens(weight, x, sm90.weight, sm90.scaling, sm90.m,
-                                  sm90.gate ? 2 * sm90.n : sm90.n, sm90.k)
-                   .empty();
+  one_dozens = sm90a && sm90.experts == 0 && refuse_sm90_dozens(sm90, weight, x).empty();
   hopper = sm90a && sm90.m >= kFew && refuse_sm90(sm90, weight, x).empty();
   const int64_t average = sm90.experts > 0 ? product::ceil_div(sm90.m, sm90.experts) : sm90.m;
   many = !product::is_few(average * x.terms());

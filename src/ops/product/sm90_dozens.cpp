@@ -19,10 +19,10 @@ namespace {
 constexpr int64_t kFewest = 9, kFewestOfLarge = 2;
 constexpr int64_t kLarge = int64_t{1} << 25;  // elements of W
 
-int64_t fewest_rows(const GpuWeight& w, int64_t group, int64_t n, int64_t k) {
+int64_t fewest_rows(const Sm90Problem& p, const GpuWeight& w) {
   // Of INT4 in groups of 32 and 64 nobody has measured it.
-  const bool large = k > 0 && n >= ceil_div(kLarge, k);
-  return large && !has_short_runs(w, group) ? kFewestOfLarge : kFewest;
+  const bool large = p.k > 0 && (p.gate ? 2 * p.n : p.n) >= ceil_div(kLarge, p.k);
+  return large && !has_short_runs(w, p.scaling.block_cols) ? kFewestOfLarge : kFewest;
 }
 
 struct Sm90DozensInstance {
@@ -142,14 +142,15 @@ std::string refuse_sm90_dozens_formats(const GpuWeight& w, const GpuX& x, Format
   return "";
 }
 
-std::string refuse_sm90_dozens(const GpuWeight& w, const GpuX& x, Format weight, const Scaling& s,
-                               int64_t m, int64_t n, int64_t k) {
-  const int64_t fewest = fewest_rows(w, s.block_cols, n, k);
-  if (m < fewest || m > most_rows(w)) {
-    return concat("m is ", m, "; matmul_sm90_dozens takes ", fewest, " to ", most_rows(w),
-                  " rows of ", name(weight));
+std::string refuse_sm90_dozens(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
+  const Scaling& s = p.scaling;
+  const int64_t k = p.k, fewest = fewest_rows(p, w);
+  if (p.m < fewest || p.m > most_rows(w)) {
+    return concat("m is ", p.m, "; matmul_sm90_dozens takes ", fewest, " to ", most_rows(w),
+                  " rows of ", name(p.weight));
   }
-  std::string reason = takes_short_runs(w, x, s) ? "" : refuse_sm90_dozens_formats(w, x, weight, s);
+  std::string reason =
+      takes_short_runs(w, x, s) ? "" : refuse_sm90_dozens_formats(w, x, p.weight, s);
   if (!reason.empty()) return reason;
   const int64_t whole = has_powers(w, s.format) ? 2 * kDepth : kDepth;
   if (k >= int64_t{1} << 28) return concat("K is ", k, "; matmul_sm90_dozens takes less than 2^28");

@@ -3,14 +3,13 @@
 #include <span>
 
 #include "ops/product/gpu.h"
+#include "ops/product/sm90.h"
 #include "ops/product/sm90_dozens.h"
 
 namespace halftone::product {
 
-// Empty, or the rule that a weight with n rows of k elements breaks (gate and up together), or m
-// rows of x.
-std::string refuse_sm90_dozens(const GpuWeight&, const GpuX&, Format weight, const Scaling&,
-                               int64_t m, int64_t n, int64_t k);
+// Empty, or the rule that a problem without experts breaks.
+std::string refuse_sm90_dozens(const Sm90Problem&, const GpuWeight&, const GpuX&);
 // Whether the operands lie where tensor copies can take them.
 bool fits_sm90_dozens(const GpuWeight&, const GpuProduct&);
 // What a block works on, of `multiprocessors`.
