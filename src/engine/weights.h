@@ -31,7 +31,6 @@ Tensor stored_tensor(const Checkpoint&, const std::string& name);
 struct WeightFormat {
   std::optional<Format> plain;               // every tensor in this format
   std::optional<QuantizeOptions> quantized;  // every linear layer in this one
-  bool as_stored() const { return !plain && !quantized; }
 };
 // Empty text: as stored. Error with the nearest valid name.
 WeightFormat parse_weight_format(const std::string& text);

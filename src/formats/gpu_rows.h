@@ -30,11 +30,6 @@ struct NumberRows {
   // Of the rows, outermost first, in bytes; dimensions that step evenly are one.
   int dimensions = 0;
   int64_t extent[Dims::kMaxRank] = {}, stride[Dims::kMaxRank] = {};
-
-  bool is_dense() const {  // plain, row after row without gaps
-    return codes.scales == nullptr && step > 0 &&
-           (dimensions == 0 || (dimensions == 1 && stride[0] == codes.columns * step));
-  }
 };
 NumberRows number_rows(const Tensor& x);
 

@@ -24,7 +24,6 @@
 #pragma once
 #include "hw/barrier.h"
 #include "hw/cluster.h"
-#include "hw/cp_async.h"
 #include "hw/fence.h"
 #include "hw/mbarrier.h"
 
@@ -207,43 +206,6 @@ struct Ring {
   HT_DEVICE TurnConsumer<kRun> turn_consumer(uint32_t which) const {
     return TurnConsumer<kRun>(*this, TurnCursor<kStages, kRun>(which));
   }
-};
-
-// sm_80 up, filled by cp.async: all threads of the block fill and read, and one barrier a stage
-// orders both. kStages - 1 stages are in flight.
-//   pipe::CopyRing<3> ring;
-//   for (i = 0; i < 2; ++i) { copy(ring.fill(), i); ring.commit(); }
-//   for (k = 0; k < steps; ++k) {
-//     const uint32_t stage = ring.wait();
-//     const uint32_t next = ring.fill();       // what all threads finished reading before the wait
-//     if (k + 2 < steps) copy(next, k + 2);
-//     ring.commit();                           // also when nothing was copied: waits count commits
-//     multiply(stage);
-//   }
-template <uint32_t kStages>
-class CopyRing {
-  static_assert(kStages >= 2, "one stage is read while others are in flight");
-
- public:
-  static constexpr uint32_t kAhead = kStages - 1;
-
-  HT_DEVICE uint32_t fill() {
-    const uint32_t stage = fill_;
-    if (++fill_ == kStages) fill_ = 0;
-    return stage;
-  }
-  HT_DEVICE void commit(hw::Site site = hw::Site::current()) { hw::cp_async_commit(site); }
-  // The oldest stage, as all threads have copied it.
-  HT_DEVICE uint32_t wait(hw::Site site = hw::Site::current()) {
-    hw::cp_async_wait<kStages - 2>(site);
-    hw::barrier_sync(site);
-    const uint32_t stage = read_;
-    if (++read_ == kStages) read_ = 0;
-    return stage;
-  }
-
- private:
-  uint32_t fill_ = 0, read_ = 0;
 };
 
 }  // namespace halftone::pipe

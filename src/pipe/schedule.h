@@ -84,23 +84,6 @@ struct AttentionGrid {
   }
 };
 
-// One tile per block: the grid of blocks is the grid of tiles.
-template <class Grid>
-class StaticSchedule {
- public:
-  HT_HOST_DEVICE StaticSchedule(const Grid& grid, uint32_t block) : grid_(grid), next_(block) {}
-  HT_HOST_DEVICE bool next(typename Grid::Tile& tile) {
-    if (next_ >= grid_.count()) return false;
-    tile = grid_.tile(next_);
-    next_ = grid_.count();
-    return true;
-  }
-
- private:
-  Grid grid_;
-  uint32_t next_;
-};
-
 // Each of `blocks` resident blocks takes every blocks-th tile.
 template <class Grid>
 class PersistentSchedule {
@@ -151,28 +134,6 @@ class PairedSchedule {
   }
   uint32_t item_, blocks_;
   bool second_ = false;  // of the item, the other tile is still to come
-};
-
-// The same, turning round after each wave: the block that had the first tile of a wave gets the
-// last of the next. With tiles sorted by length the sums of the blocks stay close; without the turn
-// the first block has the longest tile of every wave.
-template <class Grid>
-class SnakeSchedule {
- public:
-  HT_HOST_DEVICE SnakeSchedule(const Grid& grid, uint32_t block, uint32_t blocks)
-      : grid_(grid), block_(block), blocks_(blocks) {}
-  HT_HOST_DEVICE bool next(typename Grid::Tile& tile) {
-    const uint32_t place = wave_ % 2 == 0 ? block_ : blocks_ - 1 - block_;
-    const uint32_t index = wave_ * blocks_ + place;
-    if (index >= grid_.count()) return false;
-    tile = grid_.tile(index);
-    ++wave_;
-    return true;
-  }
-
- private:
-  Grid grid_;
-  uint32_t block_, blocks_, wave_ = 0;
 };
 
 }  // namespace halftone::pipe

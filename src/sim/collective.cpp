@@ -290,6 +290,4 @@ uint32_t elect_leader(uint32_t mask, const Site& site) {
   return mine.leader;
 }
 
-uint32_t active_mask() { return self().warp->present & ~self().warp->exited; }
-
 }  // namespace halftone::sim

@@ -100,7 +100,5 @@ void warpgroup_collective(const char* instruction, Operands& mine, Model model, 
 void warp_sync(uint32_t mask, const Site&);
 // The leader of elect.sync: any lane of the mask, the same for all of them; varies with the seed.
 uint32_t elect_leader(uint32_t mask, const Site&);
-// activemask: the lanes of this warp that have not returned.
-uint32_t active_mask();
 
 }  // namespace halftone::sim

@@ -289,7 +289,7 @@ void mbarrier_inval(Thread& thread, uint32_t address, const Site& site) {
   shadow.set_barrier(barrier->address / 4 + 1, false);
 }
 
-uint64_t mbarrier_arrive(Thread& thread, uint32_t address, const Arrive& arrive, const Site& site) {
+void mbarrier_arrive(Thread& thread, uint32_t address, const Arrive& arrive, const Site& site) {
   const char* what = arrive.expect_bytes != 0 ? "mbarrier.arrive.expect_tx"
                      : arrive.drop            ? "mbarrier.arrive_drop"
                                               : "mbarrier.arrive";
@@ -299,8 +299,6 @@ uint64_t mbarrier_arrive(Thread& thread, uint32_t address, const Arrive& arrive,
   ClusterMemory& memory = memory_of(thread);
   first_arrival(thread, barrier, what, site);
   const bool remote = barrier.block.block != thread.block;
-  // The state: parity of the phase, then the pending count as mbarrier.pending_count gives it.
-  const uint64_t state = remote ? 0 : barrier.phase << 32 | static_cast<uint64_t>(barrier.pending);
   if (memory.checking) {
     const bool releases = arrive.order != Order::relaxed;
     if (releases && !remote) {
@@ -319,7 +317,6 @@ uint64_t mbarrier_arrive(Thread& thread, uint32_t address, const Arrive& arrive,
   barrier.pending -= arrive.count;
   settle(thread, barrier, site, what);
   schedule_point();
-  return state;
 }
 
 void mbarrier_expect_tx(Thread& thread, uint32_t address, uint32_t bytes, const Site& site) {
@@ -436,19 +433,6 @@ bool mbarrier_try_wait(Thread& thread, uint32_t barrier, uint32_t parity, Order 
                        MemoryScope scope, const Site& site) {
   return try_wait(thread, barrier, parity, true, "mbarrier.try_wait", order, scope, site);
 }
-
-bool mbarrier_test_wait_state(Thread& thread, uint32_t barrier, uint64_t state, Order order,
-                              MemoryScope scope, const Site& site) {
-  return try_wait(thread, barrier, state >> 32 & 1, false, "mbarrier.test_wait", order, scope,
-                  site);
-}
-
-bool mbarrier_try_wait_state(Thread& thread, uint32_t barrier, uint64_t state, Order order,
-                             MemoryScope scope, const Site& site) {
-  return try_wait(thread, barrier, state >> 32 & 1, true, "mbarrier.try_wait", order, scope, site);
-}
-
-uint32_t mbarrier_pending_count(uint64_t state) { return static_cast<uint32_t>(state); }
 
 void name_barrier(Thread& thread, uint32_t address, std::string name) {
   Place place = locate(thread, address, 8, 8, "name_barrier", Site::current());

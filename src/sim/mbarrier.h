@@ -13,8 +13,7 @@ void mbarrier_init(Thread&, uint32_t barrier, uint32_t count, const Site&);
 void mbarrier_inval(Thread&, uint32_t barrier, const Site&);
 
 // mbarrier.arrive and its forms, in one: adds `expect_bytes` to the bytes to come, lowers the
-// expected count for good when `drop`, then makes `count` arrivals. Returns the state before, for
-// mbarrier_test_wait_state (0 for a barrier of another block).
+// expected count for good when `drop`, then makes `count` arrivals.
 struct Arrive {
   uint32_t count = 1;
   uint32_t expect_bytes = 0;
@@ -22,7 +21,7 @@ struct Arrive {
   Order order = Order::release;  // or relaxed
   MemoryScope scope = MemoryScope::cta;
 };
-uint64_t mbarrier_arrive(Thread&, uint32_t barrier, const Arrive&, const Site&);
+void mbarrier_arrive(Thread&, uint32_t barrier, const Arrive&, const Site&);
 // mbarrier.expect_tx (relaxed, no arrival) and mbarrier.complete_tx (by a thread: simulates what an
 // engine does; engines do it through their Completion).
 void mbarrier_expect_tx(Thread&, uint32_t barrier, uint32_t bytes, const Site&);
@@ -35,13 +34,6 @@ bool mbarrier_test_wait(Thread&, uint32_t barrier, uint32_t parity, Order, Memor
 // As above, may sleep. Under the random schedules it is sometimes false for no reason, as the
 // instruction is when its time limit passes: call it in a loop.
 bool mbarrier_try_wait(Thread&, uint32_t barrier, uint32_t parity, Order, MemoryScope, const Site&);
-// The same two by the state that an arrive returned.
-bool mbarrier_test_wait_state(Thread&, uint32_t barrier, uint64_t state, Order, MemoryScope,
-                              const Site&);
-bool mbarrier_try_wait_state(Thread&, uint32_t barrier, uint64_t state, Order, MemoryScope,
-                             const Site&);
-// mbarrier.pending_count of a state.
-uint32_t mbarrier_pending_count(uint64_t state);
 
 // Reports call the barrier "full[2]" instead of its address. Kept until it is named again.
 void name_barrier(Thread&, uint32_t barrier, std::string name);

@@ -64,9 +64,6 @@ class AsyncWork {
   virtual std::string text() const = 0;
 };
 void add_async(Cluster&, std::unique_ptr<AsyncWork>);
-// Runs ready work until `work` has run: for a model that must be synchronous. Not from inside
-// run(). Number of pieces queued (for exit checks).
-uint64_t pending_async(const Cluster&);
 
 // A number that depends on the seed and the cluster alone; below `bound`, which is not 0. For
 // whatever the specification leaves open (elect's leader, spurious failures).

@@ -414,7 +414,6 @@ void schedule_point() { cluster_of(self()).scheduler->schedule_point(); }
 void add_async(Cluster& cluster, std::unique_ptr<AsyncWork> work) {
   cluster.scheduler->add(std::move(work));
 }
-uint64_t pending_async(const Cluster& cluster) { return cluster.scheduler->pending(); }
 uint32_t choose(Cluster& cluster, uint32_t bound) { return cluster.scheduler->choose(bound); }
 
 }  // namespace halftone::sim

@@ -38,7 +38,6 @@ class Scheduler {
 
   // --- asynchronous work ---------------------------------------------------------------------
   void add(std::unique_ptr<AsyncWork> work);
-  uint64_t pending() const { return work_.size(); }
   struct Queued {
     std::unique_ptr<AsyncWork> work;
     uint64_t due;  // random: not before this step unless no thread can run

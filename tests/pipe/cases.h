@@ -55,34 +55,6 @@ inline void store_ring(Stream& stream, uint32_t steps) {
   }
 }
 
-inline void copy_sums(Stream& stream, uint32_t steps) {
-  constexpr uint32_t kWords = CopySums::kThreads * 4;
-  Tensor in = Tensor::empty({std::max(steps, 1u), kWords}, Format::i32);
-  for (int64_t i = 0; i < in.numel(); ++i) in.data<int32_t>()[i] = static_cast<int32_t>(i * i);
-  const Tensor there = in.to(stream.device());
-  const Tensor sums = Tensor::zeros({CopySums::kThreads}, Format::i32, stream.device());
-  const CopySums::Params p{reinterpret_cast<const uint32_t*>(there.data<int32_t>()),
-                           reinterpret_cast<uint32_t*>(sums.data<int32_t>()), steps};
-  launch(kCopySums,
-         {.grid = {1},
-          .block = {CopySums::kThreads},
-          .cluster = {},
-          .shared_bytes = CopySums::kSharedBytes},
-         p, stream);
-  stream.synchronize();
-  const Tensor back = sums.to(Device::cpu());
-  for (uint32_t t = 0; t < CopySums::kThreads; ++t) {
-    uint32_t expected = 0;
-    for (uint32_t step = 0; step < steps; ++step) {
-      for (uint32_t i = 0; i < 4; ++i) {
-        const uint32_t at = step * kWords + (t + 1) % CopySums::kThreads * 4 + i;
-        expected += static_cast<uint32_t>(in.data<int32_t>()[at]);
-      }
-    }
-    ASSERT_EQ(static_cast<uint32_t>(back.data<int32_t>()[t]), expected) << t;
-  }
-}
-
 // rows and columns smaller than the tiles: what lies outside must stay as it was.
 inline void write_sums(Stream& stream, uint32_t rows, uint32_t columns) {
   const Tensor copied = Tensor::zeros({rows + 1, columns}, Format::bf16, stream.device());

@@ -42,12 +42,6 @@ TEST(PipeOnSimulator, RingOfStores) {
   store_ring(stream, 0);
 }
 
-TEST(PipeOnSimulator, RingOfCpAsync) {
-  for (const uint32_t steps : {0, 1, 2, 3, 10}) {
-    under_every_schedule(Arch::sm_80, [&](Stream& s) { copy_sums(s, steps); });
-  }
-}
-
 TEST(PipeOnSimulator, Epilogues) {
   under_every_schedule(Arch::sm_90a, [](Stream& s) { write_sums(s, 64, 256); });
   under_every_schedule(Arch::sm_90a, [](Stream& s) { write_sums(s, 50, 200); });

@@ -9,7 +9,6 @@ namespace halftone::test {
 #define HT_ENTRY(kernel) gpu_##kernel()
 const void* gpu_DoubleTiles();
 const void* gpu_StoreRing();
-const void* gpu_CopySums();
 const void* gpu_WriteSums();
 #else
 #define HT_ENTRY(kernel) nullptr
@@ -25,7 +24,6 @@ const void* gpu_WriteSums();
                               kernel::kMinBlocks};
 HT_IMAGE(DoubleTiles, sm_90a)
 HT_IMAGE(StoreRing, sm_90a)
-HT_IMAGE(CopySums, sm_80)
 HT_IMAGE(WriteSums, sm_90a)
 
 }  // namespace halftone::test

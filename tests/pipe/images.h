@@ -4,6 +4,6 @@
 
 namespace halftone::test {
 
-extern const KernelImage kDoubleTiles, kStoreRing, kCopySums, kWriteSums;
+extern const KernelImage kDoubleTiles, kStoreRing, kWriteSums;
 
 }  // namespace halftone::test

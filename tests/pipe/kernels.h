@@ -119,38 +119,6 @@ struct StoreRing {
   }
 };
 
-// cp.async through a ring: every thread copies 16 bytes a step and reads those of its neighbour.
-struct CopySums {
-  struct Params {
-    const uint32_t* in;  // [steps, 4 * kThreads]
-    uint32_t* sums;      // [kThreads]
-    uint32_t steps;
-  };
-  static constexpr uint32_t kThreads = 64, kMinBlocks = 1, kStages = 3;
-  static constexpr uint32_t kStageBytes = kThreads * 16, kSharedBytes = kStages * kStageBytes;
-  using Stages = pipe::CopyRing<kStages>;
-
-  HT_DEVICE static void run(const Params& p) {
-    const hw::SharedAddress base = hw::shared_memory_base();
-    const uint32_t thread = hw::thread_index().x;
-    Stages ring;
-    const auto copy = [&](uint32_t step) {
-      const hw::SharedAddress to = base + ring.fill() * kStageBytes + thread * 16;
-      if (step < p.steps) hw::cp_async<16>(to, p.in + (step * kThreads + thread) * 4);
-      ring.commit();
-    };
-    for (uint32_t step = 0; step < Stages::kAhead; ++step) copy(step);
-    uint32_t sum = 0;
-    for (uint32_t step = 0; step < p.steps; ++step) {
-      const uint32_t stage = ring.wait();
-      copy(step + Stages::kAhead);
-      const hw::SharedAddress from = base + stage * kStageBytes + (thread + 1) % kThreads * 16;
-      for (uint32_t i = 0; i < 4; ++i) sum += hw::load_shared<uint32_t>(from + i * 4);
-    }
-    hw::store_global(p.sums + thread, sum);
-  }
-};
-
 // Both ways out of the registers: the element (row, column) is row + column.
 struct WriteSums {
   struct Params {

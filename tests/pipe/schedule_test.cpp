@@ -77,8 +77,6 @@ TEST(Schedule, EachProductTileOnce) {
             return PersistentSchedule<ProductGrid>(grid, b, blocks);
           });
         }
-        expect_each_tile_once(grid, grid.count(),
-                              [&](uint32_t b) { return StaticSchedule<ProductGrid>(grid, b); });
       }
     }
   }
@@ -105,8 +103,6 @@ TEST(Schedule, EachAttentionTileOnce) {
       expect_each_tile_once(grid, blocks, [&](uint32_t b) {
         return PersistentSchedule<AttentionGrid>(grid, b, blocks);
       });
-      expect_each_tile_once(
-          grid, blocks, [&](uint32_t b) { return SnakeSchedule<AttentionGrid>(grid, b, blocks); });
     }
   }
 }
@@ -149,9 +145,9 @@ TEST(Schedule, CountsWhatIsLeft) {
 
 TEST(Schedule, NoTilesNoWork) {
   ProductTile t;
-  EXPECT_FALSE((StaticSchedule<ProductGrid>({0, 5}, 0).next(t)));
+  EXPECT_FALSE((PersistentSchedule<ProductGrid>({0, 5}, 0, 4).next(t)));
   EXPECT_FALSE((PersistentSchedule<ProductGrid>({5, 0}, 0, 4).next(t)));
-  EXPECT_FALSE((SnakeSchedule<ProductGrid>({5, 5, 0}, 0, 4).next(t)));
+  EXPECT_FALSE((PersistentSchedule<ProductGrid>({5, 5, 0}, 0, 4).next(t)));
 }
 
 // One wave of 132 blocks over 64 x 64 tiles: the operand panels it reads.
@@ -184,21 +180,21 @@ uint32_t makespan(const AttentionGrid& grid, uint32_t blocks, Make make) {
   return longest;
 }
 
-TEST(Schedule, LongestFirstEvensOutCausalWork) {
+TEST(Schedule, PairsEvenOutCausalWork) {
   AttentionGrid grid{64, 8, 1, true};
   const uint32_t blocks = 132;
   const uint32_t total = 8 * 64 * 65 / 2, fair = (total + blocks - 1) / blocks;
-  const auto snake = [](const AttentionGrid& g, uint32_t b, uint32_t n) {
-    return SnakeSchedule<AttentionGrid>(g, b, n);
+  const auto pairs = [](const AttentionGrid& g, uint32_t b, uint32_t n) {
+    return Pairs{g, PairedSchedule(b, n)};
   };
   const auto plain = [](const AttentionGrid& g, uint32_t b, uint32_t n) {
     return PersistentSchedule<AttentionGrid>(g, b, n);
   };
-  const uint32_t turned = makespan(grid, blocks, snake);
-  EXPECT_LE(turned, fair + fair / 10) << "fair share " << fair;
-  EXPECT_GT(makespan(grid, blocks, plain), turned);
+  const uint32_t paired = makespan(grid, blocks, pairs);
+  EXPECT_LE(paired, fair + fair / 10) << "fair share " << fair;
+  EXPECT_GT(makespan(grid, blocks, plain), paired);
   grid.longest_first = false;
-  EXPECT_GT(makespan(grid, blocks, plain), turned);
+  EXPECT_GT(makespan(grid, blocks, plain), paired);
 }
 
 }  // namespace

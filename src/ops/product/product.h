@@ -85,7 +85,6 @@ struct Finish {
 
 // Largest vector tile of any level, for buffers on the stack.
 inline constexpr int kMaxLanes = 16;
-inline constexpr int kMaxTileColumns = 8;
 inline constexpr int64_t kBlockBytes = 4096;  // of one row of a block of K, expanded
 inline constexpr int kMaxBlockChunks = 16;
 
