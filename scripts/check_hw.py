@@ -128,7 +128,7 @@ def check(root):
 
     declared = {}  # name -> features of its overloads
     where = {}
-    for path in sorted((root / "src/hw").glob("*.h")):
+    for path in sorted((root / "src/hw").rglob("*.h")):
         text = strip_comments(path.read_text())
         known = macros(text)
         rest = text  # what no function contains: bodies inside macros
@@ -177,12 +177,12 @@ def check(root):
 # (file, what is replaced, by what, a word of the problem that must be found)
 MUTATIONS = [
     ("src/hw/barrier.h", '"bar.sync 0;" ::: "memory"', '"bar.sync 0;"', "clobber"),
-    ("src/hw/mma.h", "asm volatile(", "asm(", "without volatile"),
+    ("src/hw/mma/mma.h", "asm volatile(", "asm(", "without volatile"),
     ("src/hw/griddep.h", "#elif !defined(__CUDACC__)", "#elif 0", "no model"),
     ("src/hw/access.h", ': "memory"', ":", "clobber"),
-    ("src/hw/stmatrix.h", "static_assert(Target::has(Feature::stmatrix)", "static_assert((true)",
+    ("src/hw/mma/stmatrix.h", "static_assert(Target::has(Feature::stmatrix)", "static_assert((true)",
      "needs ['common']"),
-    ("src/hw/setmaxnreg.h", "sim::require(Feature::setmaxnreg", "(void)(0", "does not refuse"),
+    ("src/hw/mma/setmaxnreg.h", "sim::require(Feature::setmaxnreg", "(void)(0", "does not refuse"),
     ("src/hw/instantiate/warp.cu", "shuffle_up(", "shuffle_down(", "shuffle_up"),
     ("src/hw/instantiate/ldmatrix.cu", "ldmatrix(o.r4, o.shared);", "", "3 overloads, 2 calls"),
 ]

@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "bench_engine.h"
-#include "engine/model.h"
+#include "engine/model/model.h"
 #include "halftone/matmul.h"
 #include "random_model.h"
 #include "roofs.h"

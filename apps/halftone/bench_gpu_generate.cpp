@@ -7,7 +7,7 @@
 #include "base/message.h"
 #include "bench_gpu.h"
 #include "console.h"
-#include "engine/model.h"
+#include "engine/model/model.h"
 #include "random_model.h"
 #include "roofs.h"
 

@@ -8,7 +8,7 @@
 #include "beside.h"
 #include "command.h"
 #include "console.h"
-#include "engine/sensitivity.h"
+#include "engine/session/sensitivity.h"
 #include "model_options.h"
 
 namespace halftone::app {

@@ -5,14 +5,14 @@
 
 #include "bug.h"
 #include "hw/barrier.h"
-#include "hw/cp_async.h"
+#include "hw/copy/cp_async.h"
+#include "hw/copy/tma.h"
 #include "hw/fence.h"
 #include "hw/mbarrier.h"
 #include "hw/memory.h"
+#include "hw/mma/wgmma.h"
 #include "hw/thread.h"
-#include "hw/tma.h"
 #include "hw/warp.h"
-#include "hw/wgmma.h"
 #include "tile/descriptor.h"
 
 namespace halftone::bugs {

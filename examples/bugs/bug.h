@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/launch.h"
-#include "hw/tensor_map.h"
+#include "hw/copy/tensor_map.h"
 
 namespace halftone::bugs {
 

@@ -5,11 +5,11 @@
 #include "hw/atomic.h"
 #include "hw/barrier.h"
 #include "hw/cluster.h"
+#include "hw/copy/tma.h"
 #include "hw/fence.h"
 #include "hw/mbarrier.h"
 #include "hw/memory.h"
 #include "hw/thread.h"
-#include "hw/tma.h"
 
 namespace halftone::bugs {
 

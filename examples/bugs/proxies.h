@@ -5,12 +5,12 @@
 
 #include "bug.h"
 #include "hw/barrier.h"
-#include "hw/bulk_copy.h"
+#include "hw/copy/bulk_copy.h"
 #include "hw/fence.h"
 #include "hw/mbarrier.h"
 #include "hw/memory.h"
+#include "hw/mma/wgmma.h"
 #include "hw/thread.h"
-#include "hw/wgmma.h"
 #include "tile/descriptor.h"
 
 namespace halftone::bugs {

@@ -3,12 +3,12 @@
 #pragma once
 #include "bug.h"
 #include "hw/barrier.h"
+#include "hw/copy/tma.h"
 #include "hw/fence.h"
 #include "hw/mbarrier.h"
 #include "hw/memory.h"
-#include "hw/setmaxnreg.h"
+#include "hw/mma/setmaxnreg.h"
 #include "hw/thread.h"
-#include "hw/tma.h"
 #include "hw/warp.h"
 
 namespace halftone::bugs {

@@ -6,9 +6,9 @@
 #include "hw/fence.h"
 #include "hw/mbarrier.h"
 #include "hw/memory.h"
-#include "hw/tcgen05_alloc.h"
-#include "hw/tcgen05_ld_st.h"
-#include "hw/tcgen05_sync.h"
+#include "hw/mma/tcgen05_alloc.h"
+#include "hw/mma/tcgen05_ld_st.h"
+#include "hw/mma/tcgen05_sync.h"
 #include "hw/thread.h"
 
 namespace halftone::bugs {

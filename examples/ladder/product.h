@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "base/launch.h"
-#include "hw/convert.h"
-#include "hw/tensor_map.h"
+#include "hw/convert/convert.h"
+#include "hw/copy/tensor_map.h"
 
 namespace halftone::ladder {
 

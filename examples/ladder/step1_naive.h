@@ -3,7 +3,7 @@
 // Every element of A is read n times and every element of B m times, two bytes at a time: the
 // caches serve 2 loads a multiply-add, and that is the bound.
 #pragma once
-#include "hw/convert.h"
+#include "hw/convert/convert.h"
 #include "hw/math.h"
 #include "hw/memory.h"
 #include "hw/thread.h"

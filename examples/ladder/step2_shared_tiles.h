@@ -5,7 +5,7 @@
 // The bound moves to the FP32 units.
 #pragma once
 #include "hw/barrier.h"
-#include "hw/convert.h"
+#include "hw/convert/convert.h"
 #include "hw/math.h"
 #include "hw/memory.h"
 #include "hw/thread.h"

@@ -4,7 +4,7 @@
 // memory, one being read and two on their way, and two blocks share a multiprocessor.
 #pragma once
 #include "hw/barrier.h"
-#include "hw/cp_async.h"
+#include "hw/copy/cp_async.h"
 #include "warp_tile.h"
 
 namespace halftone::ladder {

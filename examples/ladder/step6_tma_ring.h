@@ -5,8 +5,8 @@
 // walks the box, applies the swizzle and fills what lies outside with zeros. No barrier of the
 // whole block is left in the loop, so warps drift apart by up to a stage.
 #pragma once
+#include "hw/copy/tma.h"
 #include "hw/fence.h"
-#include "hw/tma.h"
 #include "hw/warp.h"
 #include "pipe/ring.h"
 #include "warp_tile.h"

@@ -4,7 +4,7 @@
 // Operands no longer pass through registers, which frees them for four times the accumulators, and
 // the tensor cores run at the full rate that mma.sync does not reach on this chip.
 #pragma once
-#include "hw/tma.h"
+#include "hw/copy/tma.h"
 #include "pipe/ring.h"
 #include "warpgroup_tile.h"
 

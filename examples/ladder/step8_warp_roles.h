@@ -5,7 +5,7 @@
 // allows; it gives its registers to them. The cluster halves what is read of B from the L2.
 #pragma once
 #include "hw/cluster.h"
-#include "hw/tma.h"
+#include "hw/copy/tma.h"
 #include "pipe/ring.h"
 #include "pipe/roles.h"
 #include "warpgroup_tile.h"

@@ -6,7 +6,7 @@
 // of the tiles keeps the rows and columns in work within the L2.
 #pragma once
 #include "hw/cluster.h"
-#include "hw/tma.h"
+#include "hw/copy/tma.h"
 #include "pipe/epilogue.h"
 #include "pipe/ring.h"
 #include "pipe/roles.h"

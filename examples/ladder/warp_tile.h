@@ -1,9 +1,9 @@
 // Steps 3 to 6 share this: the 64 x 64 elements of C that a warp keeps in registers as fragments of
 // mma.sync, and how they get to global memory.
 #pragma once
-#include "hw/ldmatrix.h"
 #include "hw/memory.h"
-#include "hw/mma.h"
+#include "hw/mma/ldmatrix.h"
+#include "hw/mma/mma.h"
 #include "hw/thread.h"
 #include "pipe/epilogue.h"
 #include "product.h"

@@ -1,8 +1,8 @@
 // Steps 7 to 9 share this: the 64 x 256 elements of C that a warpgroup keeps in registers as the
 // accumulator of wgmma, and the geometry of their blocks.
 #pragma once
+#include "hw/mma/wgmma.h"
 #include "hw/thread.h"
-#include "hw/wgmma.h"
 #include "pipe/epilogue.h"
 #include "product.h"
 

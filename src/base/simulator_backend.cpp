@@ -8,8 +8,8 @@
 #include "halftone/simulator.h"
 #include "sim/chip.h"
 #include "sim/counter_state.h"
-#include "sim/device_memory.h"
-#include "sim/launch.h"
+#include "sim/execution/launch.h"
+#include "sim/memory/device_memory.h"
 #include "sim/sink.h"
 
 namespace halftone::simulator {

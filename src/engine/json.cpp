@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "engine/mapped_file.h"
+#include "engine/checkpoint/mapped_file.h"
 
 namespace halftone {
 

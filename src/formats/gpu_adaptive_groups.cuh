@@ -4,7 +4,7 @@
 // order of the CPU's; the scale with the least of them encodes. Other blocks: gpu_adaptive.cuh.
 #pragma once
 #include "formats/gpu_encode.cuh"
-#include "hw/convert.h"
+#include "hw/convert/convert.h"
 #include "hw/griddep.h"
 #include "hw/thread.h"
 #include "hw/warp.h"

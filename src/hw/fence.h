@@ -6,7 +6,7 @@
 #include "hw/mnemonic.h"
 #include "hw/types.h"
 #if !defined(__CUDACC__)
-#include "sim/memory.h"
+#include "sim/memory/memory.h"
 #include "sim/sim.h"
 #endif
 

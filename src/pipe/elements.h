@@ -2,7 +2,7 @@
 // the address allows them and element by element where not.
 #pragma once
 #include "halftone/dtype.h"
-#include "hw/convert.h"
+#include "hw/convert/convert.h"
 #include "hw/memory.h"
 
 namespace halftone::pipe {

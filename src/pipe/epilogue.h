@@ -5,12 +5,12 @@
 // four values for every eight columns, in order (tile/fragment.h). `pack(low, high)` makes two
 // neighbours of a row one register of 16-bit elements, e.g. hw::cvt_bf16x2.
 #pragma once
-#include "hw/bulk_copy.h"
+#include "hw/copy/bulk_copy.h"
+#include "hw/copy/tma.h"
 #include "hw/fence.h"
 #include "hw/memory.h"
-#include "hw/stmatrix.h"
+#include "hw/mma/stmatrix.h"
 #include "hw/thread.h"
-#include "hw/tma.h"
 #include "hw/warp.h"
 #include "tile/ldmatrix.h"
 #include "tile/swizzle.h"

@@ -8,7 +8,7 @@
 //   if (pipe::enter<kRoles, Worker::load>()) load(...);
 //   else if (pipe::enter<kRoles, Worker::multiply>()) multiply(...);
 #pragma once
-#include "hw/setmaxnreg.h"
+#include "hw/mma/setmaxnreg.h"
 #include "hw/thread.h"
 #include "pipe/uniform.h"
 

@@ -4,7 +4,7 @@
 
 #include "halftone/error.h"
 #include "pipe/tensor_map_backend.h"
-#include "sim/tensor_map.h"
+#include "sim/memory/tensor_map.h"
 
 namespace halftone::pipe {
 

@@ -9,7 +9,7 @@
 #include <mutex>
 
 #include "halftone/device.h"
-#include "hw/tensor_map.h"
+#include "hw/copy/tensor_map.h"
 #include "hw/types.h"
 #include "tile/shared_tile.h"
 

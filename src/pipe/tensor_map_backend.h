@@ -1,7 +1,7 @@
 // Between the description of a tensor map and those who encode it.
 #pragma once
 #include "pipe/tensor_map.h"
-#include "sim/tensor_map.h"
+#include "sim/memory/tensor_map.h"
 
 namespace halftone::pipe {
 

@@ -5,8 +5,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "sim/device_memory.h"
-#include "sim/thread.h"
+#include "sim/execution/thread.h"
+#include "sim/memory/device_memory.h"
 
 namespace halftone::sim {
 

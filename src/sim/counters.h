@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-#include "sim/thread.h"
+#include "sim/execution/thread.h"
 
 namespace halftone::sim {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/message.h"
-#include "sim/scheduler.h"
+#include "sim/execution/scheduler.h"
 #include "sim/sink.h"
 
 namespace halftone {

@@ -3,7 +3,7 @@
 #include <initializer_list>
 #include <string>
 
-#include "sim/thread.h"
+#include "sim/execution/thread.h"
 
 namespace halftone::sim {
 

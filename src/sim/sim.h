@@ -1,5 +1,5 @@
 // The simulator as hw bodies see it: execution. Memory, mbarriers and asynchronous work are in
-// "sim/memory.h", arithmetic in "sim/numerics/...". hw includes these only outside nvcc.
+// "sim/memory/memory.h", arithmetic in "sim/numerics/...". hw includes these only outside nvcc.
 //
 // A body is the model of one instruction as one thread executes it:
 //   sim::Thread& me = sim::self();                     // position, block, warp, lane
@@ -8,13 +8,13 @@
 // Whatever the simulated chip lacks is refused first: sim::require(Feature::wgmma, "wgmma", site).
 #pragma once
 #include "hw/features.h"
-#include "sim/barrier.h"
 #include "sim/chip.h"
-#include "sim/collective.h"
 #include "sim/counters.h"
+#include "sim/execution/barrier.h"
+#include "sim/execution/collective.h"
+#include "sim/execution/schedule.h"
+#include "sim/execution/thread.h"
 #include "sim/report.h"
-#include "sim/schedule.h"
-#include "sim/thread.h"
 
 namespace halftone::sim {
 

@@ -2,8 +2,8 @@
 #include "attention/sm90_expand_cases.h"
 #include "attention/sm90_simulated.h"
 #include "formats/codec.h"
-#include "ops/attention/sm90.h"
-#include "ops/attention/sm90_nvfp4.cuh"
+#include "ops/attention/sm90/launch.h"
+#include "ops/attention/sm90/nvfp4/softmax.cuh"
 
 namespace halftone::test {
 namespace {

@@ -2,7 +2,7 @@
 #include "attention/sm90_fp8_cases.h"
 #include "attention/sm90_simulated.h"
 #include "attention/token_scales.h"
-#include "ops/attention/sm90.h"
+#include "ops/attention/sm90/launch.h"
 
 namespace halftone::test {
 namespace {

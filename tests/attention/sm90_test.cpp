@@ -1,7 +1,7 @@
 // The attention kernel of Hopper on the simulated chip.
-#include "ops/attention/sm90.h"
 #include "attention/sm90_cases.h"
 #include "attention/sm90_simulated.h"
+#include "ops/attention/sm90/launch.h"
 
 namespace halftone::test {
 namespace {

@@ -1,7 +1,7 @@
 // Logits of small random models against those of Hugging Face Transformers (tests/fixtures).
 #include <filesystem>
 
-#include "engine/safetensors.h"
+#include "engine/checkpoint/safetensors.h"
 #include "engine/support/memory_model.h"
 #include "support/source_path.h"
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "engine/safetensors.h"
+#include "engine/checkpoint/safetensors.h"
 #include "engine/support/memory_model.h"
 #include "support/source_path.h"
 

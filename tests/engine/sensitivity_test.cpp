@@ -1,5 +1,5 @@
 // What a format does to a bundled model's predictions against what its rounding error predicts.
-#include "engine/sensitivity.h"
+#include "engine/session/sensitivity.h"
 #include "support/source_path.h"
 
 #include <gtest/gtest.h>

@@ -2,8 +2,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "engine/model/weights.h"
 #include "engine/support/memory_model.h"
-#include "engine/weights.h"
 #include "support/source_path.h"
 
 namespace halftone {

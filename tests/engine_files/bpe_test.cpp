@@ -1,4 +1,4 @@
-#include "engine/bpe.h"
+#include "engine/tokenizer/bpe.h"
 
 #include <gtest/gtest.h>
 

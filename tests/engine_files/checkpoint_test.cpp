@@ -1,8 +1,8 @@
-#include "engine/checkpoint.h"
+#include "engine/checkpoint/checkpoint.h"
 
 #include <gtest/gtest.h>
 
-#include "engine/safetensors_writer.h"
+#include "engine/checkpoint/safetensors_writer.h"
 #include "engine_files/tiny_checkpoint.h"
 #include "support/compare.h"
 

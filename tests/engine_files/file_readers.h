@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/checkpoint.h"
+#include "engine/checkpoint/checkpoint.h"
 #include "engine/jinja/template.h"
-#include "engine/pipeline_tokenizer.h"
+#include "engine/tokenizer/pipeline_tokenizer.h"
 #include "engine_files/tiny_checkpoint.h"
 #include "engine_files/tiny_sentencepiece.h"
 #include "engine_files/tiny_tokenizer.h"

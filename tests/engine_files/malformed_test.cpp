@@ -1,7 +1,7 @@
 // Broken and hostile files: each is an Error whose message names what is wrong.
 #include <gtest/gtest.h>
 
-#include "engine/checkpoint.h"
+#include "engine/checkpoint/checkpoint.h"
 #include "engine_files/malformed_case.h"
 #include "engine_files/tiny_checkpoint.h"
 #include "support/compare.h"

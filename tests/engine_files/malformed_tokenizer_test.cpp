@@ -4,7 +4,7 @@
 #include <cmath>
 #include <span>
 
-#include "engine/pipeline_tokenizer.h"
+#include "engine/tokenizer/pipeline_tokenizer.h"
 #include "engine_files/malformed_case.h"
 #include "engine_files/temp_directory.h"
 #include "engine_files/tiny_sentencepiece.h"

@@ -1,10 +1,10 @@
 // Files that shrink while they are mapped.
-#include "engine/mapped_file.h"
+#include "engine/checkpoint/mapped_file.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "engine/checkpoint.h"
+#include "engine/checkpoint/checkpoint.h"
 #include "engine_files/temp_directory.h"
 #include "halftone/mapped_files.h"
 #include "support/compare.h"

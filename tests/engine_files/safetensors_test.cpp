@@ -1,10 +1,10 @@
-#include "engine/safetensors.h"
+#include "engine/checkpoint/safetensors.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 
-#include "engine/safetensors_writer.h"
+#include "engine/checkpoint/safetensors_writer.h"
 #include "engine_files/temp_directory.h"
 #include "support/compare.h"
 

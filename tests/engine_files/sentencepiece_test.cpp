@@ -1,8 +1,8 @@
 // SentencePiece models and tiktoken files made by hand: what the goldens do not reach.
 #include <gtest/gtest.h>
 
-#include "engine/pipeline_tokenizer.h"
-#include "engine/tiktoken.h"
+#include "engine/tokenizer/pipeline_tokenizer.h"
+#include "engine/tokenizer/tiktoken.h"
 #include "engine_files/temp_directory.h"
 #include "engine_files/tiny_sentencepiece.h"
 #include "halftone/engine.h"

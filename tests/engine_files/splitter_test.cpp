@@ -1,10 +1,10 @@
-#include "engine/splitter.h"
+#include "engine/tokenizer/splitter.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "engine/unicode.h"
+#include "engine/tokenizer/unicode.h"
 #include "support/compare.h"
 
 namespace halftone {

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "engine/safetensors_writer.h"
+#include "engine/checkpoint/safetensors_writer.h"
 #include "engine_files/temp_directory.h"
 
 namespace halftone::test {

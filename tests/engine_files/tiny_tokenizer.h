@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/unicode.h"
+#include "engine/tokenizer/unicode.h"
 #include "engine_files/tiny_sentencepiece.h"
 
 namespace halftone::test {

@@ -6,7 +6,7 @@
 #include <random>
 #include <thread>
 
-#include "engine/splitter.h"
+#include "engine/tokenizer/splitter.h"
 #include "engine_files/temp_directory.h"
 #include "engine_files/tiny_tokenizer.h"
 #include "halftone/engine.h"

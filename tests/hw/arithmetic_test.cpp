@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "formats/codec.h"
-#include "hw/convert_fp8_upper.h"
-#include "hw/convert_integer.h"
+#include "hw/convert/convert_fp8_upper.h"
+#include "hw/convert/convert_integer.h"
 #include "hw/kernels.h"
 #include "hw/mufu.h"
 #include "hw/pair.h"

@@ -13,8 +13,8 @@
 #include "hw/kernels/product_nvfp4_sm100.h"
 #include "hw/kernels/product_scaled_sm120.h"
 #include "pipe/tensor_map.h"
-#include "sim/device_memory.h"
 #include "sim/kernels.h"
+#include "sim/memory/device_memory.h"
 
 namespace halftone::test {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/device_memory.h"
 #include "sim/kernels.h"
+#include "sim/memory/device_memory.h"
 
 namespace halftone::test {
 

@@ -3,9 +3,9 @@
 
 #include "hw/barrier.h"
 #include "hw/kernels.h"
-#include "hw/ldmatrix.h"
 #include "hw/memory.h"
-#include "hw/stmatrix.h"
+#include "hw/mma/ldmatrix.h"
+#include "hw/mma/stmatrix.h"
 #include "hw/warp.h"
 
 namespace halftone::test {

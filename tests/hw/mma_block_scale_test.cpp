@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hw/mma_block_scale.h"
+#include "hw/mma/mma_block_scale.h"
 #include "hw/thread.h"
 #include "sim/kernels.h"
 #include "sim/numerics/convert.h"

@@ -1,7 +1,7 @@
 // mma.sync on the simulator: every type and shape on every architecture that has it. The fragment
 // maps are written out here again, from the PTX text, so that an error in either shows as an
 // element.
-#include "hw/mma.h"
+#include "hw/mma/mma.h"
 
 #include <gtest/gtest.h>
 

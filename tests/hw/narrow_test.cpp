@@ -7,10 +7,10 @@
 
 #include <gtest/gtest.h>
 
-#include "hw/convert_narrow.h"
+#include "hw/convert/convert_narrow.h"
 #include "hw/f32x2.h"
-#include "hw/ldmatrix_narrow.h"
 #include "hw/memory.h"
+#include "hw/mma/ldmatrix_narrow.h"
 #include "hw/redux_f32.h"
 #include "hw/thread.h"
 #include "sim/kernels.h"

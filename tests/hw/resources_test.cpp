@@ -5,7 +5,7 @@
 #include "hw/griddep.h"
 #include "hw/kernels.h"
 #include "hw/memory.h"
-#include "hw/setmaxnreg.h"
+#include "hw/mma/setmaxnreg.h"
 #include "hw/thread.h"
 
 namespace halftone::test {

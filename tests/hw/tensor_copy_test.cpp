@@ -1,5 +1,5 @@
 // Tensor copies: boxes of every rank, swizzles, multicast, reductions.
-#include "hw/tma.h"
+#include "hw/copy/tma.h"
 
 #include <gtest/gtest.h>
 

@@ -5,16 +5,16 @@
 #include <gtest/gtest.h>
 
 #include "hw/barrier.h"
-#include "hw/bulk_copy.h"
 #include "hw/cluster.h"
+#include "hw/copy/bulk_copy.h"
+#include "hw/copy/tma_sm100.h"
 #include "hw/fence.h"
 #include "hw/mbarrier.h"
 #include "hw/memory.h"
 #include "hw/thread.h"
-#include "hw/tma_sm100.h"
 #include "pipe/tensor_map.h"
-#include "sim/device_memory.h"
 #include "sim/kernels.h"
+#include "sim/memory/device_memory.h"
 
 namespace halftone::test {
 namespace {

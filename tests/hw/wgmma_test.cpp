@@ -1,6 +1,6 @@
 // wgmma on the simulator: every N, every type, both places of A, both majors, every swizzle. Where
 // elements lie in shared memory and in registers is written out here from the PTX text.
-#include "hw/wgmma.h"
+#include "hw/mma/wgmma.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // The products of GPUs on simulated ones: values.
-#include "ops/product/gpu.h"
 #include "halftone/activation.h"
 #include "matmul/gpu_cases.h"
+#include "ops/gemm/sm80/launch.h"
 #include "support/sanitized.h"
 
 namespace halftone::test {

@@ -1,6 +1,6 @@
 // Small kernels that are little but their pipe, for the simulator and the GPU.
 #pragma once
-#include "hw/convert.h"
+#include "hw/convert/convert.h"
 #include "pipe/epilogue.h"
 #include "pipe/named_barrier.h"
 #include "pipe/ring.h"

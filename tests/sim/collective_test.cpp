@@ -1,5 +1,5 @@
 // Warp and warpgroup collectives: results, and every way to misuse them.
-#include "sim/collective.h"
+#include "sim/execution/collective.h"
 
 #include <set>
 #include <vector>

@@ -4,9 +4,9 @@
 #include <atomic>
 #include <string>
 
-#include "sim/arrivals.h"
+#include "sim/execution/arrivals.h"
 #include "sim/kernels.h"
-#include "sim/memory.h"
+#include "sim/memory/memory.h"
 
 namespace halftone::test {
 namespace {

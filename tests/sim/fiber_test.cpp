@@ -1,6 +1,6 @@
 // Stacks, switches, what a switch keeps, and what it costs. Built twice: with the hand-written
 // switch, and (HALFTONE_UCONTEXT) with the portable one.
-#include "sim/fiber.h"
+#include "sim/execution/fiber.h"
 
 #include <algorithm>
 #include <cfenv>

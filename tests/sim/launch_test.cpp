@@ -7,8 +7,8 @@
 
 #include "halftone/error.h"
 #include "halftone/tensor.h"
-#include "sim/device_memory.h"
 #include "sim/kernels.h"
+#include "sim/memory/device_memory.h"
 
 namespace halftone::test {
 namespace {

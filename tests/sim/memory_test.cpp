@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
-#include "sim/device_memory.h"
 #include "sim/kernels.h"
-#include "sim/memory.h"
+#include "sim/memory/device_memory.h"
+#include "sim/memory/memory.h"
 
 namespace halftone::test {
 namespace {

@@ -1,5 +1,5 @@
 // Named barriers, the cluster barrier, the register pool.
-#include "sim/barrier.h"
+#include "sim/execution/barrier.h"
 
 #include <chrono>
 #include <cstdio>

@@ -10,9 +10,9 @@
 
 #include <gtest/gtest.h>
 
-#include "sim/device_memory.h"
 #include "sim/kernels.h"
-#include "sim/memory.h"
+#include "sim/memory/device_memory.h"
+#include "sim/memory/memory.h"
 #include "sim/rules.h"
 
 namespace halftone::test {

@@ -1,5 +1,5 @@
 // Schedules: who runs next, and when asynchronous work does.
-#include "sim/schedule.h"
+#include "sim/execution/schedule.h"
 
 #include <algorithm>
 #include <functional>

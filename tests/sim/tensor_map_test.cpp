@@ -1,5 +1,5 @@
 // Tensor maps: the rules of their arguments, and copies through them, element by element.
-#include "sim/tensor_map.h"
+#include "sim/memory/tensor_map.h"
 
 #include <bit>
 #include <random>

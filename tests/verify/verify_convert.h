@@ -2,8 +2,8 @@
 // instruction and through the simulator's model, which the GPU evaluates itself: no table of four
 // thousand million answers has to be made elsewhere.
 #pragma once
-#include "hw/convert.h"
-#include "hw/convert_integer.h"
+#include "hw/convert/convert.h"
+#include "hw/convert/convert_integer.h"
 #include "hw/memory.h"
 #include "hw/thread.h"
 #include "sim/numerics/convert.h"

@@ -2,8 +2,8 @@
 // lane, the same on every device bit for bit. Lanes of a warp meet in the collective ones.
 #pragma once
 #include "hw/bits.h"
-#include "hw/convert.h"
-#include "hw/convert_integer.h"
+#include "hw/convert/convert.h"
+#include "hw/convert/convert_integer.h"
 #include "hw/math.h"
 #include "hw/memory.h"
 #include "hw/pair.h"

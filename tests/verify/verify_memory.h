@@ -3,16 +3,16 @@
 #pragma once
 #include "hw/barrier.h"
 #include "hw/bits.h"
+#include "hw/copy/tma.h"
 #include "hw/fence.h"
-#include "hw/ldmatrix.h"
 #include "hw/mbarrier.h"
 #include "hw/memory.h"
-#include "hw/stmatrix.h"
+#include "hw/mma/ldmatrix.h"
+#include "hw/mma/stmatrix.h"
+#include "hw/mma/wgmma.h"
 #include "hw/thread.h"
-#include "hw/tma.h"
 #include "hw/vote.h"
 #include "hw/warp.h"
-#include "hw/wgmma.h"
 #include "verify.h"
 
 namespace halftone::verify {

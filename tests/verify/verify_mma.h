@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "hw/memory.h"
-#include "hw/mma.h"
+#include "hw/mma/mma.h"
 #include "hw/thread.h"
 #include "verify.h"
 

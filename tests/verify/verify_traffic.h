@@ -3,10 +3,10 @@
 #pragma once
 #include "hw/atomic.h"
 #include "hw/barrier.h"
-#include "hw/bulk_copy.h"
-#include "hw/bulk_reduce.h"
 #include "hw/cluster.h"
-#include "hw/cp_async.h"
+#include "hw/copy/bulk_copy.h"
+#include "hw/copy/bulk_reduce.h"
+#include "hw/copy/cp_async.h"
 #include "hw/fence.h"
 #include "hw/mbarrier.h"
 #include "hw/memory.h"

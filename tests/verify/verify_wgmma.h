@@ -6,8 +6,8 @@
 #include "hw/barrier.h"
 #include "hw/fence.h"
 #include "hw/memory.h"
+#include "hw/mma/wgmma.h"
 #include "hw/thread.h"
-#include "hw/wgmma.h"
 #include "verify.h"
 
 namespace halftone::verify {

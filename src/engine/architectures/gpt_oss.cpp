@@ -1,11 +1,11 @@
 // gpt-oss: experts in every layer, stacked, with gate and up rows interleaved and biases
 // everywhere; softmax over the chosen experts; a clamped SwiGLU; a learned sink a head; every
 // second layer sees a window; YaRN with fractional bounds.
-#include "engine/architecture.h"
+#include "engine/checkpoint/weight_reader.h"
 #include "engine/json.h"
 #include "engine/limits.h"
-#include "engine/model.h"
-#include "engine/weight_reader.h"
+#include "engine/model/architecture.h"
+#include "engine/model/model.h"
 
 namespace halftone {
 

@@ -1,5 +1,5 @@
 // Llama 2 and 3, and what kept their shape (TinyLlama, SmolLM, Llama Guard 3, Yi, ...).
-#include "engine/architecture.h"
+#include "engine/model/architecture.h"
 
 namespace halftone {
 

@@ -1,7 +1,7 @@
 // Mistral: Llama with a sliding window in every layer (version 0.1; later ones set it to null).
-#include "engine/architecture.h"
 #include "engine/json.h"
 #include "engine/limits.h"
+#include "engine/model/architecture.h"
 
 namespace halftone {
 

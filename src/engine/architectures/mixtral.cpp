@@ -1,8 +1,8 @@
 // Mixtral: Mistral with experts in every layer. Softmax over all experts, renormalised over the
 // chosen, which is the softmax over the chosen.
-#include "engine/architecture.h"
 #include "engine/json.h"
 #include "engine/limits.h"
+#include "engine/model/architecture.h"
 
 namespace halftone {
 

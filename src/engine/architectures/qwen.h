@@ -1,8 +1,8 @@
 // Shared by the Qwen family: the window that use_sliding_window switches on.
 #pragma once
-#include "engine/architecture.h"
 #include "engine/json.h"
 #include "engine/limits.h"
+#include "engine/model/architecture.h"
 
 namespace halftone {
 

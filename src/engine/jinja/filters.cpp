@@ -4,7 +4,7 @@
 
 #include "engine/jinja/interpreter.h"
 #include "engine/json.h"
-#include "engine/unicode.h"
+#include "engine/tokenizer/unicode.h"
 
 namespace halftone::jinja {
 

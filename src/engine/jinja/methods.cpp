@@ -2,7 +2,7 @@
 #include <map>
 
 #include "engine/jinja/interpreter.h"
-#include "engine/unicode.h"
+#include "engine/tokenizer/unicode.h"
 
 namespace halftone::jinja {
 

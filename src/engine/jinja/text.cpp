@@ -4,7 +4,7 @@
 #include <utf8proc.h>
 
 #include "engine/jinja/interpreter.h"
-#include "engine/unicode.h"
+#include "engine/tokenizer/unicode.h"
 
 namespace halftone::jinja {
 

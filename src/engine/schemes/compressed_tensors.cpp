@@ -9,8 +9,8 @@
 //   mxfp4-pack-quantized   weight_packed U8, weight_scale UE8M0 per 32
 //   mxfp8-quantized        F8_E4M3, weight_scale UE8M0 per 32
 // Activations stay in 16 or 32 bits, whatever input_activations says.
+#include "engine/checkpoint/scheme.h"
 #include "engine/limits.h"
-#include "engine/scheme.h"
 
 namespace halftone {
 

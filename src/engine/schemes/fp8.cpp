@@ -1,8 +1,8 @@
 // quant_method "fp8": F8_E4M3 codes with a multiplier a block as weight_scale_inv (DeepSeek-V3,
 // Qwen3-FP8; F32, BF16 or, with "scale_fmt": "ue8m0", powers of two in either F32 or F8_E8M0), or
 // without weight_block_size with one multiplier a tensor as weight_scale.
+#include "engine/checkpoint/scheme.h"
 #include "engine/limits.h"
-#include "engine/scheme.h"
 
 namespace halftone {
 

@@ -3,8 +3,8 @@
 // mixtures of these. input_scale belongs to kernels that quantise activations.
 #include <algorithm>
 
+#include "engine/checkpoint/scheme.h"
 #include "engine/limits.h"
-#include "engine/scheme.h"
 
 namespace halftone {
 

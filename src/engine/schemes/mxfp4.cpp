@@ -1,6 +1,6 @@
 // quant_method "mxfp4" (gpt-oss): the experts of a layer as *_blocks U8 [experts, N, K/32, 16] and
 // *_scales U8 [experts, N, K/32]; all else is plain.
-#include "engine/scheme.h"
+#include "engine/checkpoint/scheme.h"
 
 namespace halftone {
 

@@ -1,7 +1,7 @@
 // Feature: mbarrier_tx
-#include "hw/bulk_copy.h"
+#include "hw/copy/bulk_copy.h"
 
-#include "hw/bulk_reduce.h"
+#include "hw/copy/bulk_reduce.h"
 #include "instantiate.h"
 
 namespace halftone::hw {

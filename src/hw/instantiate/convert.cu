@@ -1,4 +1,4 @@
-#include "hw/convert.h"
+#include "hw/convert/convert.h"
 
 #include "instantiate.h"
 

@@ -1,7 +1,7 @@
 // Feature: fp8_convert
-#include "hw/convert.h"
-#include "hw/convert_fp8_upper.h"
-#include "hw/convert_fp8x4.h"
+#include "hw/convert/convert.h"
+#include "hw/convert/convert_fp8_upper.h"
+#include "hw/convert/convert_fp8x4.h"
 #include "instantiate.h"
 
 namespace halftone::hw {

@@ -1,4 +1,4 @@
-#include "hw/convert_integer.h"
+#include "hw/convert/convert_integer.h"
 
 #include "instantiate.h"
 

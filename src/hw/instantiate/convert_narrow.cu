@@ -1,5 +1,5 @@
 // Feature: fp4_convert
-#include "hw/convert_narrow.h"
+#include "hw/convert/convert_narrow.h"
 #include "instantiate.h"
 
 namespace halftone::hw {

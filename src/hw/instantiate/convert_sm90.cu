@@ -1,5 +1,5 @@
 // Feature: mbarrier_tx
-#include "hw/convert.h"
+#include "hw/convert/convert.h"
 #include "instantiate.h"
 
 namespace halftone::hw {

@@ -1,4 +1,4 @@
-#include "hw/cp_async.h"
+#include "hw/copy/cp_async.h"
 
 #include "instantiate.h"
 

@@ -1,4 +1,4 @@
-#include "hw/ldmatrix.h"
+#include "hw/mma/ldmatrix.h"
 
 #include "instantiate.h"
 

@@ -1,5 +1,5 @@
 // Feature: ldmatrix_narrow
-#include "hw/ldmatrix_narrow.h"
+#include "hw/mma/ldmatrix_narrow.h"
 
 #include "instantiate.h"
 

@@ -1,4 +1,4 @@
-#include "hw/mma.h"
+#include "hw/mma/mma.h"
 
 #include "instantiate.h"
 

@@ -1,5 +1,5 @@
 // Feature: mma_f8f6f4
-#include "hw/mma_block_scale.h"
+#include "hw/mma/mma_block_scale.h"
 
 #include "instantiate.h"
 

@@ -1,5 +1,5 @@
 // Feature: mma_fp8
-#include "hw/mma.h"
+#include "hw/mma/mma.h"
 #include "instantiate.h"
 
 namespace halftone::hw {

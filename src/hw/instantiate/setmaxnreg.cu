@@ -1,5 +1,5 @@
 // Feature: setmaxnreg
-#include "hw/setmaxnreg.h"
+#include "hw/mma/setmaxnreg.h"
 
 #include "hw/thread.h"
 #include "instantiate.h"

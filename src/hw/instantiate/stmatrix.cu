@@ -1,5 +1,5 @@
 // Feature: stmatrix
-#include "hw/stmatrix.h"
+#include "hw/mma/stmatrix.h"
 #include "instantiate.h"
 
 namespace halftone::hw {

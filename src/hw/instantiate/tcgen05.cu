@@ -1,7 +1,7 @@
 // Feature: tcgen05
-#include "hw/tcgen05_alloc.h"
-#include "hw/tcgen05_cp.h"
-#include "hw/tcgen05_sync.h"
+#include "hw/mma/tcgen05_alloc.h"
+#include "hw/mma/tcgen05_cp.h"
+#include "hw/mma/tcgen05_sync.h"
 #include "instantiate.h"
 
 namespace halftone::hw {

@@ -1,5 +1,5 @@
 // Feature: tcgen05
-#include "hw/tcgen05_ld_st.h"
+#include "hw/mma/tcgen05_ld_st.h"
 
 #include "instantiate.h"
 

@@ -1,7 +1,7 @@
 // Feature: tcgen05
-#include "hw/tcgen05_mma.h"
+#include "hw/mma/tcgen05_mma.h"
 
-#include "hw/tcgen05_mma_ws.h"
+#include "hw/mma/tcgen05_mma_ws.h"
 #include "instantiate.h"
 
 namespace halftone::hw {

@@ -1,5 +1,5 @@
 // Feature: mbarrier_tx
-#include "hw/tma.h"
+#include "hw/copy/tma.h"
 
 #include "instantiate.h"
 

@@ -1,5 +1,5 @@
 // Feature: tma_cta_group
-#include "hw/tma_sm100.h"
+#include "hw/copy/tma_sm100.h"
 #include "instantiate.h"
 
 namespace halftone::hw {

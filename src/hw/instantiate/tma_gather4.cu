@@ -1,5 +1,5 @@
 // Feature: tma_gather4
-#include "hw/tma_sm100.h"
+#include "hw/copy/tma_sm100.h"
 #include "instantiate.h"
 
 namespace halftone::hw {

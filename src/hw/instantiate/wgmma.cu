@@ -1,5 +1,5 @@
 // Feature: wgmma
-#include "hw/wgmma.h"
+#include "hw/mma/wgmma.h"
 
 #include <utility>
 

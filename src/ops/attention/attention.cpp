@@ -7,11 +7,11 @@
 
 #include "base/message.h"
 #include "base/token_scales.h"
-#include "ops/attention/decode.h"
+#include "ops/attention/cpu/run_tiles.h"
+#include "ops/attention/decode/launch.h"
 #include "ops/attention/kernels.h"
-#include "ops/attention/run_tiles.h"
-#include "ops/attention/sm80.h"
-#include "ops/attention/sm90.h"
+#include "ops/attention/sm80/launch.h"
+#include "ops/attention/sm90/launch.h"
 
 namespace halftone {
 

@@ -4,7 +4,7 @@
 
 #include "base/kernel_table.h"
 #include "halftone/attention.h"
-#include "ops/attention/cpu.h"
+#include "ops/attention/cpu/kernel.h"
 
 namespace halftone {
 

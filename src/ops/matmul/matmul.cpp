@@ -6,10 +6,10 @@
 #include "base/message.h"
 #include "formats/gpu_kernels.h"
 #include "halftone/activation.h"
+#include "ops/gemm/cpu/kernel_sets.h"
+#include "ops/gemm/cpu/weights.h"
 #include "ops/matmul/matmul_gpu.h"
 #include "ops/matmul/matmul_run.h"
-#include "ops/product/kernel_sets.h"
-#include "ops/product/weights.h"
 
 namespace halftone {
 

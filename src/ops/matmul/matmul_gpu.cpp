@@ -4,12 +4,12 @@
 
 #include "base/message.h"
 #include "formats/gpu_kernels.h"
+#include "ops/gemm/sm80/launch.h"
+#include "ops/gemm/sm90/gemv/launch.h"
+#include "ops/gemm/sm90/mixed/launch.h"
+#include "ops/gemm/sm90/small_m/launch.h"
 #include "ops/matmul/cublaslt.h"
 #include "ops/matmul/matmul_run.h"
-#include "ops/product/gpu.h"
-#include "ops/product/sm90.h"
-#include "ops/product/sm90_dozens_launch.h"
-#include "ops/product/sm90_row_launch.h"
 
 namespace halftone::products {
 

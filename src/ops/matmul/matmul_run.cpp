@@ -9,7 +9,7 @@
 #include "formats/scale_layout.h"
 #include "halftone/activation.h"
 #include "halftone/transpose.h"
-#include "ops/product/weights.h"
+#include "ops/gemm/cpu/weights.h"
 
 namespace halftone::products {
 

@@ -3,8 +3,8 @@
 #include "base/thread_pool.h"
 #include "formats/quantize_rows.h"
 #include "halftone/matmul.h"
-#include "ops/product/run.h"
-#include "ops/product/x_rows.h"
+#include "ops/gemm/cpu/activations.h"
+#include "ops/gemm/cpu/run.h"
 
 namespace halftone::products {
 

@@ -5,7 +5,7 @@
 #include "formats/codec.h"
 #include "halftone/activation.h"
 #include "halftone/matmul.h"
-#include "ops/product/weights.h"
+#include "ops/gemm/cpu/weights.h"
 
 namespace halftone {
 

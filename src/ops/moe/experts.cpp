@@ -4,8 +4,8 @@
 #include "base/message.h"
 #include "halftone/quantize.h"
 #include "halftone/transpose.h"
+#include "ops/gemm/cpu/weights.h"
 #include "ops/moe/gpu.h"
-#include "ops/product/weights.h"
 
 namespace halftone {
 namespace experts {

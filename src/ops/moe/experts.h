@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "halftone/moe.h"
-#include "ops/product/product.h"
+#include "ops/gemm/cpu/kernels.h"
 
 namespace halftone {
 

@@ -1,8 +1,8 @@
 // Experts on a GPU.
 #pragma once
+#include "ops/gemm/sm80/launch.h"
+#include "ops/gemm/sm90/mixed/launch.h"
 #include "ops/moe/experts.h"
-#include "ops/product/gpu.h"
-#include "ops/product/sm90.h"
 
 namespace halftone::experts {
 

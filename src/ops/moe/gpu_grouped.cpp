@@ -1,7 +1,7 @@
 #include "ops/moe/gpu_grouped.h"
 
 #include "base/message.h"
-#include "ops/product/sm90_dozens_launch.h"
+#include "ops/gemm/sm90/small_m/launch.h"
 
 namespace halftone::experts {
 

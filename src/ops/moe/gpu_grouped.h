@@ -2,8 +2,8 @@
 #pragma once
 #include <algorithm>
 
-#include "ops/product/sm90_expert_dozens_launch.h"
-#include "ops/product/sm90_expert_rows_launch.h"
+#include "ops/gemm/sm90/gemv/grouped_launch.h"
+#include "ops/gemm/sm90/small_m/grouped_launch.h"
 
 namespace halftone::experts {
 

@@ -8,7 +8,7 @@
 #include "hw/griddep.h"
 #include "hw/thread.h"
 #include "hw/vote.h"
-#include "ops/product/gpu_product.h"
+#include "ops/gemm/sm80/params.h"
 #include "pipe/fault.h"
 
 namespace halftone {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "ops/product/weights.h"
+#include "ops/gemm/cpu/weights.h"
 
 namespace halftone::experts {
 

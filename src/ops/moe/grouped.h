@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "ops/gemm/cpu/activations.h"
+#include "ops/gemm/cpu/run.h"
 #include "ops/moe/experts.h"
-#include "ops/product/run.h"
-#include "ops/product/x_rows.h"
 
 namespace halftone::experts {
 

@@ -6,9 +6,9 @@
 #include "base/arguments.h"
 #include "base/kernel_table.h"
 #include "base/message.h"
-#include "ops/product/kernel_sets.h"
-#include "ops/product/run.h"
-#include "ops/product/weights.h"
+#include "ops/gemm/cpu/kernel_sets.h"
+#include "ops/gemm/cpu/run.h"
+#include "ops/gemm/cpu/weights.h"
 
 namespace halftone {
 

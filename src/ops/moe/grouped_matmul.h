@@ -2,7 +2,7 @@
 #pragma once
 #include "base/thread_pool.h"
 #include "halftone/grouped_matmul.h"
-#include "ops/product/x_rows.h"
+#include "ops/gemm/cpu/activations.h"
 
 namespace halftone::grouped {
 

@@ -6,10 +6,10 @@
 #include "base/kernel_table.h"
 #include "base/message.h"
 #include "halftone/activation.h"
+#include "ops/gemm/cpu/kernel_sets.h"
+#include "ops/gemm/cpu/weights.h"
 #include "ops/moe/gpu.h"
 #include "ops/moe/grouped.h"
-#include "ops/product/kernel_sets.h"
-#include "ops/product/weights.h"
 
 namespace halftone {
 

@@ -4,8 +4,8 @@
 #include "base/message.h"
 #include "halftone/activation.h"
 #include "halftone/quantize.h"
+#include "ops/gemm/cpu/weights.h"
 #include "ops/moe/experts.h"
-#include "ops/product/weights.h"
 
 namespace halftone {
 

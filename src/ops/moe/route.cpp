@@ -6,8 +6,8 @@
 #include "base/message.h"
 #include "formats/codec.h"
 #include "halftone/moe.h"
+#include "ops/gemm/cpu/run.h"
 #include "ops/moe/gpu.h"
-#include "ops/product/run.h"
 
 namespace halftone {
 

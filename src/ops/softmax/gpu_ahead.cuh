@@ -2,7 +2,7 @@
 // one in registers, and the next one on its way to shared memory. Sums are added in the order of
 // SoftmaxGpu.
 #pragma once
-#include "hw/bulk_copy.h"
+#include "hw/copy/bulk_copy.h"
 #include "hw/fence.h"
 #include "hw/mbarrier.h"
 #include "ops/softmax/gpu.cuh"

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/checkpoint.h"
-#include "engine/model.h"
-#include "engine/weights.h"
+#include "engine/checkpoint/checkpoint.h"
+#include "engine/model/model.h"
+#include "engine/model/weights.h"
 #include "support/compare.h"
 
 namespace halftone::test {

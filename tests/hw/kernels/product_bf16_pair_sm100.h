@@ -3,15 +3,15 @@
 // multiplies for the pair.
 #pragma once
 #include "hw/cluster.h"
+#include "hw/copy/tma_sm100.h"
 #include "hw/fence.h"
 #include "hw/mbarrier.h"
 #include "hw/memory.h"
-#include "hw/tcgen05_alloc.h"
-#include "hw/tcgen05_ld_st.h"
-#include "hw/tcgen05_mma.h"
-#include "hw/tcgen05_sync.h"
+#include "hw/mma/tcgen05_alloc.h"
+#include "hw/mma/tcgen05_ld_st.h"
+#include "hw/mma/tcgen05_mma.h"
+#include "hw/mma/tcgen05_sync.h"
 #include "hw/thread.h"
-#include "hw/tma_sm100.h"
 #include "hw/warp.h"
 
 namespace halftone::test {

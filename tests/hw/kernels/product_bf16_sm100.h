@@ -2,15 +2,15 @@
 // thread multiplies from shared into tensor memory, four warps bring D home.
 #pragma once
 #include "hw/barrier.h"
+#include "hw/copy/tma.h"
 #include "hw/fence.h"
 #include "hw/mbarrier.h"
 #include "hw/memory.h"
-#include "hw/tcgen05_alloc.h"
-#include "hw/tcgen05_ld_st.h"
-#include "hw/tcgen05_mma.h"
-#include "hw/tcgen05_sync.h"
+#include "hw/mma/tcgen05_alloc.h"
+#include "hw/mma/tcgen05_ld_st.h"
+#include "hw/mma/tcgen05_mma.h"
+#include "hw/mma/tcgen05_sync.h"
 #include "hw/thread.h"
-#include "hw/tma.h"
 #include "hw/warp.h"
 
 namespace halftone::test {

@@ -3,10 +3,10 @@
 // straight into the registers of the lanes that hold them.
 #pragma once
 #include "hw/barrier.h"
-#include "hw/cp_async.h"
-#include "hw/ldmatrix.h"
+#include "hw/copy/cp_async.h"
 #include "hw/memory.h"
-#include "hw/mma_block_scale.h"
+#include "hw/mma/ldmatrix.h"
+#include "hw/mma/mma_block_scale.h"
 #include "hw/thread.h"
 #include "tile/fragment.h"
 #include "tile/ldmatrix.h"

@@ -1,0 +1,197 @@
+// Rows of every operand format as f32 or bf16. Every product of an element and its block scale is
+// exact in bf16 (at most 7 significant bits); scales of a whole row stay outside.
+#pragma once
+#include "ops/attention/cpu/fp4.h"
+#include "ops/attention/cpu/fp8.h"
+#include "ops/attention/cpu/kernel.h"
+#include "simd/decode.h"
+
+namespace halftone::HALFTONE_LEVEL {
+
+// is_block of dtype.h, inlined at every optimisation level.
+HALFTONE_INLINE constexpr bool has_blocks(Format f) {
+  return f == Format::mxfp8 || f == Format::mxfp4 || f == Format::nvfp4;
+}
+constexpr int64_t block_of(Format f) { return f == Format::nvfp4 ? 16 : 32; }
+
+constexpr int element_bits(Format f) {
+  return f == Format::f32                           ? 32
+         : f == Format::f16 || f == Format::bf16    ? 16
+         : f == Format::mxfp4 || f == Format::nvfp4 ? 4
+                                                    : 8;
+}
+
+template <Format F>
+HALFTONE_INLINE float block_scale(const uint8_t* scales, int64_t i) {
+  if constexpr (F == Format::nvfp4) return decode_e4m3(scales[i / 16]);
+  return decode_ue8m0(scales[i / 32]);
+}
+
+// kLanes elements of a row from element i; `scales` are those of the row's blocks. A vector never
+// straddles blocks: blocks are 16 or 32 long, vectors at most 16.
+template <Format F>
+HALFTONE_INLINE f32v expand(const uint8_t* row, const uint8_t* scales, int64_t i) {
+  if constexpr (F == Format::f32 || F == Format::f16 || F == Format::bf16) {
+    return load<F>(row, i);
+  } else if constexpr (has_blocks(F)) {
+    return decode<F>(row, i) * broadcast(block_scale<F>(scales, i));
+  } else {
+    return decode<F>(row, i);
+  }
+}
+
+HALFTONE_INLINE void store_expanded(float* out, f32v x) { store_raw(out, x); }
+HALFTONE_INLINE void store_expanded(uint16_t* out, f32v x) { store_raw(out, narrow_bf16(x)); }
+
+// Whole blocks to bf16 without the way through f32; how many elements of the row that settled.
+template <Format F, class Element>
+HALFTONE_INLINE int64_t expand_blocks(const uint8_t*, const uint8_t*, int64_t, Element*) {
+  return 0;
+}
+
+#if defined(__AVX512BF16__)
+template <>
+HALFTONE_INLINE int64_t expand_blocks<Format::bf16, uint16_t>(const uint8_t* row, const uint8_t*,
+                                                              int64_t count, uint16_t* out) {
+  int64_t i = 0;
+  for (; i + 32 <= count; i += 32) store_raw(out + i, load_raw<__m512i>(row + 2 * i));
+  return i;
+}
+template <>
+HALFTONE_INLINE int64_t expand_blocks<Format::fp8_e4m3, uint16_t>(const uint8_t* row,
+                                                                  const uint8_t*, int64_t count,
+                                                                  uint16_t* out) {
+  int64_t i = 0;
+  for (; i + 64 <= count; i += 64) {
+    bf16v pairs[2];
+    decode_pairs_x2<Format::fp8_e4m3>(row, i, pairs);
+    store_raw(out + i, pairs[0]);
+    store_raw(out + i + 32, pairs[1]);
+  }
+  return i;
+}
+template <>
+HALFTONE_INLINE int64_t expand_blocks<Format::nvfp4, uint16_t>(const uint8_t* row,
+                                                               const uint8_t* scales, int64_t count,
+                                                               uint16_t* out) {
+  return expand_fp4<Format::nvfp4>(row, scales, count, out);
+}
+template <>
+HALFTONE_INLINE int64_t expand_blocks<Format::mxfp4, uint16_t>(const uint8_t* row,
+                                                               const uint8_t* scales, int64_t count,
+                                                               uint16_t* out) {
+  return expand_fp4<Format::mxfp4>(row, scales, count, out);
+}
+// Multiplies by adding to the exponents of the numbers that are not 0. Scales of 2^-64 to 2^64 keep
+// every number normal; others and NaN go through f32.
+template <>
+HALFTONE_INLINE int64_t expand_blocks<Format::mxfp8, uint16_t>(const uint8_t* row,
+                                                               const uint8_t* scales, int64_t count,
+                                                               uint16_t* out) {
+  int64_t i = 0;
+  for (; i + 64 <= count; i += 64) {
+    const uint32_t first = scales[i / 32], second = scales[i / 32 + 1];
+    const auto codes = load_raw<__m512i>(row + i);
+    const __m512i magnitude = _mm512_and_si512(codes, _mm512_set1_epi8(0x7f));
+    const __mmask64 nan = _mm512_cmpeq_epi8_mask(magnitude, _mm512_set1_epi8(0x7f));
+    if (nan != 0 || first - 63 > 128 || second - 63 > 128) {
+      for (int64_t j = i; j < i + 64; j += 16) {
+        store_expanded(out + j, expand<Format::mxfp8>(row, scales, j));
+      }
+      continue;
+    }
+    const __mmask64 number = _mm512_test_epi8_mask(magnitude, magnitude);
+    bf16v pairs[2];
+    decode_pairs_x2<Format::mxfp8>(row, i, pairs);
+    const auto add = [&](int half, uint32_t scale) {
+      const auto x = bits_as<__m512i>(pairs[half]);
+      const __m512i shift = _mm512_set1_epi16(static_cast<short>((scale - 127) * 128));
+      store_raw(out + i + 32 * half,
+                _mm512_mask_add_epi16(x, static_cast<__mmask32>(number >> (32 * half)), x, shift));
+    };
+    add(0, first);
+    add(1, second);
+  }
+  return i;
+}
+template <>
+HALFTONE_INLINE int64_t expand_blocks<Format::int8, uint16_t>(const uint8_t* row, const uint8_t*,
+                                                              int64_t count, uint16_t* out) {
+  int64_t i = 0;
+  for (; i + 32 <= count; i += 32) {
+    // Integers of 8 bits are exact in bf16, so rounding does nothing.
+    const auto first = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_raw<__m128i>(row + i)));
+    const auto second = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_raw<__m128i>(row + i + 16)));
+    store_raw(out + i, _mm512_cvtne2ps_pbh(second, first));
+  }
+  return i;
+}
+#endif
+
+// `count` elements of a row to Element (float or bf16), zeros up to `padded` and beyond it to the
+// end of a vector.
+template <Format F, class Element>
+HALFTONE_INLINE void expand_row(const uint8_t* row, const uint8_t* scales, int64_t count,
+                                int64_t padded, Element* out) {
+  int64_t i = expand_blocks<F>(row, scales, count, out);
+  for (; i + kLanes <= count; i += kLanes) store_expanded(out + i, expand<F>(row, scales, i));
+  if (i < count) {
+    // The last elements go through a copy padded with 0, so that nothing beyond the row is read.
+    alignas(64) uint8_t copy[64] = {};
+    const int64_t bytes = ((count - i) * element_bits(F) + 7) / 8;
+    const uint8_t* last = row + i * element_bits(F) / 8;
+#if defined(__AVX512BW__)
+    store_raw(copy, _mm512_maskz_loadu_epi8((1ull << bytes) - 1, last));  // bytes < 64
+#else
+    __builtin_memcpy(copy, last, static_cast<size_t>(bytes));
+#endif
+    const uint8_t* scale = has_blocks(F) ? scales + i / block_of(F) : nullptr;
+    store_expanded(out + i, expand<F>(copy, scale, 0));
+    i += kLanes;
+  }
+  for (; i < padded; i += kLanes) store_expanded(out + i, f32v{});
+}
+
+// What to expand and where to.
+template <class Element>
+struct RowToExpand {
+  const uint8_t* data;
+  const uint8_t* scales;
+  Element* out;
+};
+
+template <Format F, class Element>
+void expand_rows(const RowToExpand<Element>* rows, int64_t row_count, int64_t count,
+                 int64_t padded) {
+  for (int64_t r = 0; r < row_count; ++r) {
+    expand_row<F>(rows[r].data, rows[r].scales, count, padded, rows[r].out);
+  }
+}
+
+template <class Element>
+using ExpandRows = void (*)(const RowToExpand<Element>* rows, int64_t row_count, int64_t count,
+                            int64_t padded);
+
+template <class Element>
+ExpandRows<Element> expand_rows_of(Format format) {
+  switch (format) {
+    case Format::f32:
+      return expand_rows<Format::f32, Element>;
+    case Format::f16:
+      return expand_rows<Format::f16, Element>;
+    case Format::bf16:
+      return expand_rows<Format::bf16, Element>;
+    case Format::int8:
+      return expand_rows<Format::int8, Element>;
+    case Format::mxfp8:
+      return expand_rows<Format::mxfp8, Element>;
+    case Format::mxfp4:
+      return expand_rows<Format::mxfp4, Element>;
+    case Format::nvfp4:
+      return expand_rows<Format::nvfp4, Element>;
+    default:
+      return expand_rows<Format::fp8_e4m3, Element>;
+  }
+}
+
+}  // namespace halftone::HALFTONE_LEVEL

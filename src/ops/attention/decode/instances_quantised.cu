@@ -1,0 +1,24 @@
+// Attention of one query token over a cache in 8 or 4 bits: the entries on the GPU.
+#include "hw/entry.h"
+#include "ops/attention/decode/dequantise.cuh"
+#include "ops/attention/decode/instances.h"
+#include "ops/attention/decode/kernel.cuh"
+
+namespace halftone::attention_decode {
+
+namespace {
+
+template <Format kFormat>
+const void* entry(int64_t dim) {
+  return dim == 128 ? hw::gpu_entry<Decode<kFormat, 128>>() : hw::gpu_entry<Decode<kFormat, 64>>();
+}
+
+}  // namespace
+
+const void* codes_entry(Format format, int64_t dim) {
+  return format == Format::nvfp4  ? entry<Format::nvfp4>(dim)
+         : format == Format::int8 ? entry<Format::int8>(dim)
+                                  : entry<Format::fp8_e4m3>(dim);
+}
+
+}  // namespace halftone::attention_decode

@@ -1,0 +1,15 @@
+// Attention for all GPUs: the entries of its products of bf16, and what joins runs of keys.
+#include "hw/entry.h"
+#include "ops/attention/sm80/instances.h"
+
+namespace halftone::attention_sm80 {
+
+const void* bf16_entry(int tile) {
+  const void* const entries[] = {hw::gpu_entry<Kernel<hw::Type::bf16, 0>>(),
+                                 hw::gpu_entry<Kernel<hw::Type::bf16, 1>>(),
+                                 hw::gpu_entry<Kernel<hw::Type::bf16, 2>>()};
+  return entries[tile];
+}
+const void* combine_entry() { return hw::gpu_entry<Combine>(); }
+
+}  // namespace halftone::attention_sm80

@@ -1,0 +1,14 @@
+// Attention for all GPUs: the entries of its products of f16.
+#include "hw/entry.h"
+#include "ops/attention/sm80/instances.h"
+
+namespace halftone::attention_sm80 {
+
+const void* f16_entry(int tile) {
+  const void* const entries[] = {hw::gpu_entry<Kernel<hw::Type::f16, 0>>(),
+                                 hw::gpu_entry<Kernel<hw::Type::f16, 1>>(),
+                                 hw::gpu_entry<Kernel<hw::Type::f16, 2>>()};
+  return entries[tile];
+}
+
+}  // namespace halftone::attention_sm80

@@ -1,0 +1,36 @@
+// The instances of the dense form: their entries on the GPU, and their bodies for the simulator, as
+// the host compiler sees the kernel.
+#include <utility>
+
+#include "hw/entry.h"
+#include "ops/attention/sm90/tiles.h"
+
+namespace halftone::attention_sm90 {
+
+namespace {
+
+const void* entry_of([[maybe_unused]] hw::Type type, [[maybe_unused]] int tile) {
+#if HALFTONE_ATTENTION_GPU
+  return gpu_entry(type, tile);
+#else
+  return nullptr;
+#endif
+}
+
+template <hw::Type kType, int... kIndex>
+Instance<Params> of_type(int tile, std::integer_sequence<int, kIndex...>) {
+  constexpr void (*kBodies[])(const void*) = {hw::sim_body<Forward<kType, kTiles[kIndex]>>...};
+  constexpr Instance<Params> (*kMake[])(const char*, const void*, void (*)(const void*)) = {
+      joined<Forward<kType, kTiles[kIndex]>>...};
+  return kMake[tile]("attention_sm90", entry_of(kType, tile), kBodies[tile]);
+}
+
+}  // namespace
+
+Instance<Params> instance(hw::Type type, int tile) {
+  constexpr auto kAll = std::make_integer_sequence<int, kTileCount>();
+  return type == hw::Type::bf16 ? of_type<hw::Type::bf16>(tile, kAll)
+                                : of_type<hw::Type::f16>(tile, kAll);
+}
+
+}  // namespace halftone::attention_sm90

@@ -1,0 +1,26 @@
+// The entries on the GPU of attention in E4M3.
+#include <utility>
+
+#include "hw/entry.h"
+#include "ops/attention/sm90/fp8/tiles.h"
+
+namespace halftone::attention_sm90 {
+
+namespace {
+
+template <KeyScaling kOfKeys, int... kIndex>
+const void* entry(int tile, std::integer_sequence<int, kIndex...>) {
+  const void* const entries[] = {
+      hw::gpu_entry<ForwardFp8<fp8_tile(kOfKeys, kIndex), Fp8Dense<kOfKeys>>>()...};
+  return entries[tile];
+}
+
+}  // namespace
+
+const void* gpu_fp8_entry(int tile, KeyScaling of_keys) {
+  return for_scaling(of_keys, [&]<KeyScaling kScaling>() {
+    return entry<kScaling>(tile, std::make_integer_sequence<int, kFp8TileCount>());
+  });
+}
+
+}  // namespace halftone::attention_sm90

@@ -1,0 +1,28 @@
+// The entries on the GPU of attention with P in NVFP4.
+#include <utility>
+
+#include "hw/entry.h"
+#include "ops/attention/sm90/dequant/tiles.h"
+
+namespace halftone::attention_sm90 {
+
+namespace {
+
+template <class Source, int... kIndex>
+const void* entry(int tile, std::integer_sequence<int, kIndex...>) {
+  const void* const entries[] = {
+      hw::gpu_entry<Forward<hw::Type::bf16, kExpandedGeneralTiles[kIndex], Source>>()...};
+  return entries[tile];
+}
+
+}  // namespace
+
+const void* gpu_nvfp4_entry(int tile) {
+  return entry<Nvfp4Weights>(tile, std::make_integer_sequence<int, kExpandedGeneralTileCount>());
+}
+const void* gpu_nvfp4_general_entry(int tile) {
+  return entry<Nvfp4WeightsGeneral>(tile,
+                                    std::make_integer_sequence<int, kExpandedGeneralTileCount>());
+}
+
+}  // namespace halftone::attention_sm90

@@ -1,0 +1,9 @@
+// The end of a product, once per instruction level: cpu_finish.cpp.
+#pragma once
+#include "ops/gemm/cpu/kernels.h"
+
+namespace halftone::HALFTONE_LEVEL {
+
+void finish_row(const product::Finish&);
+
+}  // namespace halftone::HALFTONE_LEVEL

@@ -1,0 +1,90 @@
+// The end of a product on a GPU: scales of the rows, bias, activation or gate, residual, rounding.
+#pragma once
+#include "halftone/activation_function.h"
+#include "ops/gemm/sm80/operand.h"
+#include "pipe/activate.h"
+#include "pipe/elements.h"
+
+namespace halftone::product {
+
+// Ends that most products have, so that kernels have a short way to them: scales and a bias, or the
+// product of silu of the one and the other half; then a residual, if any, of 16 bits, and results
+// of 16 bits, both by fours that lie on 8 bytes. What a block does once takes as long as its
+// instructions take to come.
+enum class CommonEnd : uint8_t { none, affine, swiglu };
+
+// Strides in bytes; those of vectors are from one output to the next.
+struct GpuFinish {
+  char* out = nullptr;  // [m, n]
+  int64_t out_row = 0;
+  const char* residual = nullptr;  // [m, n]
+  int64_t residual_row = 0;
+  const char* bias[2] = {};  // of the outputs, and of the gate's other half
+  int64_t bias_step = 0, bias_expert = 0;
+  const float* row_scales = nullptr;   // [m]: of x; null: 1
+  uint32_t row_scale_step = 1;         // 0: one for all
+  const float* row_weights = nullptr;  // [m]: of the token at its expert; null: 1
+  ActivationFunction activation{Activation::identity};
+  GatedActivation gated;
+  bool gate = false;
+  CommonEnd common = CommonEnd::none;  // of all products of a launch: common_end
+  Format out_format = Format::f32, bias_format = Format::f32, residual_format = Format::f32;
+};
+
+// What output (row, n) takes beside its sums. Asked for ahead of them, it holds nobody up.
+struct FinishInputs {
+  float x_scale = 1, scale[2] = {1, 1}, bias[2] = {}, residual = 0;
+};
+HT_DEVICE FinishInputs finish_inputs(const GpuFinish& f, const GpuLayout& weight,
+                                     const GpuSource& source, const GpuSource& up, uint32_t expert,
+                                     uint32_t row, uint32_t x_row, uint32_t n,
+                                     hw::Site site = hw::Site::current()) {
+  FinishInputs in;
+  if (f.row_scales != nullptr) {
+    in.x_scale = hw::load_global(f.row_scales + x_row * f.row_scale_step, site);
+  }
+  if (f.row_weights != nullptr) in.x_scale *= hw::load_global(f.row_weights + row, site);
+  in.scale[0] = row_scale(weight, source, n, site);
+  if (f.gate) in.scale[1] = row_scale(weight, up, n, site);
+  HT_UNROLL
+  for (uint32_t i = 0; i < 2; ++i) {
+    if (f.bias[i] == nullptr || (i == 1 && !f.gate)) continue;
+    const char* at = f.bias[i] + expert * f.bias_expert + n * f.bias_step;
+    in.bias[i] = pipe::load_element(f.bias_format, at, site);
+  }
+  if (f.residual != nullptr) {
+    const uint32_t size = pipe::bytes_of(f.residual_format);
+    in.residual =
+        pipe::load_element(f.residual_format, f.residual + row * f.residual_row + n * size, site);
+  }
+  return in;
+}
+
+// Output (row, n) from the sums of its row of W and, of a gate, of the other half's.
+HT_DEVICE void finish_output(const GpuFinish& f, const FinishInputs& in, uint32_t row, uint32_t n,
+                             float sum, float up_sum, hw::Site site = hw::Site::current()) {
+  const auto affine = [&](uint32_t i, float y) {
+    y = y * in.scale[i] * in.x_scale;
+    return f.bias[i] == nullptr ? y : y + in.bias[i];
+  };
+  float value[1] = {affine(0, sum)};
+  if (f.gate) {
+    const float other[1] = {affine(1, up_sum)};
+    pipe::activate_gate<false>(f.gated, value, other);
+  } else {
+    pipe::activate<false>(f.activation, value);
+  }
+  float y = value[0];
+  if (f.residual != nullptr) y += in.residual;
+  pipe::store_element(f.out_format, f.out + row * f.out_row + n * pipe::bytes_of(f.out_format), y,
+                      site);
+}
+HT_DEVICE void finish_output(const GpuFinish& f, const GpuLayout& weight, const GpuSource& source,
+                             const GpuSource& up, uint32_t expert, uint32_t row, uint32_t x_row,
+                             uint32_t n, float sum, float up_sum,
+                             hw::Site site = hw::Site::current()) {
+  const FinishInputs in = finish_inputs(f, weight, source, up, expert, row, x_row, n, site);
+  finish_output(f, in, row, n, sum, up_sum, site);
+}
+
+}  // namespace halftone::product

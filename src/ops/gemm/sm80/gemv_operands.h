@@ -1,0 +1,98 @@
+// The operands of products of few rows: how a warp copies its rows of W, and where a lane reads x.
+#pragma once
+#include "ops/gemm/sm80/tile_work.h"
+
+namespace halftone::product {
+
+// What a warp copies. A lane has one chunk of 16 bytes of every fourth row.
+template <GpuCode kCode>
+struct GpuVectorCopies {
+  using Policy = CodePolicy<kCode>;
+  static constexpr uint32_t kRows = 16, kSpan = 128;
+  static constexpr uint32_t kDepth = kSpan * 8 / Policy::kBits;
+  static constexpr uint32_t kEach = kRows / 4;
+  const uint8_t* rows[kEach];
+  uint32_t place[kEach];
+  int64_t chunk, end;  // the lane's byte in a span; bytes of a row
+  bool aligned = true;
+
+  HT_DEVICE GpuVectorCopies(const GpuProduct& p, const GpuTask& task, uint32_t tile_row) {
+    const uint32_t lane = hw::lane_index();
+    chunk = lane % 8 * 16;
+    end = (int64_t{p.k} * Policy::kBits + 7) / 8;
+    HT_UNROLL
+    for (uint32_t i = 0; i < kEach; ++i) {
+      const uint32_t r = lane / 8 + i * 4;
+      const uint32_t row = task.output(p.finish.gate, tile_row + r);
+      // Rows past the last are the last once more; nobody looks at their sums.
+      rows[i] = row_address(p.weight, task.source_of(p.finish.gate, r), row < p.n ? row : p.n - 1);
+      place[i] = swizzled<Policy::kBits, kSpan>(r, lane % 8);
+      aligned = aligned && reinterpret_cast<uintptr_t>(rows[i]) % 16 == 0;
+    }
+  }
+  HT_DEVICE void span(const GpuProduct& p, const GpuTask& task, uint32_t tile_row, uint32_t index,
+                      hw::SharedAddress to) const {
+    const int64_t at = int64_t{index} * kSpan + chunk;
+    if constexpr (kCode == GpuCode::f32) {
+      if (p.dequantise) return expand(p, task, tile_row, index, to);
+    }
+    if (aligned && at + 16 <= end) {
+      HT_UNROLL
+      for (uint32_t i = 0; i < kEach; ++i) hw::cp_async<16>(to + place[i], rows[i] + at);
+      return;
+    }
+    HT_UNROLL
+    for (uint32_t i = 0; i < kEach; ++i) {
+      copy_chunk(to + place[i], at < end ? rows[i] + at : rows[i], end - at);
+    }
+  }
+  // Codes and scales become f32 here.
+  HT_DEVICE void expand(const GpuProduct& p, const GpuTask& task, uint32_t tile_row, uint32_t index,
+                        hw::SharedAddress to) const {
+    const uint32_t lane = hw::lane_index(), k = index * kDepth + lane % 8 * 4;
+    HT_UNROLL
+    for (uint32_t i = 0; i < kEach; ++i) {
+      const uint32_t r = lane / 8 + i * 4;
+      hw::store_shared(to + place[i], dequantised(p, task.source_of(p.finish.gate, r),
+                                                  task.output(p.finish.gate, tile_row + r), k));
+    }
+  }
+};
+
+// The column of x of a lane in a tile of eight.
+template <GpuCode kCode>
+struct GpuVectorColumn {
+  using Policy = CodePolicy<kCode>;
+  const uint8_t* at = nullptr;  // null: no row of x has it
+  bool aligned = false;
+
+  HT_DEVICE void find(const GpuProduct& p, const GpuTask& task, uint32_t tile) {
+    const uint32_t column = tile * 8 + hw::lane_index() / 4;
+    if (column >= task.rows * p.terms) return;
+    at = p.x + (x_row_of(p, task, column / p.terms) * p.terms + column % p.terms) * p.x_row;
+    aligned = reinterpret_cast<uintptr_t>(at) % 16 == 0;
+  }
+  // The octet from k on; what does not exist is 0.
+  HT_DEVICE void load(const GpuProduct& p, uint32_t k, uint32_t (&x)[4],
+                      hw::Site site = hw::Site::current()) const {
+    HT_UNROLL
+    for (uint32_t w = 0; w < 4; ++w) x[w] = 0;
+    if (at == nullptr) return;
+    const uint8_t* from = at + int64_t{k} * 2;
+    if (aligned && k + 8 <= p.k) {
+      const auto words = hw::load_global(reinterpret_cast<const hw::Words4*>(from), site);
+      HT_UNROLL
+      for (uint32_t w = 0; w < 4; ++w) x[w] = words[w];
+    } else {
+      HT_UNROLL
+      for (uint32_t e = 0; e < 8; ++e) {
+        if (k + e >= p.k) continue;
+        const auto* element = reinterpret_cast<const uint16_t*>(from) + e;
+        x[e / 2] |= uint32_t{hw::load_global(element, site)} << 16 * (e % 2);
+      }
+    }
+    Policy::arrange(x);
+  }
+};
+
+}  // namespace halftone::product

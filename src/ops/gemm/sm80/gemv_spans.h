@@ -1,0 +1,407 @@
+// The way of few-row products that matters: whole spans on 16 bytes, in a loop with nothing else in
+// it. A warp copies its spans and their scales to shared memory some spans ahead; a lane then takes
+// 16 bytes of each of two rows at once, of half a span its quarter, and the elements of x that go
+// with them: which element of K is which column of an MMA's fragment is free as long as W and x
+// agree.
+//
+// Three loops. "Wide" is this one, for scales that join the sums of half a span or more, and those
+// of NVFP4, which multiply codes. "Lanes" is the same where each lane multiplies its codes by a
+// power of two, as the MX formats have one for 32 elements. In the third, "narrow", a quad of lanes
+// shares 32 elements, an octet each, and any scales join their sum.
+#pragma once
+#include "hw/mma/mma.h"
+#include "hw/present.h"
+#include "hw/vote.h"
+#include "hw/warp.h"
+#include "ops/gemm/sm80/tile_work.h"
+
+namespace halftone::product {
+
+// The spans of a warp: of which tile, from which on and how many, `step` apart.
+struct GpuWalk {
+  uint32_t tile_row, first, step, count;
+};
+
+// total: scaled; part: of products, since the last time that scales joined.
+template <uint32_t kTilesM>
+struct GpuSums {
+  float total[kTilesM][4] = {}, part[kTilesM][4] = {};
+};
+
+template <GpuCode kCode, uint32_t kTilesM>
+struct GpuVectorSpans {
+  using Policy = CodePolicy<kCode>;
+  using Sums = GpuSums<kTilesM>;
+  static constexpr uint32_t kBits = Policy::kBits, kRows = 16, kSpan = 128;
+  static constexpr uint32_t kDepth = kSpan * 8 / kBits, kHalf = kDepth / 2;
+  static constexpr uint32_t kOctets = kHalf / 32;  // of a lane in half a span
+  static constexpr uint32_t kWords = kBits / 4;    // of an octet's codes
+  // Scales of a row, f32 for every 32 elements at most; [row][scales] behind the codes.
+  static constexpr uint32_t kRowScales = kBits <= 8 ? kDepth / 32 * 4 : 0;
+  // Two spans of 2 KB under way a warp: with 24 warps a multiprocessor and more 96 KB, more than
+  // twice what the latency of memory needs (docs/findings/gpu-gemv.md).
+  static constexpr uint32_t kStages = 3, kScales = kRows * kSpan;
+  static constexpr uint32_t kStageBytes = kRows * (kSpan + kRowScales);  // at most
+  HT_HOST_DEVICE static uint32_t stage_bytes(const GpuSpans& spans) {
+    return kRows * (kSpan + spans.scale_bytes);
+  }
+  static constexpr uint32_t kRingBytes = kStages * kStageBytes;
+  // Codes that come with powers of two for 32 elements.
+  static constexpr bool kPowers =
+      kCode == GpuCode::e2m1 || kCode == GpuCode::e4m3 || kCode == GpuCode::e5m2;
+
+  // Where a row of a stage has its chunks, so that lanes that read together read of all banks.
+  template <GpuLoop kLoop>
+  HT_DEVICE static uint32_t place_of(uint32_t row, uint32_t chunk) {
+    return swizzled<(kLoop == GpuLoop::narrow ? kBits : 16), kSpan>(row, chunk);
+  }
+
+  // What a lane copies: of the codes 16 bytes of every fourth row, and scales of a row: all of a
+  // span or, where these are more than 16 bytes, half of them.
+  template <GpuLoop kLoop>
+  struct Copies {
+    const uint8_t* rows[kRows / 4];
+    const uint8_t* scales = nullptr;
+    uint32_t place[kRows / 4], scale_place = 0, bytes = 0;
+
+    HT_DEVICE Copies(const GpuProduct& p, const GpuTask& task, const GpuWalk& walk) {
+      const uint32_t lane = hw::lane_index();
+      // Rows past the last are the last once more; nobody looks at their sums.
+      const auto row_of = [&](uint32_t r) {
+        const uint32_t row = task.output(p.finish.gate, walk.tile_row + r);
+        return row < p.n ? row : p.n - 1;
+      };
+      HT_UNROLL
+      for (uint32_t i = 0; i < kRows / 4; ++i) {
+        const uint32_t r = lane / 8 + i * 4;
+        rows[i] = row_address(p.weight, task.source_of(p.finish.gate, r), row_of(r)) +
+                  int64_t{walk.first} * kSpan + lane % 8 * 16;
+        place[i] = place_of<kLoop>(r, lane % 8);
+      }
+      if constexpr (kRowScales > 0) {
+        const uint32_t parts = p.spans.scale_bytes > 16 ? 2 : 1, r = lane % kRows;
+        if (p.spans.scale_bytes == 0 || lane >= kRows * parts) return;
+        bytes = p.spans.scale_bytes / parts;
+        scales = scale_address(p.weight, task.source_of(p.finish.gate, r), row_of(r), 0) +
+                 lane / kRows * bytes;
+        scale_place = kScales + r * p.spans.scale_bytes + lane / kRows * bytes;
+      }
+    }
+    // The next span, which is span `index` of the rows; the one after it is `step` further.
+    HT_DEVICE void next(const GpuProduct& p, hw::SharedAddress to, uint32_t index, uint32_t step,
+                        hw::Site site = hw::Site::current()) {
+      HT_UNROLL
+      for (uint32_t i = 0; i < kRows / 4; ++i) {
+        hw::cp_async<16>(to + place[i], rows[i], site);
+        rows[i] += step * kSpan;
+      }
+      if constexpr (kRowScales > 0) {
+        const uint8_t* from = scales + int64_t{index >> p.spans.scale_shift} * p.spans.scale_pitch;
+        const hw::SharedAddress at = to + scale_place;
+        if (bytes == 16) hw::cp_async<16>(at, from, site);
+        if (bytes == 8) hw::cp_async<8>(at, from, site);
+        if (bytes == 4) hw::cp_async<4>(at, from, site);
+        if (bytes == 2) {
+          const auto* half = reinterpret_cast<const uint16_t*>(from);
+          hw::store_shared(at, hw::load_global(half, site), site);
+        }
+        if (bytes == 1) hw::store_shared(at, hw::load_global(from, site), site);
+      }
+    }
+  };
+
+  // What a lane multiplies: rows lane / 4 of a tile and of x, in the latter from the lane's first
+  // element on; and the scales of x of the two columns whose sums it has.
+  template <GpuLoop kLoop>
+  struct Lane {
+    static constexpr bool kNarrow = kLoop == GpuLoop::narrow;
+    const uint8_t* x[kTilesM];
+    const float* x_scales[kTilesM][2];
+    uint32_t place, scale_row;
+
+    HT_DEVICE Lane(const GpuProduct& p, const GpuTask& task, const GpuWalk& walk) {
+      const uint32_t lane = hw::lane_index(), row = lane / 4, quad = lane % 4;
+      const uint32_t at = quad * (kNarrow ? kBits : 16);
+      place = place_of<kLoop>(row, at / 16) + at % 16;
+      scale_row = kScales + row * p.spans.scale_bytes;
+      // A column that does not exist is the first once more; nobody looks at its sums.
+      const auto existing = [&](uint32_t column) {
+        return column < task.rows * p.terms ? column : 0;
+      };
+      HT_UNROLL
+      for (uint32_t j = 0; j < kTilesM; ++j) {
+        const uint32_t column = existing(j * 8 + row);
+        x[j] = p.x + (x_row_of(p, task, column / p.terms) * p.terms + column % p.terms) * p.x_row +
+               (int64_t{walk.first} * kDepth + quad * (kNarrow ? 8 : kOctets * 8)) * 2;
+        HT_UNROLL
+        for (uint32_t c = 0; c < 2; ++c) {
+          x_scales[j][c] = p.x_scales;
+          if (!kNarrow || p.x_scales == nullptr) continue;
+          const uint32_t of = existing(j * 8 + quad * 2 + c) / p.terms;
+          x_scales[j][c] += x_row_of(p, task, of) * p.x_scale_row;
+        }
+      }
+    }
+    // Octet `octet` of the lane in a span, for the columns of tile j.
+    HT_DEVICE void load_x(uint32_t j, uint32_t octet, uint32_t (&to)[4], hw::Site site) const {
+      const uint32_t k = kNarrow ? octet * 32 : octet / kOctets * kHalf + octet % kOctets * 8;
+      const auto words = hw::load_global(reinterpret_cast<const hw::Words4*>(x[j] + k * 2), site);
+      HT_UNROLL
+      for (uint32_t i = 0; i < 4; ++i) to[i] = words[i];
+      Policy::arrange(to);
+    }
+  };
+
+  HT_DEVICE static void add(Sums& sums, uint32_t j, const float (&w)[2], const float (&x)[2]) {
+    HT_UNROLL
+    for (uint32_t e = 0; e < 4; ++e) {
+      sums.total[j][e] = hw::fma(sums.part[j][e], w[e / 2] * x[e % 2], sums.total[j][e]);
+      sums.part[j][e] = 0;
+    }
+  }
+  // The same with x in shared memory, its octets as lanes take them (gpu_vector_stay.cuh).
+  struct SharedLane {
+    hw::SharedAddress x;
+    uint32_t place, scale_row, unit;  // bytes of an octet of every lane and column
+
+    HT_DEVICE void load_x(uint32_t, uint32_t octet, uint32_t (&to)[4], hw::Site site) const {
+      const auto words = hw::load_shared<hw::Words4>(x + octet * unit, site);
+      HT_UNROLL
+      for (uint32_t i = 0; i < 4; ++i) to[i] = words[i];
+    }
+  };
+
+  // Joins the sums of products since the last time: of half a span or a whole one, ...
+  template <GpuLoop kLoop, class AnyLane>
+  HT_DEVICE static void join(const GpuProduct& p, const AnyLane& lane, hw::SharedAddress stage,
+                             uint32_t half, Sums& sums, hw::Site site = hw::Site::current()) {
+    float w[2] = {p.factor, p.factor};
+    if constexpr (kBits <= 8 && kCode != GpuCode::e2m1 && kLoop == GpuLoop::wide) {
+      if (p.scaled) {
+        const Format format = p.weight.scale_format;
+        const hw::SharedAddress at =
+            stage +
+            (lane.scale_row + (half * kOctets >> p.spans.octet_shift) * scale_bytes(format));
+        w[0] = scale_at(format, at, site);
+        w[1] = scale_at(format, at + 8 * p.spans.scale_bytes, site);
+      }
+    }
+    HT_UNROLL
+    for (uint32_t j = 0; j < kTilesM; ++j) add(sums, j, w, {1, 1});
+  }
+  // ... and of an octet a lane, with any scales, those of x too.
+  HT_DEVICE static void join_octet(const GpuProduct& p, const Lane<GpuLoop::narrow>& lane,
+                                   hw::SharedAddress stage, uint32_t index, uint32_t octet,
+                                   Sums& sums, hw::Site site = hw::Site::current()) {
+    float w[2] = {p.factor, p.factor};
+    if constexpr (kRowScales > 0) {
+      if (p.scaled) {
+        const Format format = p.weight.scale_format;
+        const hw::SharedAddress at =
+            stage + (lane.scale_row + (octet >> p.spans.octet_shift) * scale_bytes(format));
+        w[0] *= scale_at(format, at, site);
+        w[1] *= scale_at(format, at + 8 * p.spans.scale_bytes, site);
+      }
+    }
+    HT_UNROLL
+    for (uint32_t j = 0; j < kTilesM; ++j) {
+      float x[2] = {1, 1};
+      if (p.x_scales != nullptr) {
+        const uint32_t group = (index * kDepth + octet * 32) / p.x_group;
+        x[0] = hw::load_global(lane.x_scales[j][0] + group, site);
+        x[1] = hw::load_global(lane.x_scales[j][1] + group, site);
+      }
+      add(sums, j, w, x);
+    }
+  }
+  HT_DEVICE static float scale_at(Format format, hw::SharedAddress at, hw::Site site) {
+    if (format == Format::f32) return hw::load_shared<float>(at, site);
+    if (format == Format::bf16) {
+      return std::bit_cast<float>(uint32_t{hw::load_shared<uint16_t>(at, site)} << 16);
+    }
+    if (format == Format::f16) return hw::cvt_f32_f16(hw::load_shared<uint16_t>(at, site));
+    return decode_ue8m0(hw::load_shared<uint8_t>(at, site));
+  }
+
+  // Products of octet `octet` of two rows with that of each column.
+  template <class AnyLane>
+  HT_DEVICE static void multiply_octet(const uint32_t (&w)[2][Policy::kTerms][4],
+                                       const AnyLane& lane, uint32_t octet, uint32_t x_mask,
+                                       Sums& sums, hw::Site site) {
+    HT_UNROLL
+    for (uint32_t j = 0; j < kTilesM; ++j) {
+      uint32_t x[4];
+      lane.load_x(j, octet, x, site);
+      HT_UNROLL
+      for (uint32_t s = 0; s < 4; s += 2) {
+        const uint32_t b[2] = {x[s] & x_mask, x[s + 1] & x_mask};
+        HT_UNROLL
+        for (uint32_t t = 0; t < Policy::kTerms; ++t) {
+          const uint32_t a[4] = {w[0][t][s], w[1][t][s], w[0][t][s + 1], w[1][t][s + 1]};
+          hw::mma_m16n8k16<Policy::kType>(sums.part[j], a, b, sums.part[j], site);
+        }
+      }
+    }
+  }
+
+  // Half a span whose scales bf16 could not take in codes: the lanes of a quad one after the other,
+  // the others' elements of x being zeros, so that the sums have one scale each.
+  template <class AnyLane>
+  HT_DEVICE static void multiply_apart(const GpuProduct& p, const AnyLane& lane,
+                                       hw::SharedAddress stage, uint32_t half, Sums& sums,
+                                       hw::Site site) {
+    HT_ROLLED
+    for (uint32_t turn = 0; turn < 4; ++turn) {
+      const uint32_t mask = hw::lane_index() % 4 == turn ? 0xffffffff : 0;
+      HT_ROLLED
+      for (uint32_t o = 0; o < kOctets; ++o) {
+        uint32_t w[2][Policy::kTerms][4];
+        HT_UNROLL
+        for (uint32_t r = 0; r < 2; ++r) {
+          const hw::SharedAddress at = stage + ((lane.place ^ half * 64) + r * 8 * kSpan);
+          const auto words = hw::load_shared<hw::Vector<uint32_t, kWords>>(at + o * kBits, site);
+          uint32_t octet[kWords];
+          HT_UNROLL
+          for (uint32_t i = 0; i < kWords; ++i) octet[i] = words[i];
+          Policy::expand(octet, Policy::kUnscaled, w[r]);
+        }
+        multiply_octet(w, lane, half * kOctets + o, mask, sums, site);
+      }
+      const uint32_t at = lane.scale_row + (half * 4 + turn) * kOctets / 4;
+      float scales[2];
+      HT_UNROLL
+      for (uint32_t r = 0; r < 2; ++r) {
+        scales[r] = p.factor * scale_at(Format::ue8m0, stage + (at + r * 8 * (kDepth / 32)), site);
+      }
+      HT_UNROLL
+      for (uint32_t j = 0; j < kTilesM; ++j) add(sums, j, scales, {1, 1});
+    }
+  }
+
+  // A span.
+  template <GpuLoop kLoop, class AnyLane>
+  HT_DEVICE static void multiply(const GpuProduct& p, const AnyLane& lane, hw::SharedAddress stage,
+                                 Sums& sums, hw::Site site = hw::Site::current()) {
+    constexpr bool kLanes = kLoop == GpuLoop::lanes;
+    const uint32_t quad = hw::lane_index() % 4;
+    HT_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      uint32_t codes[2][4], pairs[2][2];  // of rows r and r + 8
+      bool fits = true;
+      HT_UNROLL
+      for (uint32_t r = 0; r < 2; ++r) {
+        const hw::SharedAddress at = stage + ((lane.place ^ half * 64) + r * 8 * kSpan);
+        const auto words = hw::load_shared<hw::Words4>(at, site);
+        HT_UNROLL
+        for (uint32_t i = 0; i < 4; ++i) codes[r][i] = words[i];
+        pairs[r][0] = pairs[r][1] = Policy::kUnscaled;
+        if constexpr (kLanes) {
+          const uint32_t group = (half * 4 + quad) * kOctets / 4;
+          const auto exponent = hw::load_shared<uint8_t>(
+              stage + (lane.scale_row + r * 8 * (kDepth / 32) + group), site);
+          fits = fits && exponent >= 16 && exponent <= 128;
+          // 2^(exponent - 127) times what the policy's codes are short of.
+          pairs[r][0] = pairs[r][1] = twice((exponent << 7) + Policy::kUnscaled % 65536 - 0x3f80);
+        } else if constexpr (kCode == GpuCode::e2m1) {
+          if (p.pairs) {  // two scales of 16 elements
+            const uint32_t at_pair = lane.scale_row + r * 8 * 16 + half * 8 + quad * 2;
+            Policy::pairs_of(hw::load_shared<uint16_t>(stage + at_pair, site), pairs[r]);
+          }
+        }
+      }
+      if constexpr (kLanes) {
+        if (!hw::vote_all(fits, hw::kFullWarp, site)) {
+          multiply_apart(p, lane, stage, half, sums, site);
+          continue;
+        }
+      }
+      HT_UNROLL
+      for (uint32_t o = 0; o < kOctets; ++o) {
+        uint32_t w[2][Policy::kTerms][4];
+        HT_UNROLL
+        for (uint32_t r = 0; r < 2; ++r) {
+          uint32_t octet[kWords];
+          HT_UNROLL
+          for (uint32_t i = 0; i < kWords; ++i) octet[i] = codes[r][o * kWords + i];
+          Policy::expand(octet, pairs[r][o / 2 % 2], w[r]);
+          if constexpr (kLanes && kCode != GpuCode::e2m1) {
+            HT_UNROLL
+            for (uint32_t i = 0; i < 4; ++i) {
+              w[r][0][i] = fma_bf16x2(w[r][0][i], pairs[r][0], kMinusZeros);
+            }
+          }
+        }
+        multiply_octet(w, lane, half * kOctets + o, 0xffffffff, sums, site);
+      }
+      // Chains of at most 8 MMAs: half a span of nibbles.
+      if (kLanes || kBits == 4 || half == 1 || p.spans.halves) {
+        join<kLoop>(p, lane, stage, half, sums, site);
+      }
+    }
+  }
+
+  HT_DEVICE static void multiply_narrow(const GpuProduct& p, const Lane<GpuLoop::narrow>& lane,
+                                        hw::SharedAddress stage, uint32_t index, Sums& sums,
+                                        hw::Site site = hw::Site::current()) {
+    HT_UNROLL
+    for (uint32_t o = 0; o < 2 * kOctets; ++o) {
+      uint32_t w[2][Policy::kTerms][4];
+      HT_UNROLL
+      for (uint32_t r = 0; r < 2; ++r) {
+        const hw::SharedAddress at = stage + ((lane.place ^ o * 4 * kBits) + r * 8 * kSpan);
+        const auto words = hw::load_shared<hw::Vector<uint32_t, kWords>>(at, site);
+        uint32_t octet[kWords];
+        HT_UNROLL
+        for (uint32_t i = 0; i < kWords; ++i) octet[i] = words[i];
+        Policy::expand(octet, Policy::kUnscaled, w[r]);
+      }
+      multiply_octet(w, lane, o, 0xffffffff, sums, site);
+      join_octet(p, lane, stage, index, o, sums, site);
+    }
+  }
+
+  template <GpuLoop kLoop>
+  HT_DEVICE static void run(const GpuProduct& p, const GpuTask& task, const GpuWalk& walk,
+                            hw::SharedAddress ring, Sums& sums) {
+    Copies<kLoop> copies(p, task, walk);
+    // One group of copies for every span, empty ones past the end: then "all but the newest" always
+    // means that the span to be read has come.
+    uint32_t filled = 0, read = 0;  // where the next span goes, and where it is read
+    const auto fill = [&](uint32_t i) {
+      if (i < walk.count) copies.next(p, ring + filled, walk.first + i * walk.step, walk.step);
+      hw::cp_async_commit();
+      filled = filled + kStageBytes < kRingBytes ? filled + kStageBytes : 0;
+    };
+    HT_UNROLL
+    for (uint32_t s = 0; s + 1 < kStages; ++s) fill(s);
+    hw::wait_turn();
+    Lane<kLoop> lane(p, task, walk);
+    HT_ROLLED
+    for (uint32_t i = 0; i < walk.count; ++i) {
+      hw::cp_async_wait<kStages - 2>();  // this lane's copies of the span, ...
+      hw::warp_sync();                   // ... all lanes', and none reads the span before any more
+      fill(i + kStages - 1);
+      // Any earlier, and blocks of the next kernel would take places from those of this one.
+      if (i + kStages - 1 == walk.count) hw::let_next_start();
+      if constexpr (kLoop == GpuLoop::narrow) {
+        multiply_narrow(p, lane, ring + read, walk.first + i * walk.step, sums);
+      } else {
+        multiply<kLoop>(p, lane, ring + read, sums);
+      }
+      HT_UNROLL
+      for (uint32_t j = 0; j < kTilesM; ++j) lane.x[j] += walk.step * kDepth * 2;
+      read = read + kStageBytes < kRingBytes ? read + kStageBytes : 0;
+    }
+    hw::cp_async_wait<0>();
+  }
+  HT_DEVICE static void run(const GpuProduct& p, const GpuTask& task, const GpuWalk& walk,
+                            hw::SharedAddress ring, Sums& sums) {
+    if (p.spans.loop == GpuLoop::wide) return run<GpuLoop::wide>(p, task, walk, ring, sums);
+    if constexpr (kPowers) {
+      if (p.spans.loop == GpuLoop::lanes) return run<GpuLoop::lanes>(p, task, walk, ring, sums);
+    }
+    run<GpuLoop::narrow>(p, task, walk, ring, sums);
+  }
+};
+
+}  // namespace halftone::product

@@ -1,0 +1,17 @@
+#include "ops/gemm/sm80/instances.h"
+
+namespace halftone::product {
+
+GpuInstance gpu_plain(GpuCode code, uint32_t columns) {
+  if (code == GpuCode::f16_sums) {
+    using Many = GpuMany<GpuCode::f16_sums>;
+    return {hw::image_of<Many>("matmul_gpu_many"), Many::shape};
+  }
+  return gpu_instance<GpuCode::f32, GpuCode::f16, GpuCode::f16_terms, GpuCode::bf16>(code, columns);
+}
+
+KernelImage gpu_plain_stay(GpuCode code) {
+  return code == GpuCode::f16 ? stay_image<GpuCode::f16>() : stay_image<GpuCode::bf16>();
+}
+
+}  // namespace halftone::product

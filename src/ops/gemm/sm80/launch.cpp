@@ -1,0 +1,377 @@
+#include "ops/gemm/sm80/launch.h"
+
+#include <bit>
+#include <numeric>
+#include <optional>
+
+#include "base/message.h"
+#include "formats/gpu_kernels.h"
+#include "ops/gemm/cpu/weights.h"
+#include "ops/gemm/sm80/gather.cuh"
+#include "ops/gemm/sm80/instances.h"
+
+namespace halftone::product {
+
+GpuLayout gpu_layout(const Tensor& t, const char* name) {
+  GpuLayout l;
+  l.format = t.format();
+  require(t.stride(-1) == 1 || t.size(-1) == 1, name, " has strides ", shown(t.strides()),
+          "; its last dimension must be contiguous");
+  const int64_t row_bits = t.stride(-2) * bits(l.format);
+  require(row_bits % 8 == 0 || t.size(-2) == 1, name, " has strides ", shown(t.strides()),
+          "; 4-bit rows must start at whole bytes");
+  l.row_bytes = row_bits / 8;
+  l.tensor_rows = static_cast<uint32_t>(t.size(-2));
+  l.columns = static_cast<uint32_t>(t.size(-1));
+  if (!t.has_scales()) return l;
+  const Scaling& s = t.scaling();
+  l.scale_format = s.format;
+  l.scales = s.layout;
+  l.block_rows = static_cast<uint32_t>(s.block_rows);
+  l.group = static_cast<uint32_t>(s.block_cols);
+  if (s.layout != ScaleLayout::linear) return l;
+  l.scale_row = t.scales().stride(-2) * bits(s.format) / 8;
+  l.scale_step = t.scales().stride(-1) * bits(s.format) / 8;
+  if (s.asymmetric) {
+    l.zero_row = t.zero_points().stride(-2);
+    l.zero_step = t.zero_points().stride(-1);
+  }
+  return l;
+}
+
+GpuSource gpu_source(const Tensor& t, int64_t matrix) {
+  const auto at = [&](const Tensor& part) {
+    const bool own = matrix > 0 && part.size(0) > 1;
+    return part.data<uint8_t>() + (own ? matrix * part.stride(0) * bits(part.format()) / 8 : 0);
+  };
+  GpuSource s;
+  s.data = at(t);
+  if (!t.has_scales()) return s;
+  s.scales = at(t.scales());
+  if (t.scaling().layout != ScaleLayout::linear && matrix > 0) {
+    const int64_t groups = ceil_div(t.size(-1), t.scaling().block_cols);
+    s.scales = t.scales().data<uint8_t>() +
+               matrix * scale_layout_bytes(t.scaling().layout, t.size(-2), groups);
+  }
+  if (t.scaling().asymmetric) s.zeros = at(t.zero_points());
+  if (t.tensor_scale().defined()) s.tensor_scale = t.tensor_scale().data<float>();
+  return s;
+}
+
+GpuWeight gpu_weight(const XSpec& x, Format weight, bool scaled, const Scaling& scaling) {
+  GpuWeight w;
+  const bool grouped = scaled && scaling.block_cols > 0;
+  switch (weight) {
+    case Format::f32:
+      w.code = GpuCode::f32;
+      break;
+    case Format::f16:
+      w.code = x.format == Format::f16 && !x.quantize ? GpuCode::f16 : GpuCode::f16_terms;
+      break;
+    case Format::bf16:
+      w.code = GpuCode::bf16;
+      break;
+    case Format::fp8_e5m2:
+      w.code = GpuCode::e5m2;
+      break;
+    case Format::int8:
+      w.code = GpuCode::int8;
+      break;
+    case Format::mxfp4:
+    case Format::nvfp4:
+      w.code = GpuCode::e2m1;
+      break;
+    case Format::int4:
+      w.code = GpuCode::int4;
+      break;
+    default:
+      w.code = GpuCode::e4m3;
+  }
+  if (!grouped) return w;
+  // E2M1 times E4M3 has six significant bits: a bf16 number.
+  w.pairs =
+      w.code == GpuCode::e2m1 && scaling.format == Format::fp8_e4m3 && scaling.block_cols % 16 == 0;
+  w.scaled = !w.pairs && !is_plain_float(weight) && scaling.block_cols % 32 == 0;
+  w.dequantise = !w.pairs && !w.scaled;
+  if (w.dequantise) w.code = GpuCode::f32;
+  return w;
+}
+
+std::string refuse_gpu_x(const XSpec& x) {
+  if (x.quantize && x.quantize->adaptive) {
+    return "x is to be quantised with adaptive scales; GPU kernels take those of the recipe";
+  }
+  return "";
+}
+
+GpuX::GpuX(const XSpec& spec, const GpuWeight& weight, int64_t k) : k_(k) {
+  Format codes = spec.format;
+  bool scaled = spec.scaled;
+  Scaling s = spec.scaling;
+  if (spec.quantize) {
+    const QuantizeOptions& q = *spec.quantize;
+    codes = q.format, scaled = true, s = q.scaling;
+    params_.quantise = true;
+    params_.recipe = make_recipe(q);
+    params_.row_tensor_scale = q.format == Format::nvfp4 && !q.tensor_scale;
+    if (s.block_rows == 0) params_.given = *q.tensor_scale;
+  }
+  codes_ = codes;
+  one_scale_ = s.block_rows == 0;
+  plain_scales_ = scaled && !spec.quantize && s.format == Format::f32 &&
+                  (one_scale_ ? s.block_cols == 0 : s.block_rows == 1);
+  const bool f16 = codes == Format::f16 && weight.code == GpuCode::f16;
+  direct_ = codes == Format::bf16 || f16;
+  if (direct_) return;
+  if (is_plain_float(codes)) {
+    params_.terms = codes == Format::f16 ? 2 : 3;
+    return;
+  }
+  group_ = scaled ? s.block_cols : 0;
+  params_.groups = static_cast<uint32_t>(group_ > 0 ? ceil_div(k, group_) : 1);
+  if (group_ == 0) {
+    params_.entry = GpuEntry::code;
+  } else if (s.format == Format::ue8m0 || (bits(codes) < 8 && s.format == Format::fp8_e4m3)) {
+    params_.entry = GpuEntry::value;  // exact in bf16
+  } else if (group_ % 32 == 0) {
+    params_.entry = GpuEntry::code;
+  } else {
+    params_.terms = 3;
+  }
+}
+
+void GpuX::allocate(int64_t m, const Device& device, bool copied) {
+  if (direct_ && !copied) return;
+  // Whole chunks of 16 bytes, so that rows are copied as they are.
+  const int64_t stride = ceil_div(k_, 8) * 8;
+  rows_ = Tensor::empty({m * params_.terms, stride}, Format::bf16, device);
+  if (direct_ || (params_.terms > 1 && group_ == 0)) return;  // plain floats
+  row_scales_ = Tensor::empty({m}, Format::f32, device);
+  if (params_.entry == GpuEntry::code && group_ > 0) {
+    scales_ = Tensor::empty({m, static_cast<int64_t>(params_.groups)}, Format::f32, device);
+  }
+}
+
+int64_t GpuX::bytes() const {
+  int64_t total = 0;
+  for (const Tensor* t : {&rows_, &scales_, &row_scales_}) {
+    if (t->defined()) total += t->bytes();
+  }
+  return total;
+}
+
+void GpuX::enter(const Tensor& x, int64_t m, GpuProduct* product, Stream& stream, bool as_codes,
+                 const int32_t* order) const {
+  product->k = static_cast<uint32_t>(k_);
+  product->m = static_cast<uint32_t>(m);
+  product->terms = params_.terms;
+  if (direct_ && order == nullptr) {
+    product->x = x.data<uint8_t>();
+    product->x_row = x.stride(0) * 2;
+    return;
+  }
+  if (direct_) {
+    const GpuGatherParams p{x.data<uint8_t>(),
+                            x.stride(0) * 2,
+                            order,
+                            rows_.data<uint8_t>(),
+                            rows_.stride(0) * 2,
+                            static_cast<uint32_t>(m),
+                            static_cast<uint32_t>(k_ * 2)};
+    product->x = p.out;
+    product->x_row = p.out_row;
+    launch(hw::image_of<GpuGather>("product_gather"), taking_turns(GpuGather::shape(p), stream), p,
+           stream);
+    return;
+  }
+  if (group_ > 0 && params_.entry == GpuEntry::code) {
+    product->x_group = static_cast<uint32_t>(group_);
+    const auto chunks = static_cast<uint32_t>(group_ / 32);
+    product->period = product->period > 0 ? std::gcd(product->period, chunks) : chunks;
+  }
+  // Codes and scales as they lie, if the copy engine takes them.
+  if (as_codes && plain_scales_ && order == nullptr && !x.tensor_scale().defined() &&
+      (group_ == 0 || x.scales().stride(1) == 1) &&
+      reinterpret_cast<uintptr_t>(x.data()) % 16 == 0 && x.stride(0) % 16 == 0) {
+    product->x = x.data<uint8_t>();
+    product->x_row = x.stride(0);
+    if (group_ == 0) {
+      product->finish.row_scales = x.scales().data<float>();
+      product->finish.row_scale_step = one_scale_ ? 0 : static_cast<uint32_t>(x.scales().stride(0));
+      return;
+    }
+    product->x_scales = x.scales().data<float>();
+    product->x_scale_row = x.scales().stride(0);
+    return;
+  }
+  if (as_codes && order == nullptr && params_.quantise && params_.given == 0 &&
+      params_.recipe.scale_format == Format::f32) {
+    return enter_quantised(x, m, product, stream);
+  }
+  GpuRowsParams p = params_;
+  p.layout = gpu_layout(x, "x");
+  p.source = gpu_source(x);
+  p.order = order;
+  p.rows = static_cast<uint32_t>(m), p.columns = static_cast<uint32_t>(k_);
+  p.out = rows_.data<uint16_t>();
+  p.out_row = rows_.stride(0);
+  product->x = rows_.data<uint8_t>();
+  product->x_row = rows_.stride(0) * 2;
+  if (as_codes) p.codes = rows_.data<uint8_t>(), p.out_row = product->x_row;
+  if (row_scales_.defined()) product->finish.row_scales = p.row_scales = row_scales_.data<float>();
+  if (scales_.defined()) {
+    product->x_scales = p.scales = scales_.data<float>();
+    product->x_scale_row = p.groups;
+  }
+  launch(hw::image_of<GpuRows>("product_rows"), taking_turns(GpuRows::shape(p), stream), p, stream);
+}
+
+void GpuX::enter_quantised(const Tensor& x, int64_t m, GpuProduct* product, Stream& stream) const {
+  QuantizeArgs q;
+  q.recipe = params_.recipe;
+  q.source = x.format();
+  q.x = {x.data<char>(), 1, x.stride(0) * bits(x.format()) / 8, 0};
+  q.rows = m, q.columns = k_;
+  q.codes = rows_.data<uint8_t>();
+  q.scales = (group_ > 0 ? scales_ : row_scales_).data<uint8_t>();
+  quantize_gpu(q, stream);
+  product->x = q.codes, product->x_row = k_;
+  if (group_ == 0) {
+    product->finish.row_scales = row_scales_.data<float>();
+  } else {
+    product->x_scales = scales_.data<float>(), product->x_scale_row = params_.groups;
+  }
+}
+
+void set_weight(const GpuWeight& w, const GpuLayout& layout, GpuProduct* p) {
+  p->weight = layout;
+  p->scaled = w.scaled, p->dequantise = w.dequantise, p->pairs = w.pairs;
+  p->factor = w.pairs ? CodePolicy<GpuCode::e2m1>::kFactor : 1.0f;
+  if (w.scaled) p->period = layout.group / 32;
+}
+
+uint32_t rows_of_part(uint32_t terms, bool many, int64_t average) {
+  // Experts have more rows than the average, and two parts read their weights twice; but sixteen
+  // columns cost a fifth more where eight would do (docs/findings/gpu-gemv.md).
+  const uint32_t few = average * terms > 6 ? 16 : 8;
+  return (many ? kMany.columns : few) / terms;
+}
+
+bool is_plain(const GpuSource& s) {
+  return reinterpret_cast<uintptr_t>(s.data) % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(s.scales) % 16 == 0 && s.zeros == nullptr;
+}
+
+namespace {
+
+// Whether a span's scales of a row lie together, in bytes that are copied at once.
+bool scales_in_spans(const GpuProduct& p, uint32_t depth, GpuSpans* spans) {
+  const GpuLayout& l = p.weight;
+  if (!p.scaled && !p.pairs) return true;
+  const bool e4m3 = l.scale_format == Format::fp8_e4m3;
+  if (l.scales != ScaleLayout::linear || e4m3 != p.pairs) return false;
+  const uint32_t size = scale_bytes(l.scale_format);
+  if (p.scaled && l.group % depth == 0) {
+    const uint32_t together = l.group / depth;
+    spans->scale_bytes = size;
+    spans->scale_shift = static_cast<uint32_t>(std::countr_zero(together));
+    spans->scale_pitch = static_cast<uint32_t>(l.scale_step);
+    spans->octet_shift = 31;
+    return std::has_single_bit(together) && l.scale_step % size == 0;
+  }
+  if (p.pairs ? l.group != 16 : depth % l.group != 0) return false;
+  spans->scale_bytes = spans->scale_pitch = depth / l.group * size;
+  spans->octet_shift = static_cast<uint32_t>(std::countr_zero(l.group / 32));
+  return l.scale_step == size && l.scale_row % std::min(spans->scale_bytes, 16u) == 0;
+}
+
+bool is_fp(GpuCode code) {
+  return code == GpuCode::e2m1 || code == GpuCode::e4m3 || code == GpuCode::e5m2;
+}
+
+GpuSpans spans_of(const GpuWeight& w, const GpuProduct& p) {
+  constexpr uint32_t kSpan = GpuVector<GpuCode::bf16, 1>::kSpan;
+  const uint32_t depth = kSpan * 8 / static_cast<uint32_t>(bits(p.weight.format));
+  GpuSpans spans;
+  const bool plain =
+      p.experts != nullptr ? p.plain_experts : is_plain(p.source[0]) && is_plain(p.source[1]);
+  const bool whole = plain && !w.dequantise && p.k % depth == 0 && p.weight.row_bytes % 16 == 0 &&
+                     reinterpret_cast<uintptr_t>(p.x) % 16 == 0 && p.x_row % 16 == 0;
+  if (!whole || !scales_in_spans(p, depth, &spans)) return spans;
+  const uint32_t same = p.period * 32;  // elements that have the same scales
+  const bool joined = w.code != GpuCode::e2m1;
+  const bool powers = is_fp(w.code) && p.weight.scale_format == Format::ue8m0;
+  spans.halves = same % depth != 0;
+  if (p.x_scales == nullptr && powers && p.weight.group == 32) {
+    spans.loop = GpuLoop::lanes;
+  } else if (p.x_scales == nullptr && (!p.scaled || (joined && same % (depth / 2) == 0))) {
+    spans.loop = GpuLoop::wide;
+  } else if (!p.pairs) {
+    spans.loop = GpuLoop::narrow;
+  }
+  return spans;
+}
+
+// Shape of a launch of blocks that stay, if that is the way: every block has some tiles, all its
+// warps share the K of a tile, and three blocks a multiprocessor have room for x beside their
+// rings.
+std::optional<LaunchShape> stay_shape(const GpuProduct& p, LaunchShape shape, const Device& device,
+                                      uint32_t multiprocessors) {
+  using Stay = GpuVectorStay<GpuCode::bf16>;  // of every code alike
+  const uint64_t spans = uint64_t{p.k} * static_cast<uint64_t>(bits(p.weight.format)) / 1024;
+  const uint64_t x_bytes = uint64_t{p.m} * p.terms * p.k * 2;
+  if (p.spans.loop != GpuLoop::wide && p.spans.loop != GpuLoop::lanes) return {};
+  if (p.m * p.terms > 8) return {};
+  if (p.parts != nullptr || p.x_rows != nullptr) return {};
+  if (spans < 2 * Stay::kWarps || x_bytes > 32 * 1024) return {};  // all warps; within 32 bits
+  const DeviceProperties& d = properties(device);
+  if (multiprocessors == 0) multiprocessors = static_cast<uint32_t>(d.sm_count);
+  shape.shared_bytes = Stay::shared_bytes(p);
+  const uint32_t blocks = Stay::kMinBlocks * multiprocessors;
+  if (Stay::kMinBlocks * (shape.shared_bytes + 1024) > static_cast<uint32_t>(d.shared_per_sm) ||
+      shape.grid.x <= blocks) {
+    return {};
+  }
+  shape.block.x = Stay::kThreads;
+  shape.grid.x = blocks;
+  return shape;
+}
+
+}  // namespace
+
+GpuProduct rows_of(GpuProduct p, int64_t first, int64_t count) {
+  GpuFinish& f = p.finish;
+  p.m = static_cast<uint32_t>(count);
+  p.x += first * p.terms * p.x_row;
+  if (p.x_scales != nullptr) p.x_scales += first * p.x_scale_row;
+  f.out += first * f.out_row;
+  if (f.residual != nullptr) f.residual += first * f.residual_row;
+  if (f.row_scales != nullptr) f.row_scales += first * f.row_scale_step;
+  if (f.row_weights != nullptr) f.row_weights += first;
+  return p;
+}
+
+void launch_product(const GpuWeight& w, GpuProduct p, bool many, uint32_t parts, Stream& stream,
+                    uint32_t multiprocessors) {
+  const uint32_t columns = many ? kMany.columns : p.terms * (parts > 0 ? p.part_rows : p.m);
+  const GpuInstance instance = w.code <= GpuCode::bf16   ? gpu_plain(w.code, columns)
+                               : w.code <= GpuCode::int8 ? gpu_bytes(w.code, columns)
+                                                         : gpu_nibbles(w.code, columns);
+  p.spans = spans_of(w, p);
+  LaunchShape shape = instance.shape(p, parts);
+  // Few rows of a matrix begin with the weights' way from memory. Waiting in place for a turn makes
+  // it 0.7 us longer than a launch of its own does, unless weights may come before the turn
+  // (docs/findings/gpu-gemv.md).
+  p.constant_weight = p.constant_weight && !many && parts == 0;
+  if (many || parts > 0 || p.constant_weight) shape = taking_turns(shape, stream);
+  const bool may_stay = !many && w.code != GpuCode::f32 && w.code != GpuCode::f16_terms;
+  const auto staying =
+      may_stay ? stay_shape(p, shape, stream.device(), multiprocessors) : std::nullopt;
+  if (!staying) return launch(instance.image, shape, p, stream);
+  launch(w.code <= GpuCode::bf16   ? gpu_plain_stay(w.code)
+         : w.code <= GpuCode::int8 ? gpu_bytes_stay(w.code, p.spans.loop)
+                                   : gpu_nibbles_stay(w.code, p.spans.loop),
+         *staying, p, stream);
+}
+
+}  // namespace halftone::product

@@ -1,0 +1,96 @@
+// What a block of a product works on, and how operands reach shared memory.
+#pragma once
+#include "hw/copy/cp_async.h"
+#include "hw/thread.h"
+#include "ops/gemm/sm80/params.h"
+
+namespace halftone::product {
+
+struct GpuTask {
+  GpuSource source[2];
+  uint32_t n0, row0, rows;  // first output; first row of y, how many
+  uint32_t expert;
+  hw::SharedAddress base;
+
+  // Row of the tile to a row of the operand; gates and their other halves alternate by eights, so
+  // that one thread has both.
+  HT_DEVICE uint32_t output(bool gate, uint32_t r) const {
+    return n0 + (gate ? r / 16 * 8 + r % 8 : r);
+  }
+  HT_DEVICE GpuSource source_of(bool gate, uint32_t r) const {
+    GpuSource s = source[0];
+    if (gate && (r & 8) != 0) s = source[1];
+    return s;
+  }
+};
+
+// Of a block whose tile has `tile_rows` rows of W and `columns` columns of x; without rows where
+// there is nothing to do.
+HT_DEVICE GpuTask task_of(const GpuProduct& p, uint32_t tile_rows, uint32_t columns) {
+  GpuTask task{};
+  task.base = hw::shared_memory_base();
+  task.n0 = hw::block_index().x * (p.finish.gate ? tile_rows / 2 : tile_rows);
+  task.source[0] = p.source[0], task.source[1] = p.source[1];
+  if (p.parts == nullptr) {
+    task.row0 = hw::block_index().y * (columns / p.terms);
+    const uint32_t left = p.m - task.row0;
+    task.rows = left < columns / p.terms ? left : columns / p.terms;
+    return task;
+  }
+  if (hw::block_index().y >= hw::load_global(p.part_count)) return task;
+  const auto part = hw::load_global(p.parts + hw::block_index().y);
+  task.expert = part.expert, task.row0 = part.first, task.rows = part.count;
+  task.source[0] = load_source(p.experts + part.expert * p.expert_step);
+  if (p.finish.gate) task.source[1] = load_source(p.experts + part.expert * p.expert_step + 1);
+  return task;
+}
+
+HT_DEVICE int64_t x_row_of(const GpuProduct& p, const GpuTask& task, uint32_t row) {
+  return p.x_rows != nullptr ? hw::load_global(p.x_rows + task.row0 + row) : task.row0 + row;
+}
+
+// Where a row of a stage has its chunks of 16 bytes: exchanged so that the rows a quarter, half or
+// whole warp reads together, kBytes a lane, lie in all banks: two rows of 64 bytes, four of 32,
+// eight of 16.
+template <uint32_t kBytes, uint32_t kRow>
+HT_HOST_DEVICE uint32_t swizzled(uint32_t row, uint32_t chunk) {
+  if constexpr (kBytes == 32) {  // read in two halves: every other chunk of two rows
+    return row * kRow + ((chunk ^ (row & 1)) * 16);
+  } else {
+    constexpr uint32_t kTogether = 32 / kBytes, kLines = kRow >= 128 ? 1 : 128 / kRow;
+    return row * kRow + ((chunk ^ (row % kTogether / kLines * (8 / kTogether))) * 16);
+  }
+}
+
+// 16 bytes from `from`, of which `valid` exist: asynchronously where they are aligned and whole. By
+// the letter cp.async can fill up a part with zeros and read no more than that, but checkers of
+// memory count all of it as read.
+HT_DEVICE void copy_chunk(hw::SharedAddress to, const uint8_t* from, int64_t valid,
+                          hw::Site site = hw::Site::current()) {
+  const auto bytes = static_cast<uint32_t>(valid < 0 ? 0 : valid > 16 ? 16 : valid);
+  if (bytes == 16 && reinterpret_cast<uintptr_t>(from) % 16 == 0) {
+    hw::cp_async<16>(to, from, site);
+    return;
+  }
+  hw::Words4 words{};
+  for (uint32_t i = 0; i < bytes; ++i) {
+    words[i / 4] |= uint32_t{hw::load_global(from + i, site)} << 8 * (i % 4);
+  }
+  hw::store_shared(to, words, site);
+}
+
+// Four elements of an operand of any format as f32, of those that exist.
+HT_DEVICE hw::Vector<float, 4> dequantised(const GpuProduct& p, const GpuSource& s, uint32_t row,
+                                           uint32_t k) {
+  hw::Vector<float, 4> values{};
+  const bool grouped = s.scales != nullptr && p.weight.group > 0;
+  HT_UNROLL
+  for (uint32_t e = 0; e < 4; ++e) {
+    if (row >= p.n || k + e >= p.k) continue;
+    const float scale = grouped ? scale_of(p.weight, s, row, k + e) : 1.0f;
+    values[e] = element_of(p.weight, s, row, k + e) * scale;
+  }
+  return values;
+}
+
+}  // namespace halftone::product

@@ -1,0 +1,249 @@
+// The end of a tile on Hopper, where it is not the copy engine's: results lie in shared memory as
+// f32, and threads finish rows of outputs in any way (gpu_finish.h), eight at a time; in the common
+// ways by few instructions.
+#pragma once
+#include "hw/cluster.h"
+#include "hw/thread.h"
+#include "ops/gemm/sm90/tile.cuh"
+
+namespace halftone::product {
+
+// Sums of 64 rows of W, [row of x][row of W] as f32, with what multiplies and joins them: scales of
+// the 64 rows, then their biases.
+struct Sm90Area {
+  hw::SharedAddress sums, factors;
+  uint32_t pitch;  // bytes from a row of x to the next
+  uint32_t apart;  // rows so far apart that 16 of one and 16 of the other are all banks
+  uint32_t panel;  // which 64 rows of W of the tile
+};
+inline constexpr uint32_t kSm90Factors = 2 * 64 * 4;  // bytes of an area's factors
+
+// Which common ends a kernel finishes by short ways. Those of gates take some 32 registers more
+// than any end; where there are none left, spills cost more than is won.
+enum class ShortEnds { none, ungated, all };
+
+struct Sm90FinishRows {
+  static constexpr uint32_t kThreads = 128;  // of a warpgroup
+
+  const GpuProduct& p;
+  uint32_t warp, lane, thread;  // within the warpgroup
+  // Of the matrix that is multiplied, where a launch has several (sm90_more.h); of the gate's other
+  // half the bias is the product's.
+  uint32_t n_end;
+  char* out;
+  int64_t out_row;
+  const char* bias;
+
+  HT_DEVICE explicit Sm90FinishRows(const GpuProduct& product)
+      : p(product),
+        n_end(product.n),
+        out(product.finish.out),
+        out_row(product.finish.out_row),
+        bias(product.finish.bias[0]) {
+    thread = hw::thread_index().x % kThreads;
+    warp = thread / 32, lane = thread % 32;
+  }
+
+  // This thread's of an area: first scales, then biases. kScaled: rows of W may have scales.
+  template <bool kScaled = true>
+  HT_DEVICE float factor_of(const Sm90Tile& t, uint32_t panel) const {
+    const uint32_t r = thread % 64, half = t.half_of(r);
+    const uint32_t width = t.gate ? 32 : 64, n = t.n0 + panel * width + r % width;
+    if (n >= n_end) return 0;
+    if (thread < 64) {
+      if constexpr (!kScaled) return p.factor;
+      return row_scale(p.weight, t.source_of(r), n) * p.factor;
+    }
+    const char* of_half = half == 0 ? bias : p.finish.bias[1];
+    if (of_half == nullptr) return 0;
+    return pipe::load_element(p.finish.bias_format,
+                              of_half + t.expert * p.finish.bias_expert + n * p.finish.bias_step);
+  }
+  HT_DEVICE void store_factor(hw::SharedAddress to, float factor,
+                              hw::Site site = hw::Site::current()) const {
+    hw::store_shared(to + thread * 4, factor, site);
+  }
+  template <bool kScaled = true>
+  HT_DEVICE void store_factors(const Sm90Tile& t, hw::SharedAddress to, uint32_t panel) const {
+    store_factor(to, factor_of<kScaled>(t, panel));
+  }
+
+  // Rows [first, first + count) of the area, of x from m0 on; eight outputs a thread. Of `parts`
+  // blocks of a cluster the sums of each are added. In any way; a kernel that does this once, or
+  // for few rows, calls `finish`.
+  HT_DEVICE void finish_rows(const Sm90Tile& t, const Sm90Area& area, uint32_t first,
+                             uint32_t count, uint32_t m0, uint32_t parts) const {
+    const Place place(*this, t.gate, area);
+    const uint32_t n0 = t.n0 + area.panel * place.width;
+    for (uint32_t i = place.row; i < count; i += place.step) {
+      if (m0 + i >= t.end) return;
+      finish_eight(place.q, t.gate, m0 + i, n0, area.sums + (first + i) * area.pitch, area.factors,
+                   parts);
+    }
+  }
+  // The same, by a short way where the end is a common one and the kernel has registers for it.
+  template <ShortEnds kShort = ShortEnds::all>
+  HT_DEVICE void finish(const Sm90Tile& t, const Sm90Area& area, uint32_t first, uint32_t count,
+                        uint32_t m0, uint32_t parts) const {
+    constexpr bool kGates = kShort == ShortEnds::all;
+    const uint32_t left = t.end > m0 ? t.end - m0 : 0, used = count < left ? count : left;
+    if (kShort == ShortEnds::none || p.finish.common == CommonEnd::none || (!kGates && t.gate)) {
+      finish_rows(t, area, first, used, m0, parts);
+    } else if constexpr (kShort != ShortEnds::none) {
+      if (t.gate) {
+        if constexpr (kGates) finish_short<true, true>(t, area, first, used, m0, parts);
+      } else if (p.finish.residual != nullptr) {
+        finish_short<false, true>(t, area, first, used, m0, parts);
+      } else {
+        finish_short<false, false>(t, area, first, used, m0, parts);
+      }
+    }
+  }
+
+ private:
+  // A thread's eights of an area: its first row, how far the next is, and the outputs of each.
+  struct Place {
+    uint32_t width, row, step;
+    pipe::Quads q;
+
+    HT_DEVICE Place(const Sm90FinishRows& of, bool gate, const Sm90Area& area)
+        : width(gate ? 32 : 64),
+          step(kThreads * 8 / width),
+          q(pipe::quads_of(Format::f32, of.thread % (width / 8), width / 8, 0)) {
+      // Of a gate the eight lanes that read together have two rows.
+      const uint32_t of_eight = of.lane / 8, apart = area.apart;
+      const uint32_t of_gate =
+          of.warp * 8 + of_eight % apart + (of_eight / apart * 2 + of.lane / 4 % 2) * apart;
+      row = gate ? of_gate : of.thread / 8;
+    }
+  };
+  // What multiplies and joins eight sums: of the rows of W from `first` of the area on.
+  struct Affine {
+    float scale[8], bias[8];
+
+    HT_DEVICE Affine(hw::SharedAddress factors, const pipe::Quads& q, uint32_t first) {
+      load_quads(factors + first * 4, q, scale);
+      load_quads(factors + (64 + first) * 4, q, bias);
+    }
+    HT_DEVICE void apply(float of_row, float (&x)[8]) const {
+      HT_UNROLL
+      for (uint32_t e = 0; e < 8; ++e) x[e] = x[e] * scale[e] * of_row + bias[e];
+    }
+  };
+  HT_DEVICE float row_factor(uint32_t m) const {
+    const GpuFinish& f = p.finish;
+    float factor =
+        f.row_scales != nullptr ? hw::load_global(f.row_scales + m * f.row_scale_step) : 1.0f;
+    if (f.row_weights != nullptr) factor *= hw::load_global(f.row_weights + m);
+    return factor;
+  }
+
+  // Rows of a common end.
+  template <bool kGate, bool kResidual>
+  HT_DEVICE void finish_short(const Sm90Tile& t, const Sm90Area& area, uint32_t first,
+                              uint32_t count, uint32_t m0, uint32_t parts) const {
+    using Pair = hw::Vector<uint32_t, 2>;
+    const GpuFinish& f = p.finish;
+    const Place place(*this, kGate, area);
+    const uint32_t n0 = t.n0 + area.panel * place.width;
+    for (uint32_t i = place.row; i < count; i += place.step) {
+      const uint32_t m = m0 + i;
+      const float of_row = row_factor(m);
+      const hw::SharedAddress sums = area.sums + (first + i) * area.pitch;
+      float x[8];
+      load_sums(sums, place.q, parts, x);
+      Affine(area.factors, place.q, 0).apply(of_row, x);
+      if constexpr (kGate) {
+        float up[8];
+        load_sums(sums + 32 * 4, place.q, parts, up);
+        Affine(area.factors, place.q, 32).apply(of_row, up);
+        pipe::activate<false>(GatedActivation::swiglu().function, x);
+        HT_UNROLL
+        for (uint32_t e = 0; e < 8; ++e) x[e] = x[e] * up[e];
+      }
+      HT_UNROLL
+      for (uint32_t e = 0; e < 8; e += 4) {
+        const auto n = n0 + static_cast<uint32_t>(e == 0 ? place.q.first : place.q.second);
+        if (n >= n_end) continue;
+        if (kResidual && f.residual != nullptr) {
+          const auto words = hw::load_global(
+              reinterpret_cast<const Pair*>(f.residual + m * f.residual_row + n * 2));
+          HT_UNROLL
+          for (uint32_t j = 0; j < 2; ++j) {
+            float two[2];
+            pipe::widen_pair(f.residual_format, words[j], two[0], two[1]);
+            x[e + 2 * j] += two[0], x[e + 2 * j + 1] += two[1];
+          }
+        }
+        const Pair words{{pipe::narrow_pair(f.out_format, x[e], x[e + 1]),
+                          pipe::narrow_pair(f.out_format, x[e + 2], x[e + 3])}};
+        hw::store_global(reinterpret_cast<Pair*>(out + m * out_row + n * 2), words);
+      }
+    }
+  }
+  // Any end of eight outputs, as finish_output.
+  HT_DEVICE void finish_eight(const pipe::Quads& q, bool gate, uint32_t m, uint32_t n0,
+                              hw::SharedAddress sums, hw::SharedAddress factors,
+                              uint32_t parts) const {
+    const GpuFinish& f = p.finish;
+    const float of_row = row_factor(m);
+    float x[8];
+    load_sums(sums, q, parts, x);
+    Affine(factors, q, 0).apply(of_row, x);
+    if (gate) {
+      float up[8];
+      load_sums(sums + 32 * 4, q, parts, up);
+      Affine(factors, q, 32).apply(of_row, up);
+      pipe::activate_gate<false>(f.gated, x, up);
+    } else {
+      pipe::activate<false>(f.activation, x);
+    }
+    const uint32_t size = pipe::bytes_of(f.out_format);
+    const int64_t columns = int64_t{n_end} - n0;
+    if (f.residual != nullptr) {
+      float residual[8];
+      const uint32_t of_residual = pipe::bytes_of(f.residual_format);
+      pipe::load_eight(f.residual_format, f.residual + m * f.residual_row + n0 * of_residual, q,
+                       columns, residual);
+      HT_UNROLL
+      for (uint32_t e = 0; e < 8; ++e) x[e] += residual[e];
+    }
+    pipe::store_eight(f.out_format, out + m * out_row + n0 * size, q, columns, x);
+  }
+
+  // The sums of a cluster's blocks, in their order, of which four are under way at once.
+  HT_DEVICE static void load_sums(hw::SharedAddress at, const pipe::Quads& q, uint32_t parts,
+                                  float (&x)[8], hw::Site site = hw::Site::current()) {
+    if (parts == 1) return load_quads(at, q, x, site);
+    using Quad = hw::Vector<float, 4>;
+    constexpr uint32_t kAtOnce = 4;
+    HT_UNROLL
+    for (uint32_t e = 0; e < 8; ++e) x[e] = 0;
+    HT_ROLLED
+    for (uint32_t part = 0; part < parts; part += kAtOnce) {
+      Quad quads[kAtOnce][2] = {};
+      HT_UNROLL
+      for (uint32_t i = 0; i < kAtOnce; ++i) {
+        if (part + i >= parts) continue;
+        const hw::ClusterAddress from = hw::map_shared_rank(at, part + i, site);
+        quads[i][0] = hw::load_cluster<Quad>(from + static_cast<uint32_t>(q.first) * 4, site);
+        quads[i][1] = hw::load_cluster<Quad>(from + static_cast<uint32_t>(q.second) * 4, site);
+      }
+      HT_UNROLL
+      for (uint32_t i = 0; i < kAtOnce; ++i) {
+        HT_UNROLL
+        for (uint32_t e = 0; e < 8; ++e) x[e] += quads[i][e / 4][e % 4];
+      }
+    }
+  }
+  HT_DEVICE static void load_quads(hw::SharedAddress at, const pipe::Quads& q, float (&x)[8],
+                                   hw::Site site = hw::Site::current()) {
+    using Quad = hw::Vector<float, 4>;
+    const Quad first = hw::load_shared<Quad>(at + static_cast<uint32_t>(q.first) * 4, site);
+    const Quad second = hw::load_shared<Quad>(at + static_cast<uint32_t>(q.second) * 4, site);
+    HT_UNROLL
+    for (uint32_t e = 0; e < 4; ++e) x[e] = first[e], x[4 + e] = second[e];
+  }
+};
+
+}  // namespace halftone::product

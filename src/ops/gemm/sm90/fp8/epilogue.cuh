@@ -1,0 +1,133 @@
+// The end of a tile of FP8 by FP8 on Hopper. A warp has rows of x in registers, neighbouring
+// outputs beside one another as memory wants them: as bf16 or f16 they leave by copies of its own;
+// in other ways they pass through shared memory as f32 (sm90_finish_rows.cuh).
+#pragma once
+#include "ops/gemm/sm90/epilogue_rows.cuh"
+#include "ops/gemm/sm90/fp8/stages.h"
+#include "pipe/named_barrier.h"
+
+namespace halftone::product {
+
+struct Sm90Fp8Finish : Sm90FinishRows {
+  using Stages = Sm90Fp8Stages;
+  using Sums = float[Stages::kRows / 2];  // of 16 rows of x a warp
+  enum class Barrier { first_group, second_group, count };
+
+  const Sm90Params& params;
+  const uint32_t group;
+  const hw::SharedAddress staging;
+  Stages::Store out;
+
+  // `multiplier`: of the warps that multiply.
+  HT_DEVICE Sm90Fp8Finish(const Sm90Params& all, hw::SharedAddress base, uint32_t multiplier)
+      : Sm90FinishRows(all.product),
+        params(all),
+        group(multiplier / 4),
+        staging(base + (Stages::kOut + group * Stages::kStaging)),
+        out(staging + warp * Stages::Store::kSharedBytes) {}
+
+  HT_DEVICE void sync(hw::Site site = hw::Site::current()) const {
+    pipe::sync<Barrier::first_group, Barrier::second_group>(group, kThreads, site);
+  }
+  HT_DEVICE hw::SharedAddress factors(uint32_t panel) const {
+    return staging + (Stages::kFactors + panel * kSm90Factors);
+  }
+
+  // Before the sums are there.
+  HT_DEVICE void begin(const Sm90Tile& t) const {
+    sync();  // the tile before has been read
+    HT_UNROLL
+    for (uint32_t panel = 0; panel < Stages::kPanels; ++panel) {
+      store_factors(t, factors(panel), panel);
+    }
+    sync();
+  }
+
+  // Each turn's 64 rows of x, 16 a warp.
+  HT_DEVICE void tile(const Sm90Tile& t, Sums (&sums)[Stages::kTurns]) {
+    bool left = false;  // to threads
+    HT_UNROLL
+    for (uint32_t turn = 0; turn < Stages::kTurns; ++turn) {
+      if (!copies(t, turn)) {
+        left = true;
+      } else if (first_row(t, turn) < t.end) {
+        const uint32_t own = first_row(t, turn) + warp * 16;
+        const Format format = p.finish.out_format;
+        affine(own, t.end, sums[turn]);
+        out.store(sums[turn], &params.out, own, t.n0,
+                  [format](float low, float high) { return pipe::narrow_pair(format, low, high); });
+      }
+    }
+    if (left) by_threads(t, sums);
+  }
+  HT_DEVICE uint32_t first_row(const Sm90Tile& t, uint32_t turn) const {
+    return t.m0 + turn * Stages::kTurn + group * Stages::kOwn;
+  }
+  // Where a part ends within the rows of a turn, the rows that follow belong to another.
+  HT_DEVICE bool copies(const Sm90Tile& t, uint32_t turn) const {
+    return params.copies_out && (params.parts == 0 || first_row(t, turn) + Stages::kOwn <= t.end);
+  }
+
+  // What is not copied, 32 rows by 64 outputs at a time: once in the code, as it is long.
+  HT_DEVICE void by_threads(const Sm90Tile& t, const Sums (&sums)[Stages::kTurns]) const {
+    constexpr uint32_t kPieces = Stages::kOwn / Stages::kPiece;
+    HT_ROLLED
+    for (uint32_t i = 0; i < Stages::kTurns * Stages::kPanels * kPieces; ++i) {
+      const uint32_t turn = i / (Stages::kPanels * kPieces), panel = i / kPieces % Stages::kPanels;
+      const uint32_t piece = i % kPieces, m0 = first_row(t, turn) + piece * Stages::kPiece;
+      if (copies(t, turn) || m0 >= t.end) continue;
+      if (lane == 0) hw::bulk_wait_read<0>();  // copies of rows before
+      sync();
+      const Sm90Area area{staging, factors(panel), Stages::kPieceRow, 2, panel};
+      HT_UNROLL
+      for (uint32_t j = 0; j < Stages::kTurns * Stages::kPanels; ++j) {
+        if (j == i / kPieces && warp / 2 == piece) {
+          store_sums(sums[j / Stages::kPanels] + j % Stages::kPanels * 32, area);
+        }
+      }
+      sync();
+      finish_rows(t, area, 0, Stages::kPiece, m0, 1);
+    }
+  }
+
+  // Scales and biases of the outputs, scales of rows of x.
+  HT_DEVICE void affine(uint32_t m0, uint32_t end, Sums& sums) const {
+    using Pair = hw::Vector<float, 2>;
+    const GpuFinish& f = p.finish;
+    float of_row[2];
+    HT_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      const uint32_t m = m0 + lane / 4 + half * 8, own = m < end ? m : end - 1;
+      of_row[half] =
+          f.row_scales != nullptr ? hw::load_global(f.row_scales + own * f.row_scale_step) : 1.0f;
+      if (f.row_weights != nullptr) of_row[half] *= hw::load_global(f.row_weights + own);
+    }
+    HT_UNROLL
+    for (uint32_t j = 0; j < Stages::kRows / 8; ++j) {
+      const hw::SharedAddress at = factors(j / 8) + (j % 8 * 8 + lane % 4 * 2) * 4;
+      const Pair scale = hw::load_shared<Pair>(at), bias = hw::load_shared<Pair>(at + 64 * 4);
+      HT_UNROLL
+      for (uint32_t e = 0; e < 4; ++e) {
+        float& sum = sums[j * 4 + e];
+        sum = hw::fma(sum * scale[e % 2], of_row[e / 2], bias[e % 2]);
+      }
+    }
+  }
+
+  // 64 columns of the warp's 16 rows.
+  HT_DEVICE void store_sums(const float* sums, const Sm90Area& area,
+                            hw::Site site = hw::Site::current()) const {
+    HT_UNROLL
+    for (uint32_t j = 0; j < 8; ++j) {
+      HT_UNROLL
+      for (uint32_t half = 0; half < 2; ++half) {
+        const uint32_t row = warp % 2 * 16 + lane / 4 + half * 8, column = j * 8 + lane % 4 * 2;
+        const float* pair = sums + j * 4 + half * 2;
+        hw::store_shared(area.sums + (row * area.pitch + column * 4),
+                         hw::Vector<float, 2>{{pair[0], pair[1]}}, site);
+      }
+    }
+  }
+};
+
+}  // namespace halftone::product

@@ -1,0 +1,222 @@
+// y = x W^T of E4M3 by E4M3 on Hopper, for many rows of x. Neither operand passes through
+// registers, so unlike in sm90_multiply.cuh x has the rows of the MMA: a lane then has two rows of
+// x, whose scales are two registers, and results lie as memory wants them. Tiles are 256 rows of x
+// by 128 of W. At the rate of FP8 shared memory is as short as the tensor cores, 128 bytes a clock:
+// of a stage copies write 48 KB and MMAs read 96, in 1,024 clocks of MMAs. Two blocks side by side
+// have the same rows of x, and each copies half of them for both.
+//
+// The tensor cores add FP8 products up with few bits: every 128 elements of K are a sum of their
+// own, which joins an f32 sum times its scales. A warpgroup has two such sums in turn, of 64 rows
+// each; while it joins one, the tensor cores belong to the other warpgroup.
+//
+// Sums are those of sm90_sums.cuh in the same order, whatever the tile.
+#pragma once
+#include "base/launch.h"
+#include "hw/griddep.h"
+#include "hw/mma/setmaxnreg.h"
+#include "hw/warp.h"
+#include "ops/gemm/sm90/fp8/epilogue.cuh"
+#include "ops/gemm/sm90/fp8/promotion.cuh"
+#include "ops/gemm/sm90/fp8/scales.cuh"
+#include "pipe/roles.h"
+#include "pipe/schedule.h"
+#include "pipe/uniform.h"
+
+namespace halftone::product {
+
+struct Sm90Fp8Multiply : Sm90Fp8Stages {
+  using Params = Sm90Params;
+  using Schedule = pipe::PersistentSchedule<pipe::ProductGrid>;
+  using Chain = Sm90Fp8Chain<Sm90Fp8Stages>;
+  using Sums = Chain::Sums;
+  static constexpr uint32_t kLoaders = 4, kMultipliers = 8;  // warps, and registers of a thread:
+  static constexpr uint32_t kOfLoader = 40, kOfMultiplier = 232;
+  static constexpr pipe::Roles kRoles{
+      {{"load", kLoaders, kOfLoader}, {"multiply", kMultipliers, kOfMultiplier}}};
+  static constexpr uint32_t kThreads = kRoles.threads(), kMinBlocks = 1;
+  static_assert(kRoles.broken_rule(kMinBlocks) == nullptr);
+  static constexpr uint32_t kScaleWarps = Sm90Fp8Scales<Sm90Fp8Stages>::kWarps;
+  static constexpr uint32_t kTogether = 8;
+
+  // Of `parts` parts of experts; without experts of all rows of x. Pairs of tiles of W.
+  HT_HOST_DEVICE static pipe::ProductGrid tiles(const Params& params, uint32_t parts) {
+    const GpuProduct& p = params.product;
+    const uint32_t rows = (p.finish.gate ? kRows / 2 : kRows) * params.pair;
+    return {(p.n + rows - 1) / rows, params.parts > 0 ? parts : (p.m + kXRows - 1) / kXRows, 1,
+            kTogether};
+  }
+  static LaunchShape shape(const Params& p, uint32_t multiprocessors) {
+    const uint32_t wanted = tiles(p, p.parts).count(), fit = multiprocessors / p.pair;
+    return {.grid = {(wanted < fit ? wanted : fit) * p.pair, 1, 1},
+            .block = {kThreads, 1, 1},
+            .cluster = {p.pair, 1, 1},
+            .shared_bytes = kSharedBytes};
+  }
+  HT_DEVICE static uint32_t rank_of(const Params& p) { return p.pair > 1 ? hw::cluster_rank() : 0; }
+  HT_DEVICE static Sm90Tile tile_of(const Params& p, const pipe::ProductTile& t) {
+    return sm90_tile(p, t.m * p.pair + rank_of(p), t.n, kXRows);
+  }
+  HT_DEVICE static uint32_t steps_of(const Params& p) {
+    return (p.product.k + kDepth - 1) / kDepth;
+  }
+
+  HT_DEVICE static void run(const Params& p) {
+    const hw::SharedAddress base = pipe::uniform_shared_memory();
+    const Ring ring{base + kBarriers};
+    hw::griddepcontrol_launch_dependents();
+    if (hw::thread_index().x == 0) {
+      hw::prefetch_tensor_map(&p.w);
+      hw::prefetch_tensor_map(&p.x);
+      ring.init(1 + kScaleWarps, kMultipliers * p.pair);  // the copies, and the scales
+      hw::fence_mbarrier_init();
+    }
+    // What a block first touches takes as long as the first copy: each role waits for the kernels
+    // ahead when it has its addresses. Lists of parts are results.
+    if (p.parts > 0) hw::griddepcontrol_wait();
+    if (p.pair > 1) {
+      hw::cluster_arrive();
+      hw::cluster_wait();
+    } else {
+      hw::barrier_sync();
+    }
+    const uint32_t parts = pipe::uniform(p.parts > 0 ? hw::load_global(p.product.part_count) : 0);
+    const Schedule schedule(tiles(p, parts), hw::block_index().x / p.pair,
+                            hw::grid_size().x / p.pair);
+    const uint32_t warp = pipe::uniform(hw::warp_index());
+    if (warp < kLoaders) {
+      hw::set_role("load");
+      hw::setmaxnreg_dec<kOfLoader>();
+      if (warp == 0 && hw::lane_index() == 0) load(p, ring, base, schedule);
+      if (warp > 0 && warp <= kScaleWarps) make_scales(p, ring, base, schedule, warp - 1);
+    } else {
+      hw::set_role("multiply");
+      hw::setmaxnreg_inc<kOfMultiplier>();
+      multiply(p, ring, base, schedule, warp - kLoaders);
+    }
+  }
+
+  HT_DEVICE static void load(const Params& p, const Ring& ring, hw::SharedAddress base,
+                             Schedule schedule) {
+    const uint32_t rank = rank_of(p), steps = steps_of(p);
+    const auto blocks = static_cast<uint16_t>((1u << p.pair) - 1);
+    auto fill = ring.producer();
+    for (pipe::ProductTile t; schedule.next(t);) {
+      const Sm90Tile tile = tile_of(p, t);
+      const Sm90Matrix matrix(p, tile);
+      const uint32_t copies = (tile.end - tile.m0 + p.x_rows - 1) / p.x_rows;
+      const uint32_t rows = copies < kXRows / p.x_rows ? copies * p.x_rows : kXRows;
+      const hw::CachePolicy policy = tile.weight_policy(p, kXRows);
+      hw::griddepcontrol_wait();
+      for (uint32_t step = 0; step < steps; ++step) {
+        const pipe::Slot slot = fill.wait();
+        hw::mbarrier_arrive_expect_tx(slot.full, rows * kSm90Line + (kBytes - kXBytes));
+        const hw::SharedAddress x = base + slot.stage * kBytes;
+        const auto k = static_cast<int32_t>(step * kDepth);
+        for (uint32_t r = rank * p.x_rows; r < rows; r += p.pair * p.x_rows) {
+          hw::tensor_load_multicast(x + r * kSm90Line, &p.x, {k, static_cast<int32_t>(tile.m0 + r)},
+                                    slot.full, blocks);
+        }
+        matrix.load(p, tile, step, x + kXBytes, slot.full, policy);
+      }
+    }
+    fill.drain();  // the other block gives its stages back here
+  }
+
+  HT_DEVICE static void make_scales(const Params& p, const Ring& ring, hw::SharedAddress base,
+                                    Schedule schedule, uint32_t mine) {
+    const uint32_t steps = steps_of(p);
+    pipe::Cursor<kStages> at;
+    for (pipe::ProductTile t; schedule.next(t);) {
+      Sm90Fp8Scales<Sm90Fp8Stages> scales(p, tile_of(p, t), mine);
+      hw::griddepcontrol_wait();
+      for (uint32_t step = 0; step < steps; ++step, at.advance()) {
+        const uint32_t stage = at.stage();
+        scales.load(step);
+        hw::mbarrier_wait(ring.empty(stage), at.phase() ^ 1);
+        scales.store(base + (kTables + stage * kTable));
+        hw::warp_sync();
+        if (hw::lane_index() == 0) hw::mbarrier_arrive(ring.full(stage));
+      }
+    }
+  }
+
+  HT_DEVICE static void multiply(const Params& p, const Ring& ring, hw::SharedAddress base,
+                                 Schedule schedule, uint32_t warp) {
+    const uint32_t steps = steps_of(p), first = warp / 4 * kOwn;
+    Sm90Fp8Finish finish(p, base, warp);
+    Release read{ring.consumer(), p.pair, rank_of(p)};
+    Sums total[kTurns];
+    hw::griddepcontrol_wait();
+    for (pipe::ProductTile t; schedule.next(t);) {
+      const Sm90Tile tile = tile_of(p, t);
+      const uint32_t rows = pipe::uniform(tile.end - tile.m0);
+      finish.begin(tile);
+      // How many turns have rows is outside the loop over K.
+      if (rows > kTurn + first) {
+        if (p.factors == Sm90Factors::columns) {
+          add_up<2, true>(base, read, steps, warp, total);
+        } else {
+          add_up<2, false>(base, read, steps, warp, total);
+        }
+      } else if (rows > first) {
+        add_up<1, false>(base, read, steps, warp, total);
+      } else {
+        for (uint32_t step = 0; step < steps; ++step) {
+          static_cast<void>(read.consumer.wait());
+          read();
+        }
+      }
+      finish.tile(tile, total);
+    }
+    finish.out.drain();
+  }
+
+  // Gives stages back. By loads scales were read, which the block's own warps replace; x, which the
+  // other block's copies replace, by MMAs alone, which have been waited for.
+  struct Release {
+    Ring::Consumer consumer;
+    uint32_t pair, rank;
+    HT_DEVICE void operator()() {
+      const uint32_t lane = hw::lane_index();
+      hw::warp_sync();
+      const hw::Mbarrier empty = consumer.next_release();
+      if (lane == rank) hw::mbarrier_arrive(empty);
+      if (lane < pair && lane != rank) {
+        hw::mbarrier_arrive_cluster_relaxed(hw::map_shared_rank(empty.address, lane), 1);
+      }
+    }
+  };
+
+  template <uint32_t kOwnTurns, bool kOneRun>
+  HT_DEVICE static void add_up(hw::SharedAddress base, Release& read, uint32_t steps, uint32_t warp,
+                               Sums (&total)[kTurns]) {
+    const uint32_t first = warp / 4 * kOwn, row = first + warp % 4 * 16 + hw::lane_index() / 4;
+    HT_UNROLL
+    for (uint32_t turn = 0; turn < kOwnTurns; ++turn) {
+      HT_UNROLL
+      for (uint32_t i = 0; i < kRows / 2; ++i) total[turn][i] = 0;
+    }
+    Sums chain;
+    for (uint32_t step = 0; step < steps; ++step) {
+      const uint32_t stage = read.consumer.wait();
+      const hw::SharedAddress x = base + stage * kBytes, scales = base + (kTables + stage * kTable);
+      // Before the first MMA: ptxas moves multiplications of what is loaded after an MMA to before
+      // the next, which would wait for the load.
+      Chain::Factors f[kOwnTurns];
+      HT_UNROLL
+      for (uint32_t turn = 0; turn < kOwnTurns; ++turn) {
+        f[turn] = Chain::load_factors<kOneRun>(scales, turn * kTurn + row);
+      }
+      HT_UNROLL
+      for (uint32_t turn = 0; turn < kOwnTurns; ++turn) {
+        Chain::start(x + (turn * kTurn + first) * kSm90Line, x + kXBytes, chain);
+        hw::wgmma_wait<0>();
+        hw::hold_registers(chain);
+        if (turn + 1 == kOwnTurns) read();
+        Chain::join(f[turn], chain, total[turn]);
+      }
+    }
+  }
+};
+
+}  // namespace halftone::product

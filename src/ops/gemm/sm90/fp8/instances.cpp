@@ -1,0 +1,27 @@
+#include "ops/gemm/sm90/mixed/instances.h"
+#include "ops/gemm/sm90/fp8/gemm.cuh"
+#include "ops/gemm/sm90/fp8/small_m.cuh"
+
+namespace halftone::product {
+
+namespace {
+
+template <class Kernel>
+Sm90Instance few() {
+  return {hw::image_of<Kernel>("matmul_sm90", Arch::sm_90a), Kernel::shape};
+}
+
+}  // namespace
+
+Sm90Instance sm90_fp8(const Sm90Choice& c) {
+  if (c.few > 0 && c.columns == 64) {
+    return c.few == 64 ? few<Sm90Fp8Few64x64>() : few<Sm90Fp8Few64x128>();
+  }
+  if (c.few > 0) return c.few == 64 ? few<Sm90Fp8Few128x64>() : few<Sm90Fp8Few128x192>();
+  if (c.columns == Sm90Fp8Multiply::kXRows) {
+    return {hw::image_of<Sm90Fp8Multiply>("matmul_sm90", Arch::sm_90a), Sm90Fp8Multiply::shape};
+  }
+  return sm90_instance<GpuCode::e4m3, Sm90Scales::fp8>(c.columns);
+}
+
+}  // namespace halftone::product

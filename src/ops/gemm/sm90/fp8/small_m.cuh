@@ -1,0 +1,292 @@
+// y = x W^T of E4M3 by E4M3 on Hopper, for up to 128 rows of x. Neither bytes nor MMAs take most of
+// the time, but what a block does once, and steps of K that wait for one another. So a block has
+// one tile: all rows of x by as few rows of W as give every multiprocessor work, and where that is
+// not enough the blocks of a cluster share K. W is asked for before the kernel's turn, where it is
+// constant; most tiles leave room for two blocks a multiprocessor, so that the next kernel's can do
+// so while this one's finish. Several chains of MMAs are under way, scales of many steps are loaded
+// at a time, and plain results have few instructions (docs/findings/products-hopper.md).
+//
+// As in sm90_fp8.cuh x has the rows of the MMA, 64 a warpgroup, and both operands lie in shared
+// memory. Sums are those of that kernel in the same order, but that parts of K are added in theirs.
+#pragma once
+#include "base/launch.h"
+#include "hw/cluster.h"
+#include "hw/griddep.h"
+#include "hw/warp.h"
+#include "ops/gemm/sm90/epilogue_rows.cuh"
+#include "ops/gemm/sm90/fp8/promotion.cuh"
+#include "ops/gemm/sm90/fp8/scales.cuh"
+#include "pipe/named_barrier.h"
+#include "pipe/ring.h"
+#include "pipe/roles.h"
+
+namespace halftone::product {
+
+// kTileXRows of x, 64 or 128, by kTileRows of W; `kResident` blocks a multiprocessor.
+template <uint32_t kTileXRows, uint32_t kTileRows, uint32_t kResident>
+struct Sm90Fp8FewStages {
+  static constexpr uint32_t kXRows = kTileXRows, kRows = kTileRows, kDepth = kSm90Line;
+  static constexpr uint32_t kOwn = 64, kGroups = kXRows / kOwn, kPanels = kRows / 64;
+  static_assert(kXRows % kOwn == 0 && kRows % 64 == 0);
+  static constexpr uint32_t kXBytes = kXRows * kSm90Line, kBytes = kXBytes + kRows * kSm90Line;
+
+  // As in sm90_fp8_stages.h.
+  static constexpr uint32_t kRun = 32, kRuns = kRows / kRun;
+  static constexpr uint32_t kOfRuns = kXRows * 4, kTable = kOfRuns + (kRuns + 3) / 4 * 16;
+
+  // Sums in the place of the stages, panels of 64 outputs with room between rows so that a warp's
+  // pairs lie in all banks.
+  static constexpr uint32_t kSumRow = (64 + 8) * 4, kPanel = kXRows * kSumRow;
+
+  static constexpr uint32_t kMost = 227 * 1024 / kResident - (kResident - 1) * 512;
+  static constexpr uint32_t kStages = (kMost - kPanels * kSm90Factors) / (kBytes + kTable + 16);
+  static_assert(kPanels * kPanel <= kStages * kBytes);
+  static constexpr uint32_t kTables = kStages * kBytes;
+  static constexpr uint32_t kFactors = kTables + kStages * kTable;
+  static constexpr uint32_t kBarriers = kFactors + kPanels * kSm90Factors;
+  using Ring = pipe::Ring<kStages, kBytes>;
+  static constexpr uint32_t kSharedBytes = kBarriers + Ring::kSharedBytes;
+  static_assert(kSharedBytes <= kMost);
+};
+
+template <uint32_t kTileXRows, uint32_t kTileRows, uint32_t kResident>
+struct Sm90Fp8Few : Sm90Fp8FewStages<kTileXRows, kTileRows, kResident> {
+  using Params = Sm90Params;
+  using Stages = Sm90Fp8FewStages<kTileXRows, kTileRows, kResident>;
+  using Ring = typename Stages::Ring;
+  // Stages whose scales are loaded at a time.
+  static constexpr uint32_t kAhead = kTileXRows == 128 ? 5 : 32 / Stages::kRuns;
+  using Scales = Sm90Fp8Scales<Stages, kAhead>;
+  static constexpr uint32_t kXRows = Stages::kXRows, kRows = Stages::kRows;
+  using Chain = Sm90Fp8Chain<Stages>;
+  using Sums = typename Chain::Sums;
+
+  enum class Worker { load, multiply };
+  enum class Barrier { read, stored, count };  // of all that multiply
+  static constexpr uint32_t kMinBlocks = kResident, kMultipliers = 4 * Stages::kGroups;
+  // Registers, and chains of MMAs at a time for which there are enough.
+  static constexpr bool kManyRegisters = kMultipliers == 4;
+  static constexpr uint32_t kOfLoader = 40;
+  static constexpr uint32_t kOfMultiplier = kManyRegisters ? 216 : kMinBlocks == 1 ? 232 : 96;
+  static constexpr uint32_t kChains = !kManyRegisters ? 1 : kRows == 64 ? 4 : 2;
+  static constexpr pipe::Roles kRoles{
+      {{"load", 4, kOfLoader}, {"multiply", kMultipliers, kOfMultiplier}}};
+  static constexpr uint32_t kThreads = kRoles.threads();
+
+  static LaunchShape shape(const Params& p, uint32_t /*multiprocessors*/) {
+    const uint32_t rows = p.product.finish.gate ? kRows / 2 : kRows;
+    return {.grid = {(p.product.n + rows - 1) / rows * p.split, 1, 1},
+            .block = {kThreads, 1, 1},
+            .cluster = {p.split, 1, 1},
+            .shared_bytes = Stages::kSharedBytes};
+  }
+
+  // The stages of W along K that this block multiplies.
+  struct Range {
+    uint32_t begin, end;
+    HT_DEVICE explicit Range(const Params& p) {
+      const uint32_t steps = (p.product.k + Stages::kDepth - 1) / Stages::kDepth;
+      const uint32_t rank = p.split > 1 ? hw::cluster_rank() : 0;
+      begin = steps * rank / p.split, end = steps * (rank + 1) / p.split;
+    }
+  };
+
+  HT_DEVICE static void run(const Params& p) {
+    const hw::SharedAddress base = pipe::uniform_shared_memory();
+    const Ring ring{base + Stages::kBarriers};
+    hw::griddepcontrol_launch_dependents();
+    if (hw::thread_index().x == 0) {
+      hw::prefetch_tensor_map(&p.w);
+      hw::prefetch_tensor_map(&p.x);
+      ring.init(1 + Scales::kWarps, kMultipliers);
+      hw::fence_mbarrier_init();
+    }
+    hw::barrier_sync();
+    const Range range(p);
+    const Sm90Tile tile = sm90_tile<kRows>(p, hw::block_index().x / p.split, 0, kXRows);
+    if (pipe::enter<kRoles, Worker::load, kMinBlocks>()) {
+      const uint32_t warp = pipe::uniform(hw::warp_index());
+      if (warp == 0) {
+        if (hw::lane_index() == 0) load(p, ring, base, tile, range);
+      } else {
+        make_scales(p, ring, base, tile, range, warp - 1);
+      }
+      if (p.split == 1) return;
+      hw::warp_sync();
+      hw::cluster_arrive();
+      hw::cluster_wait();
+    } else if (pipe::enter<kRoles, Worker::multiply, kMinBlocks>()) {
+      multiply(p, ring, base, tile, range);
+    }
+    if (p.split == 1) return;
+    // No block ends while another reads its sums.
+    hw::cluster_arrive();
+    hw::cluster_wait();
+  }
+
+  HT_DEVICE static void load(const Params& p, const Ring& ring, hw::SharedAddress base,
+                             const Sm90Tile& tile, const Range& range) {
+    const Sm90Matrix matrix(p, tile);
+    const hw::CachePolicy policy{hw::kEvictFirst.bits};
+    auto fill = ring.producer();
+    const auto load_x = [&](uint32_t step, uint32_t stage) {
+      hw::tensor_load(base + stage * Stages::kBytes, &p.x,
+                      {static_cast<int32_t>(step * Stages::kDepth), 0}, ring.full(stage));
+    };
+    // W of the stages that there are, before or after the turn; then x.
+    if (!p.product.constant_weight) hw::griddepcontrol_wait();
+    const uint32_t steps = range.end - range.begin;
+    const uint32_t ahead = steps < Stages::kStages ? steps : Stages::kStages;
+    for (uint32_t i = 0; i < ahead; ++i) {
+      const pipe::Slot slot = fill.acquire();
+      matrix.template load<kRows>(p, tile, range.begin + i,
+                                  base + (slot.stage * Stages::kBytes + Stages::kXBytes), slot.full,
+                                  policy);
+    }
+    if (p.product.constant_weight) hw::griddepcontrol_wait();
+    for (uint32_t i = 0; i < ahead; ++i) load_x(range.begin + i, i);
+    for (uint32_t i = ahead; i < steps; ++i) {
+      const pipe::Slot slot = fill.acquire();
+      matrix.template load<kRows>(p, tile, range.begin + i,
+                                  base + (slot.stage * Stages::kBytes + Stages::kXBytes), slot.full,
+                                  policy);
+      load_x(range.begin + i, slot.stage);
+    }
+  }
+
+  HT_DEVICE static void make_scales(const Params& p, const Ring& ring, hw::SharedAddress base,
+                                    const Sm90Tile& tile, const Range& range, uint32_t mine) {
+    Scales scales(p, tile, mine);
+    pipe::Cursor<Stages::kStages> at;
+    // Behind the copies of W its scales would wait for all of them.
+    if (!p.product.constant_weight) hw::griddepcontrol_wait();
+    scales.load_weights(range.begin);
+    if (p.product.constant_weight) hw::griddepcontrol_wait();
+    for (uint32_t step = range.begin; step < range.end; step += kAhead) {
+      if (step > range.begin) scales.load_weights(step);
+      scales.load_rows(step);
+      HT_UNROLL
+      for (uint32_t a = 0; a < kAhead; ++a) {
+        if (step + a >= range.end) break;
+        const uint32_t stage = at.stage();
+        hw::mbarrier_wait(ring.empty(stage), at.phase() ^ 1);
+        scales.store(base + (Stages::kTables + stage * Stages::kTable), a);
+        hw::warp_sync();
+        if (hw::lane_index() == 0) hw::mbarrier_arrive(ring.full(stage));
+        at.advance();
+      }
+    }
+  }
+
+  HT_DEVICE static void multiply(const Params& p, const Ring& ring, hw::SharedAddress base,
+                                 const Sm90Tile& tile, const Range& range) {
+    const uint32_t group = pipe::uniform(hw::warp_index()) / 4 - 1;
+    const Sm90FinishRows finish(p.product);
+    hw::griddepcontrol_wait();
+    for (uint32_t panel = group; panel < Stages::kPanels; panel += Stages::kGroups) {
+      finish.store_factors(tile, base + (Stages::kFactors + panel * kSm90Factors), panel);
+    }
+    Sums total;
+    if (p.factors == Sm90Factors::columns) {
+      add_up<true>(ring, base, range.end - range.begin, group, total);
+    } else {
+      add_up<false>(ring, base, range.end - range.begin, group, total);
+    }
+    constexpr uint32_t kAll = kMultipliers * 32;
+    pipe::sync<Barrier::read>(kAll);  // nobody reads the stages any more
+    store_sums(base, group * Stages::kOwn + finish.warp * 16 + finish.lane / 4, total);
+    if (p.split > 1) {
+      hw::cluster_arrive();
+      hw::cluster_wait();
+    } else {
+      pipe::sync<Barrier::stored>(kAll);
+    }
+    // A share of the rows is the block's, and of that a share the warpgroup's.
+    const uint32_t shares = p.split * Stages::kGroups, share = (kXRows + shares - 1) / shares;
+    const uint32_t rank = p.split > 1 ? hw::cluster_rank() : 0;
+    const uint32_t first = (rank * Stages::kGroups + group) * share;
+    const uint32_t end = first + share < kXRows ? first + share : kXRows;
+    if (first >= end) return;
+    HT_ROLLED
+    for (uint32_t panel = 0; panel < Stages::kPanels; ++panel) {
+      const Sm90Area area{base + panel * Stages::kPanel,
+                          base + (Stages::kFactors + panel * kSm90Factors), Stages::kSumRow, 2,
+                          panel};
+      finish.finish<ShortEnds::ungated>(tile, area, first, end - first, tile.m0 + first, p.split);
+    }
+  }
+
+  // Of the lane's rows, `row` and the eighth behind it.
+  HT_DEVICE static void store_sums(hw::SharedAddress base, uint32_t row, const Sums& sums,
+                                   hw::Site site = hw::Site::current()) {
+    HT_UNROLL
+    for (uint32_t j = 0; j < kRows / 8; ++j) {
+      HT_UNROLL
+      for (uint32_t half = 0; half < 2; ++half) {
+        const uint32_t column = j % 8 * 8 + hw::lane_index() % 4 * 2;
+        const float* pair = sums + j * 4 + half * 2;
+        hw::store_shared(
+            base + (j / 8 * Stages::kPanel + (row + half * 8) * Stages::kSumRow + column * 4),
+            hw::Vector<float, 2>{{pair[0], pair[1]}}, site);
+      }
+    }
+  }
+
+  // Chains of several stages are under way at once, as one takes longer to come than to be issued
+  // and joined. None goes on while the loop turns: ptxas would have each wait for the one before.
+  template <bool kOneRun>
+  HT_DEVICE static void add_up(const Ring& ring, hw::SharedAddress base, uint32_t steps,
+                               uint32_t group, Sums& total) {
+    HT_UNROLL
+    for (uint32_t i = 0; i < kRows / 2; ++i) total[i] = 0;
+    Read read{ring.consumer(), base, group};
+    uint32_t left = steps;
+    for (; left >= kChains; left -= kChains) add_chains<kOneRun, kChains>(read, total);
+    if constexpr (kChains == 4) {
+      if (left >= 2) add_chains<kOneRun, 2>(read, total), left -= 2;
+    }
+    if constexpr (kChains > 1) {
+      if (left > 0) add_chains<kOneRun, 1>(read, total);
+    }
+  }
+
+  struct Read {
+    typename Ring::Consumer consumer;
+    hw::SharedAddress base;
+    uint32_t group;
+  };
+  template <bool kOneRun, uint32_t kCount>
+  HT_DEVICE static void add_chains(Read& read, Sums& total) {
+    const uint32_t first = read.group * Stages::kOwn;
+    const uint32_t row = first + hw::warp_index() % 4 * 16 + hw::lane_index() / 4;
+    Sums chains[kCount];
+    typename Chain::Factors factors[kCount];
+    HT_UNROLL
+    for (uint32_t i = 0; i < kCount; ++i) {
+      const uint32_t stage = read.consumer.wait();
+      const hw::SharedAddress x = read.base + stage * Stages::kBytes;
+      factors[i] = Chain::template load_factors<kOneRun>(
+          read.base + (Stages::kTables + stage * Stages::kTable), row);
+      Chain::start(x + first * kSm90Line, x + Stages::kXBytes, chains[i]);
+    }
+    HT_UNROLL
+    for (uint32_t i = 0; i < kCount; ++i) {
+      if (i + 4 == kCount) hw::wgmma_wait<3>();
+      if (i + 3 == kCount) hw::wgmma_wait<2>();
+      if (i + 2 == kCount) hw::wgmma_wait<1>();
+      if (i + 1 == kCount) hw::wgmma_wait<0>();
+      hw::hold_registers(chains[i]);
+      hw::warp_sync();
+      read.consumer.release(hw::lane_index() == 0);
+      Chain::join(factors[i], chains[i], total);
+    }
+  }
+};
+
+// The tiles that there are: rows of x by rows of W.
+using Sm90Fp8Few64x64 = Sm90Fp8Few<64, 64, 2>;
+using Sm90Fp8Few64x128 = Sm90Fp8Few<64, 128, 2>;
+using Sm90Fp8Few128x64 = Sm90Fp8Few<128, 64, 2>;
+using Sm90Fp8Few128x192 = Sm90Fp8Few<128, 192, 1>;
+
+}  // namespace halftone::product

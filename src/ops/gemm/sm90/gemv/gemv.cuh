@@ -1,0 +1,246 @@
+// One row of x times W on Hopper, or times up to three of them. Blocks stay: each takes every
+// grid-th tile of 16 rows of W as one stream of tensor copies, which begins before its turn where W
+// is constant; the warps share the K of a tile, a span of 128 bytes of the rows at a time.
+//
+// How a span is multiplied: sm90_row_span.cuh; why so: docs/findings/gpu-gemv.md.
+#pragma once
+#include "hw/copy/tma.h"
+#include "hw/griddep.h"
+#include "ops/gemm/sm90/gemv/span.cuh"
+#include "pipe/named_barrier.h"
+#include "pipe/uniform.h"
+
+namespace halftone::product {
+
+template <GpuCode kCode, Sm90RowScales kScales, bool kCopied = false>
+struct Sm90Row {
+  using Params = Sm90RowParams;
+  using Stages = Sm90RowStages<kCode, kScales, kCopied>;
+  using Span = Sm90RowSpan<kCode, kScales>;
+  using Scales = typename Span::Scales;
+  using Copied = Sm90CopiedScales<Stages, Scales>;
+  using Ring = typename Stages::Ring;
+  using SumRing = typename Stages::SumRing;
+  static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
+  static constexpr uint32_t kWarps = Stages::kWarps, kBits = Stages::kBits;
+  static constexpr uint32_t kSpan = Stages::kSpan, kRows = Stages::kRows;
+  static constexpr bool kLanes = kScales != Sm90RowScales::none && !kCopied;
+  static constexpr bool kNorms = kCode != GpuCode::f16;  // x is bf16
+  // Of x a thread keeps so many eights in registers: all of rows of up to kSm90RowKept elements.
+  static constexpr uint32_t kKept = kSm90RowKept / 8 / (kWarps * 32);
+  enum class Barrier { multipliers, count };
+
+  HT_DEVICE static void sync(hw::Site site = hw::Site::current()) {
+    pipe::sync<Barrier::multipliers>(kWarps * 32, site);
+  }
+  HT_DEVICE static uint32_t outputs(const GpuProduct& p) { return p.finish.gate ? 8 : 16; }
+
+  // Fills a quarter of the ring and more before x has been read: copies that wait in the memory's
+  // queues would make x wait behind them.
+  static constexpr uint32_t kEarly = 2;
+
+  HT_DEVICE static void load(const Params& params, const Ring& ring, hw::Mbarrier x_read,
+                             hw::SharedAddress base, uint32_t tiles) {
+    const GpuProduct& p = params.product;
+    if (!p.constant_weight) hw::griddepcontrol_wait();
+    const uint32_t chunks = (params.spans + kWarps - 1) / kWarps;
+    const uint32_t scale_bytes = kCopied ? kWarps * params.scale_span : 0;  // of a row and stage
+    const uint32_t bytes = 2 * (Stages::kHalf + params.scale_rows * scale_bytes);
+    auto fill = ring.producer();
+    uint32_t filled = 0;
+    for (uint32_t tile = hw::block_index().x; tile < tiles; tile += hw::grid_size().x) {
+      const Sm90Place place(p, params.more, tile);
+      const auto row = static_cast<int32_t>(place.tile * outputs(p));
+      const int32_t rows[2] = {row, p.finish.gate ? row : row + 8};
+      int32_t scale_rows[2] = {};
+      if constexpr (kCopied) {
+        const auto shared = static_cast<int32_t>(params.scale_shared);
+        scale_rows[0] = rows[0] / shared, scale_rows[1] = rows[1] / shared;
+      }
+      for (uint32_t c = 0; c < chunks; ++c) {
+        if (filled++ == kEarly) hw::mbarrier_wait(x_read, 0);
+        const pipe::Slot slot = fill.wait();
+        hw::mbarrier_arrive_expect_tx(slot.full, bytes);
+        const hw::SharedAddress to = base + slot.stage * Stages::kBytes;
+        HT_UNROLL
+        for (uint32_t half = 0; half < 2; ++half) {
+          const uint32_t source = p.finish.gate ? half : place.matrix;
+          hw::tensor_load(to + half * Stages::kHalf, &params.w[source],
+                          {0, rows[half], static_cast<int32_t>(c * kWarps)}, slot.full,
+                          hw::kEvictFirst);
+          if constexpr (kCopied) {
+            hw::tensor_load(to + (2 * Stages::kHalf + half * Stages::kScaleHalf),
+                            &params.scales[source],
+                            {static_cast<int32_t>(c * scale_bytes), scale_rows[half]}, slot.full,
+                            hw::kEvictFirst);
+          }
+        }
+      }
+    }
+  }
+
+  // Results of the sums of all warps, by a warp of its own: loads of scales, bias and residual hold
+  // nobody up.
+  HT_DEVICE static void finish_all(const Params& params, const SumRing& ring,
+                                   hw::SharedAddress base, uint32_t tiles) {
+    const GpuProduct& p = params.product;
+    const uint32_t lane = hw::lane_index();
+    hw::griddepcontrol_wait();
+    auto read = ring.consumer();
+    for (uint32_t tile = hw::block_index().x; tile < tiles; tile += hw::grid_size().x) {
+      const Sm90Place place(p, params.more, tile);
+      const uint32_t n = place.tile * outputs(p) + lane;
+      const bool live = lane < outputs(p) && n < place.n;
+      const GpuFinish f = place.finish(p, params.more);
+      FinishInputs in;
+      if (live)
+        in = finish_inputs(f, p.weight, place.source(p, params.more), p.source[1], 0, 0, 0, n);
+      const hw::SharedAddress sums = base + (Stages::kSums + read.wait() * Stages::kSumBytes);
+      const auto exponent = hw::load_shared<int32_t>(base + Stages::kExponent);
+      float whole[2] = {};
+      if (lane < outputs(p)) {
+        HT_UNROLL
+        for (uint32_t w = 0; w < kWarps; ++w) {
+          whole[0] += hw::load_shared<float>(sums + (w * kRows + lane) * 4);
+        }
+        if (p.finish.gate) {
+          HT_UNROLL
+          for (uint32_t w = 0; w < kWarps; ++w) {
+            whole[1] += hw::load_shared<float>(sums + (w * kRows + lane + 8) * 4);
+          }
+        }
+      }
+      hw::warp_sync();
+      read.release(lane == 0);
+      if (live) {
+        finish_output(f, in, 0, n, scaled_by(whole[0], exponent), scaled_by(whole[1], exponent));
+      }
+    }
+  }
+
+  HT_DEVICE static void multiply_all(const Params& params, const Ring& ring,
+                                     const SumRing& sum_ring, hw::Mbarrier x_read,
+                                     hw::SharedAddress base, uint32_t tiles, uint32_t warp) {
+    const GpuProduct& p = params.product;
+    const uint32_t lane = hw::lane_index(), grid = hw::grid_size().x;
+    uint32_t tile = hw::block_index().x;
+    Scales scales;
+    const auto ask = [&](uint32_t span) {
+      if (span < params.spans) scales.ask(p, params.log2_group, span);
+    };
+    const auto begin_scales = [&](uint32_t of_tile) {
+      if constexpr (kLanes) {
+        const Sm90Place place(p, params.more, of_tile);
+        const uint32_t first = place.tile * outputs(p) + lane / 4;
+        const GpuSource source = place.source(p, params.more);
+        const bool gate = p.finish.gate;
+        GpuSource other = source;
+        if (gate) other = p.source[1];
+        scales.find(p, params.log2_rows, place.n, source, other, first, gate ? first : first + 8);
+        ask(warp);
+      }
+    };
+    using Row = Sm90RowX<kCode, kKept>;
+    const Sm90RowThreads threads{hw::thread_index().x, kWarps * 32, 0};
+    const hw::SharedAddress x = base + Stages::kX;
+    const auto begin = [&] {
+      begin_scales(tile);
+      if constexpr (kNorms) {
+        if (params.norm.weight != nullptr) Row::bring_weights(params.norm, x, p.k / 8, threads);
+      }
+    };
+    if (p.constant_weight) begin();
+    hw::griddepcontrol_wait();
+    if (!p.constant_weight) begin();
+    Row row(p.x, p.k / 8, threads);
+    hw::warp_sync();
+    if (lane == 0) hw::mbarrier_arrive(x_read);
+    if (hw::thread_index().x < Stages::kZeroBytes / 16) {
+      hw::store_shared(base + (Stages::kZeros + hw::thread_index().x * 16), hw::Words4{});
+    }
+    if constexpr (kNorms) {
+      if (params.norm.weight != nullptr) {
+        row.normalise(params.norm, x, base + Stages::kSums, [] { sync(); });
+      }
+    }
+    row.place({x, 0, 1, p.k}, base + Stages::kMaxima, [] { sync(); });
+    if (hw::thread_index().x == 0) {
+      hw::store_shared(base + Stages::kExponent, row.exponent());
+    }
+    sync();
+
+    const typename Span::Columns columns(x, base + Stages::kZeros, p.k);
+    const Copied copied(params, warp);
+    const uint32_t chunks = (params.spans + kWarps - 1) / kWarps;
+    auto read = ring.consumer();
+    auto fill = sum_ring.producer();
+    while (tile < tiles) {
+      float sums[1][2] = {};
+      const uint32_t next = tile + grid;
+      HT_ROLLED
+      for (uint32_t c = 0; c < chunks; ++c) {
+        const uint32_t span = c * kWarps + warp;
+        Scales now = scales;
+        if (c + 1 == chunks) {
+          if (next < tiles) begin_scales(next);
+        } else if constexpr (kLanes) {
+          ask(span + kWarps);
+        }
+        const hw::SharedAddress stage = base + read.wait() * Stages::kBytes;
+        if (span < params.spans) {
+          if constexpr (kCopied) copied.read(stage, now);
+          Span::multiply(stage, warp * 8 * kSpan, Stages::kHalf, columns, span, now,
+                         p.weight.scale_format, sums);
+        }
+        // Read by loads, filled by copies.
+        hw::fence_proxy_async_shared();
+        hw::warp_sync();
+        read.release(lane == 0);
+      }
+      const pipe::Slot slot = fill.wait();
+      const hw::SharedAddress at = base + (Stages::kSums + slot.stage * Stages::kSumBytes);
+      HT_UNROLL
+      for (uint32_t r = 0; r < 2; ++r) {
+        if constexpr (kBits <= 8) {
+          sums[0][r] += hw::shuffle_xor(sums[0][r], 1);
+          sums[0][r] += hw::shuffle_xor(sums[0][r], 2);
+        }
+        if (lane % 4 == 0) {
+          hw::store_shared(at + (warp * kRows + lane / 4 + r * 8) * 4, sums[0][r]);
+        }
+      }
+      hw::warp_sync();
+      if (lane == 0) fill.commit(slot);
+      tile = next;
+    }
+  }
+
+  HT_DEVICE static void run(const Params& params) {
+    const hw::SharedAddress base = pipe::uniform_shared_memory();
+    const Ring ring{base + Stages::kBarriers};
+    const SumRing sum_ring{base + Stages::kSumBarriers};
+    const hw::Mbarrier x_read{base + Stages::kXRead};
+    const uint32_t tiles = params.tiles;
+    if (hw::thread_index().x == 0) {
+      ring.init(1, kWarps);
+      sum_ring.init(kWarps, 1);
+      sum_ring.name("sums_full", "sums_empty");
+      hw::mbarrier_init(x_read, kWarps);
+      hw::name_mbarrier(x_read, "x_read", 0);
+      hw::fence_mbarrier_init();
+    }
+    hw::barrier_sync();
+    // All blocks have their places: those of the next kernel may take what is left.
+    hw::griddepcontrol_launch_dependents();
+    const uint32_t warp = pipe::uniform(hw::warp_index());
+    if (warp < kWarps) {
+      multiply_all(params, ring, sum_ring, x_read, base, tiles, warp);
+    } else if (warp > kWarps) {
+      finish_all(params, sum_ring, base, tiles);
+    } else if (hw::lane_index() == 0) {
+      load(params, ring, x_read, base, tiles);
+    }
+  }
+};
+
+}  // namespace halftone::product

@@ -1,0 +1,447 @@
+// A few rows of x for each expert times its W on Hopper, the experts and their rows known on the
+// device alone: a list of parts, each with up to four rows of one expert.
+//
+// As the product of one row (sm90_row.cuh) it is one stream of copies for blocks that stay, which
+// have warps that multiply, one that copies and one for results. A block takes a run of the tiles
+// of all parts, one part after the other, so that it seldom changes the part: then its warps
+// bring other rows of x, while copies go on. A tile is a matrix's rows for warps_n warps, its K is
+// shared by warps_k: how many is a function of K, hence the bits of an output are one of its rows
+// of W and x, whatever else is in the part or on the list.
+#pragma once
+#include "hw/copy/tma.h"
+#include "hw/griddep.h"
+#include "ops/gemm/sm90/gemv/grouped_params.h"
+#include "ops/gemm/sm90/gemv/span.cuh"
+#include "ops/gemm/sm90/tile_list.cuh"
+#include "pipe/named_barrier.h"
+
+namespace halftone::product {
+
+template <GpuCode kCode, Sm90RowScales kScales, Sm90ExpertScales kWay = Sm90ExpertScales::loaded>
+struct Sm90ExpertRows {
+  using Params = Sm90ExpertRowsParams;
+  using Stages = Sm90ExpertRowsStages<kCode, kWay>;
+  using Span = Sm90RowSpan<kCode, kScales>;
+  using Scales = typename Span::Scales;
+  using Ring = typename Stages::Ring;
+  using SumRing = typename Stages::SumRing;
+  static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
+  static constexpr uint32_t kWarps = Stages::kWarps, kMostRows = Stages::kMostRows;
+  static constexpr bool kLines = kWay == Sm90ExpertScales::lines;
+  static constexpr bool kRows = kWay == Sm90ExpertScales::rows;
+  static constexpr bool kLanes = kScales != Sm90RowScales::none && !kLines && !kRows;
+  enum class Barrier { multipliers, count };
+
+  HT_DEVICE static void sync(hw::Site site = hw::Site::current()) {
+    pipe::sync<Barrier::multipliers>(kWarps * 32, site);
+  }
+  // Of a tile: its outputs, and the first row of W of its second half.
+  HT_DEVICE static uint32_t outputs(const Params& p) {
+    return p.warps_n * (p.product.finish.gate ? 8 : 16);
+  }
+  HT_DEVICE static uint32_t second_half(const Params& p, uint32_t first) {
+    return p.product.finish.gate ? first : first + p.warps_n * 8;
+  }
+
+  HT_DEVICE static Sm90TileRun run_of(const Params& params) {
+    const GpuProduct& p = params.product;
+    const uint32_t parts = p.chosen != nullptr ? p.chosen_rows : hw::load_global(p.part_count);
+    return {parts, params.tiles};
+  }
+  HT_DEVICE static void load_part(const GpuProduct& p, uint32_t index, Sm90Part& part) {
+    if (p.chosen != nullptr) {
+      part.load_chosen(p, index);
+    } else {
+      part.load(p, index);
+    }
+  }
+
+  // Stages that are filled before the first rows of x have been asked for: copies that wait in the
+  // memory's queues would make them wait behind.
+  static constexpr uint32_t kEarly = 1;
+
+  HT_DEVICE static void load(const Params& params, const Ring& ring, hw::SharedAddress base) {
+    const hw::Mbarrier x_read{base + Stages::kXRead};
+    uint32_t filled = 0;
+    const GpuProduct& p = params.product;
+    const uint32_t span_bytes = params.warps_n * 8 * Stages::kSpan;  // of a half
+    auto fill = ring.producer();
+    Sm90Part part;
+    int32_t matrix[2] = {}, scale_matrix[2] = {};
+    uint32_t tiles = 0;
+    hw::CachePolicy policy = hw::kEvictFirst;
+    for (Sm90TileRun run = run_of(params); run.left > 0; run.next()) {
+      if (run.entered) {
+        load_part(p, run.part, part);
+        HT_UNROLL
+        for (uint32_t half = 0; half < 2; ++half) {
+          matrix[half] = part.matrix(p.weight, half, params.w_first, params.w_shift);
+          if constexpr (kLines) {
+            const uint8_t* at = Scales::address(p.weight, 0, part.source[half], 0);
+            scale_matrix[half] =
+                static_cast<int32_t>((at - params.first_scale) >> params.scale_shift);
+          }
+        }
+        policy = part.weight_policy(p);
+      }
+      const uint32_t n0 = run.tile * outputs(params);
+      const auto first = static_cast<int32_t>(n0);
+      const auto second = static_cast<int32_t>(second_half(params, n0));
+      for (uint32_t span = 0; span < params.spans; span += params.warps_k) {
+        const uint32_t left = params.spans - span;
+        const uint32_t count = left < params.warps_k ? left : params.warps_k;
+        if (filled++ == kEarly) hw::mbarrier_wait(x_read, 0);
+        const pipe::Slot slot = fill.wait();
+        uint32_t bytes = count * 2 * span_bytes;
+        if constexpr (kLines) bytes += 2 * params.warps_n * 8 * params.warps_k * params.scale_span;
+        if constexpr (kRows) bytes += span == 0 ? 2 * params.scale_rows : 0;
+        hw::mbarrier_arrive_expect_tx(slot.full, bytes);
+        const hw::SharedAddress to = base + slot.stage * Stages::kBytes;
+        if constexpr (kLines) {
+          const hw::SharedAddress scales = to + 2 * Stages::kHalf;
+          const auto byte = static_cast<int32_t>(span * params.scale_span);
+          hw::tensor_load(scales, &params.scales, {byte, first, scale_matrix[0]}, slot.full,
+                          policy);
+          hw::tensor_load(scales + Stages::kScaleHalf, &params.scales,
+                          {byte, second, scale_matrix[1]}, slot.full, policy);
+        }
+        if constexpr (kRows) {
+          if (span == 0) load_rows(params, part, n0, base, tiles++, slot.full);
+        }
+        for (uint32_t s = 0; s < count; ++s) {
+          const auto byte = static_cast<int32_t>((span + s) * Stages::kSpan);
+          hw::tensor_load(to + s * span_bytes, &params.w, {byte, first, matrix[0]}, slot.full,
+                          policy);
+          hw::tensor_load(to + (Stages::kHalf + s * span_bytes), &params.w,
+                          {byte, second, matrix[1]}, slot.full, policy);
+        }
+      }
+    }
+  }
+
+  // Scales of the rows of a tile: those of a gate and of its other half, which may be interleaved,
+  // or of all of them.
+  HT_DEVICE static bool interleaved(const Params& p) {
+    return p.product.finish.gate && p.product.weight.row_step > 1;
+  }
+  HT_DEVICE static hw::SharedAddress rows_place(const Params& params, hw::SharedAddress base,
+                                                uint32_t tile) {
+    return base + (params.scale_room + tile % Stages::kScaleTiles * 2 * params.scale_rows);
+  }
+  HT_DEVICE static void load_rows(const Params& params, const Sm90Part& part, uint32_t n0,
+                                  hw::SharedAddress base, uint32_t tile, hw::Mbarrier full) {
+    const GpuLayout& l = params.product.weight;
+    const hw::SharedAddress to = rows_place(params, base, tile);
+    const uint8_t* from = Scales::address(l, 0, part.source[0], n0);
+    if (interleaved(params) || !params.product.finish.gate) {
+      hw::bulk_load(to, from, 2 * params.scale_rows, full, hw::kEvictFirst);
+    } else {
+      hw::bulk_load(to, from, params.scale_rows, full, hw::kEvictFirst);
+      hw::bulk_load(to + params.scale_rows, Scales::address(l, 0, part.source[1], n0),
+                    params.scale_rows, full, hw::kEvictFirst);
+    }
+  }
+
+  // Results of the sums of all warps, by a warp of its own: loads of scales and bias hold nobody
+  // up.
+  HT_DEVICE static void finish_all(const Params& params, const SumRing& ring,
+                                   hw::SharedAddress base) {
+    const GpuProduct& p = params.product;
+    const uint32_t lane = hw::lane_index(), all = outputs(params), of_half = params.warps_n * 8;
+    auto read = ring.consumer();
+    for (Sm90TileRun run = run_of(params); run.left > 0; run.next()) {
+      Sm90Part part;
+      load_part(p, run.part, part);
+      const auto inputs = [&](uint32_t m, uint32_t o) {
+        const uint32_t y_row = static_cast<uint32_t>(part.rows.first) + m, n = run.tile * all + o;
+        if (o >= all || n >= p.n) return FinishInputs{};
+        return finish_inputs(p.finish, p.weight, part.source[0], part.source[1],
+                             static_cast<uint32_t>(part.rows.expert), y_row, y_row, n);
+      };
+      FinishInputs in = inputs(0, lane);
+      const hw::SharedAddress sums = base + (Stages::kSums + read.wait() * Stages::kSumBytes);
+      HT_ROLLED
+      for (uint32_t m = 0; m < static_cast<uint32_t>(part.rows.count); ++m) {
+        const auto exponent = hw::load_shared<int32_t>(sums + (Stages::kSumExponents + m * 4));
+        const uint32_t y_row = static_cast<uint32_t>(part.rows.first) + m;
+        HT_ROLLED
+        for (uint32_t first = 0; first < all; first += 32) {
+          const uint32_t o = first + lane, n = run.tile * all + o;
+          const uint32_t place = o < all ? o : all - 1;  // lanes beyond read as the last
+          float whole[2] = {};
+          HT_ROLLED
+          for (uint32_t k = 0; k < params.warps_k; ++k) {
+            const hw::SharedAddress at =
+                sums + (m * Stages::kSumRow + (2 * k * of_half + place) * 4);
+            whole[0] += hw::load_shared<float>(at);
+            if (p.finish.gate) whole[1] += hw::load_shared<float>(at + of_half * 4);
+          }
+          if (m > 0 || first > 0) in = inputs(m, o);
+          if (o >= all || n >= p.n) continue;
+          finish_output(p.finish, in, y_row, n, scaled_by(whole[0], exponent),
+                        scaled_by(whole[1], exponent));
+        }
+      }
+      hw::warp_sync();
+      read.release(lane == 0);
+    }
+  }
+
+  // What a warp that multiplies has of the tiles.
+  struct Lane {
+    struct Kept {
+      const uint8_t* scales;
+      int64_t first_row;
+    };
+    const Params& params;
+    hw::SharedAddress base;
+    uint32_t warp, along_k, along_n;
+    typename Span::Columns columns;
+    Scales scales;
+    uint32_t copied[Scales::kEach] = {};  // of scales that are copied: where the lane's lie
+
+    HT_DEVICE Lane(const Params& all, hw::SharedAddress shared)
+        : params(all),
+          base(shared),
+          warp(hw::warp_index()),
+          along_k(warp / all.warps_n),
+          along_n(warp % all.warps_n),
+          columns(shared + Stages::kX, shared + Stages::kZeros, all.x_elements) {
+      const uint32_t row = along_n * 8 + hw::lane_index() / 4;
+      HT_UNROLL
+      for (uint32_t i = 0; i < Scales::kEach; ++i) {
+        const uint32_t scale =
+            (Scales::kPairs ? hw::lane_index() % 4 : Scales::element(i) >> all.log2_group) *
+            Scales::kBytes;
+        if constexpr (kLines) {
+          copied[i] = 2 * Stages::kHalf +
+                      swizzled_in_lines(row * all.scale_line + along_k * all.scale_span + scale,
+                                        all.scale_line);
+        }
+        if constexpr (kRows) copied[i] = along_k * all.scale_span + scale;
+      }
+    }
+
+    // Those of a span, which have come with its stage or with the first of the tile.
+    HT_DEVICE void read(hw::SharedAddress stage, uint32_t tile, uint32_t first, Scales& to,
+                        hw::Site site = hw::Site::current()) const {
+      using Code = typename Scales::Code;
+      if constexpr (kLines) {
+        HT_UNROLL
+        for (uint32_t r = 0; r < 2; ++r) {
+          HT_UNROLL
+          for (uint32_t i = 0; i < Scales::kEach; ++i) {
+            to.next[r][i] =
+                hw::load_shared<Code>(stage + (copied[i] + r * Stages::kScaleHalf), site);
+          }
+        }
+      }
+      if constexpr (kRows) {
+        const auto pitch = static_cast<uint32_t>(params.product.weight.scale_row);
+        const bool pairs = interleaved(params);
+        const uint32_t row = along_n * 8 + hw::lane_index() / 4, last = pitch - Scales::kBytes;
+        const hw::SharedAddress rows =
+            rows_place(params, base, tile) + row * (pairs ? 2 * pitch : pitch);
+        HT_UNROLL
+        for (uint32_t i = 0; i < Scales::kEach; ++i) {
+          // What is beyond the row is multiplied by zeros, and must be a number.
+          uint32_t at = first * params.scale_span + copied[i];
+          at = at < last ? at : last;
+          HT_UNROLL
+          for (uint32_t r = 0; r < 2; ++r) {
+            to.next[r][i] =
+                hw::load_shared<Code>(rows + (at + r * (pairs ? pitch : params.scale_rows)), site);
+          }
+        }
+      }
+    }
+
+    HT_DEVICE void ask(uint32_t span) {
+      if constexpr (kLanes) {
+        if (span >= params.spans) return;
+        scales.template ask<true>(params.product, params.log2_group, span);
+      }
+    }
+    // Where the scales of a tile begin.
+    HT_DEVICE void find(const GpuSource& source, const GpuSource& other, uint32_t tile) {
+      const uint32_t first = tile * outputs(params) + along_n * 8 + hw::lane_index() / 4;
+      scales.find(params.product, params.log2_rows, params.product.n, source, other, first,
+                  second_half(params, first));
+    }
+    // Of a tile that is not the first of its part: registers are short, and so are tiles, a span or
+    // two of a warp, so that every instruction here counts.
+    HT_DEVICE void find(uint32_t tile, hw::Site site = hw::Site::current()) {
+      if constexpr (kLanes) {
+        if (params.scale_tile > 0) {
+          scales.row[0] += params.scale_tile, scales.row[1] += params.scale_tile;
+          return;
+        }
+        GpuSource source[2];
+        HT_UNROLL
+        for (uint32_t half = 0; half < 2; ++half) {
+          const auto kept = std::bit_cast<Kept>(
+              hw::load_shared<hw::Words4>(base + (Stages::kScales + half * 16), site));
+          source[half].scales = kept.scales, source[half].first_row = kept.first_row;
+        }
+        find(source[0], source[1], tile);
+      }
+    }
+    HT_DEVICE void keep(const Sm90Part& part, hw::Site site = hw::Site::current()) const {
+      HT_UNROLL
+      for (uint32_t half = 0; half < 2; ++half) {
+        const Kept kept{part.source[half].scales, part.source[half].first_row};
+        hw::store_shared(base + (Stages::kScales + half * 16), std::bit_cast<hw::Words4>(kept),
+                         site);
+      }
+    }
+    // Rows of x of a part, each by as many warps as there are for each.
+    HT_DEVICE void bring_x(const Sm90Part& part, bool first) {
+      const GpuProduct& p = params.product;
+      const auto rows = static_cast<uint32_t>(part.rows.count);
+      const uint32_t places = rows == 3 ? 4 : rows, warps = kWarps / places;
+      const uint32_t m = warp / warps, first_warp = m * warps;
+      const Sm90RowThreads threads{(warp - first_warp) * 32 + hw::lane_index(), warps * 32,
+                                   first_warp};
+      int64_t row = part.rows.first + static_cast<int32_t>(m);
+      if (m < rows && p.x_rows != nullptr) row = hw::load_global(p.x_rows + row);
+      Sm90RowX<kCode, 4> x(p.x + row * p.x_row, m < rows ? p.k / 8 : 0, threads);
+      if (first) {
+        hw::warp_sync();
+        if (hw::lane_index() == 0) hw::mbarrier_arrive(hw::Mbarrier{base + Stages::kXRead});
+      }
+      sync();  // nobody reads what is of the part before
+      if (kLanes && hw::thread_index().x == 0) keep(part);
+      const Sm90RowPlace to{base + Stages::kX, m, places, params.x_elements};
+      x.place(to, base + Stages::kMaxima, [] { sync(); });
+      x.pad(to, Stages::padded(p.k));
+      if (threads.index == 0) {
+        hw::store_shared(base + (Stages::kExponents + m * 4), x.exponent());
+      }
+      sync();
+    }
+  };
+
+  // A tile, the count-th of the block, by up to kX rows of x; `more`: the next tile is of the same
+  // part.
+  template <uint32_t kX>
+  HT_DEVICE static void multiply_tile(Lane& lane, uint32_t tile, uint32_t count, bool more,
+                                      const Ring& ring, typename Ring::Consumer& read,
+                                      typename SumRing::Producer& fill) {
+    const Params& params = lane.params;
+    float sums[kX][2] = {};
+    HT_ROLLED
+    for (uint32_t first = 0; first < params.spans; first += params.warps_k) {
+      const uint32_t span = first + lane.along_k;
+      Scales now = lane.scales;
+      const bool ends = first + params.warps_k >= params.spans;
+      if (ends && more) lane.find(tile + 1);
+      if (!ends || more) lane.ask(ends ? lane.along_k : span + params.warps_k);
+      const uint32_t filled = read.wait();
+      const hw::SharedAddress stage = lane.base + filled * Stages::kBytes;
+      if (lane.along_k < params.warps_k && span < params.spans) {
+        if constexpr (kLines || kRows) lane.read(stage, count, first, now);
+        Span::multiply(stage, lane.warp * 8 * Stages::kSpan, Stages::kHalf, lane.columns, span, now,
+                       params.product.weight.scale_format, sums);
+      }
+      // Read by loads, filled by copies.
+      hw::fence_proxy_async_shared();
+      hw::warp_sync();
+      if (hw::lane_index() == 0) hw::mbarrier_arrive(ring.empty(filled));
+    }
+    const pipe::Slot slot = fill.wait();
+    const hw::SharedAddress out = lane.base + (Stages::kSums + slot.stage * Stages::kSumBytes);
+    const uint32_t of_half = params.warps_n * 8, row = hw::lane_index() / 4;
+    const hw::SharedAddress at = out + (2 * lane.along_k * of_half + lane.along_n * 8 + row) * 4;
+    HT_UNROLL
+    for (uint32_t m = 0; m < kX; ++m) {
+      HT_UNROLL
+      for (uint32_t r = 0; r < 2; ++r) {
+        float sum = sums[m][r];
+        sum += hw::shuffle_xor(sum, 1);
+        sum += hw::shuffle_xor(sum, 2);
+        if (hw::lane_index() % 4 == 0 && lane.along_k < params.warps_k) {
+          hw::store_shared(at + (m * Stages::kSumRow + r * of_half * 4), sum);
+        }
+      }
+    }
+    if (lane.warp == 0 && hw::lane_index() < kX) {
+      const auto exponent =
+          hw::load_shared<int32_t>(lane.base + (Stages::kExponents + hw::lane_index() * 4));
+      hw::store_shared(out + (Stages::kSumExponents + hw::lane_index() * 4), exponent);
+    }
+    hw::warp_sync();
+    if (hw::lane_index() == 0) fill.commit(slot);
+  }
+
+  HT_DEVICE static void multiply_all(const Params& params, const Ring& ring,
+                                     const SumRing& sum_ring, hw::SharedAddress base) {
+    Lane lane(params, base);
+    if (hw::thread_index().x < Stages::kZeroBytes / 16) {
+      hw::store_shared(base + (Stages::kZeros + hw::thread_index().x * 16), hw::Words4{});
+    }
+    auto read = ring.consumer();
+    auto fill = sum_ring.producer();
+    uint32_t rows = 0, count = 0;
+    for (Sm90TileRun run = run_of(params); run.left > 0; run.next(), ++count) {
+      if (run.entered) {
+        Sm90Part part;
+        load_part(params.product, run.part, part);
+        if constexpr (kLanes) {
+          lane.find(part.source[0], part.source[1], run.tile);
+          lane.ask(lane.along_k);
+        }
+        lane.bring_x(part, rows == 0);
+        rows = static_cast<uint32_t>(part.rows.count);
+      }
+      const bool more = run.left > 1 && run.tile + 1 < run.tiles;
+      if (rows == 1) {
+        multiply_tile<1>(lane, run.tile, count, more, ring, read, fill);
+      } else if (rows == 2) {
+        multiply_tile<2>(lane, run.tile, count, more, ring, read, fill);
+      } else {
+        multiply_tile<kMostRows>(lane, run.tile, count, more, ring, read, fill);
+      }
+    }
+  }
+
+  HT_DEVICE static void run(const Params& params) {
+    const hw::SharedAddress base = hw::shared_memory_base();
+    const Ring ring{base + Stages::kBarriers};
+    const SumRing sum_ring{base + Stages::kSumBarriers};
+    // Where matrices lie is a load that waits for another: it finds the table in the L2.
+    constexpr uint32_t kCacheLine = 128;
+    const uint32_t table = params.product.expert_count * params.product.expert_step *
+                           static_cast<uint32_t>(sizeof(GpuSource));
+    const uint32_t line = (hw::block_index().x * 32 + hw::thread_index().x) * kCacheLine;
+    if (hw::thread_index().x < 32 && line < table) {
+      hw::prefetch_global<hw::CacheLevel::l2>(
+          reinterpret_cast<const uint8_t*>(params.product.experts) + line);
+    }
+    if (hw::thread_index().x == 0) {
+      hw::prefetch_tensor_map(&params.w);
+      ring.init(1, kWarps);
+      sum_ring.init(kWarps, 1);
+      sum_ring.name("sums_full", "sums_empty");
+      const hw::Mbarrier x_read{base + Stages::kXRead};
+      hw::mbarrier_init(x_read, kWarps);
+      hw::name_mbarrier(x_read, "x_read", 0);
+      hw::fence_mbarrier_init();
+    }
+    hw::barrier_sync();
+    // The next kernel may take the parts as written before its turn: so this one's comes first.
+    if (!params.product.constant_weight) hw::griddepcontrol_wait();
+    hw::griddepcontrol_launch_dependents();
+    if (hw::warp_index() == kWarps) {
+      if (hw::lane_index() == 0) load(params, ring, base);
+      return;
+    }
+    if (params.product.constant_weight) hw::griddepcontrol_wait();
+    if (hw::warp_index() < kWarps) {
+      multiply_all(params, ring, sum_ring, base);
+    } else {
+      finish_all(params, sum_ring, base);
+    }
+  }
+};
+
+}  // namespace halftone::product

@@ -1,0 +1,55 @@
+// The instances of the product on Hopper: a code, how its scales enter, and 32, 64, 128 or 256 rows
+// of x a tile.
+#pragma once
+#include "hw/image.h"
+#include "ops/gemm/sm90/mixed/gemm.cuh"
+
+namespace halftone::product {
+
+struct Sm90Instance {
+  KernelImage image;
+  LaunchShape (*shape)(const Sm90Params&, uint32_t multiprocessors);
+};
+// How an operand enters and what a block works on: see sm90.cpp.
+struct Sm90Choice {
+  GpuCode code = GpuCode::bf16;
+  Sm90Scales scales = Sm90Scales::none;
+  uint32_t columns = 0, split = 1, halved = 0;
+  bool transposed = false;  // W is [K, N]
+  uint32_t few = 0;         // rows of W a tile of sm90_fp8_few.cuh, if it is that kernel's
+};
+
+// Of each file of entries; the code is one of its own.
+Sm90Instance sm90_plain(const Sm90Choice&);
+Sm90Instance sm90_bytes(const Sm90Choice&);
+Sm90Instance sm90_nibbles(const Sm90Choice&);
+Sm90Instance sm90_fp8(const Sm90Choice&);
+
+template <GpuCode kCode, Sm90Scales kScales>
+inline constexpr uint32_t kMostColumns = kScales == Sm90Scales::fp8 ? 128 : 256;
+
+#if defined(__CUDACC__)
+#define HT_SM90_ENTRY(code, scales, columns)                                     \
+  HT_GPU_ENTRY(halftone::product::Sm90Multiply<halftone::product::GpuCode::code, \
+                                               halftone::product::Sm90Scales::scales, columns>)
+// W as [K, N].
+#define HT_SM90_TRANSPOSED(code, columns)                                                    \
+  HT_GPU_ENTRY(halftone::product::Sm90Multiply<halftone::product::GpuCode::code,             \
+                                               halftone::product::Sm90Scales::none, columns, \
+                                               halftone::tile::Major::mn>)
+#define HT_SM90_SUMS(code, scales) \
+  HT_SM90_ENTRY(code, scales, 32) HT_SM90_ENTRY(code, scales, 64) HT_SM90_ENTRY(code, scales, 128)
+#define HT_SM90_ENTRIES(code, scales) HT_SM90_SUMS(code, scales) HT_SM90_ENTRY(code, scales, 256)
+#else
+template <GpuCode kCode, Sm90Scales kScales, tile::Major kMajorW = tile::Major::k,
+          uint32_t kColumns = 32>
+Sm90Instance sm90_instance(uint32_t columns) {
+  if constexpr (kColumns < kMostColumns<kCode, kScales>) {
+    if (columns > kColumns) return sm90_instance<kCode, kScales, kMajorW, 2 * kColumns>(columns);
+  }
+  using Kernel = Sm90Multiply<kCode, kScales, kColumns, kMajorW>;
+  return {hw::image_of<Kernel>("matmul_sm90", Arch::sm_90a), Kernel::shape};
+}
+#endif
+
+}  // namespace halftone::product

@@ -1,0 +1,6 @@
+// Sums in units of the last scale.
+#include "ops/gemm/sm90/mixed/instances.h"
+
+HT_SM90_ENTRY(e4m3, sums, 256)
+HT_SM90_ENTRY(int8, sums, 256)
+HT_SM90_ENTRY(int4, sums, 256)

@@ -1,0 +1,20 @@
+#include "ops/gemm/sm90/mixed/instances.h"
+
+namespace halftone::product {
+
+namespace {
+
+template <tile::Major kMajorW>
+Sm90Instance instance(const Sm90Choice& c) {
+  return c.code == GpuCode::f16
+             ? sm90_instance<GpuCode::f16, Sm90Scales::none, kMajorW>(c.columns)
+             : sm90_instance<GpuCode::bf16, Sm90Scales::none, kMajorW>(c.columns);
+}
+
+}  // namespace
+
+Sm90Instance sm90_plain(const Sm90Choice& c) {
+  return c.transposed ? instance<tile::Major::mn>(c) : instance<tile::Major::k>(c);
+}
+
+}  // namespace halftone::product

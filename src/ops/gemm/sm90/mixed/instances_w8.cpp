@@ -1,0 +1,18 @@
+#include "ops/gemm/sm90/mixed/instances.h"
+
+namespace halftone::product {
+
+Sm90Instance sm90_bytes(const Sm90Choice& c) {
+  using S = Sm90Scales;
+  const auto of = [&]<GpuCode kCode>() {
+    return c.scales == S::sums ? sm90_instance<kCode, S::sums>(c.columns)
+                               : sm90_instance<kCode, S::none>(c.columns);
+  };
+  if (c.scales == S::short_sums) return sm90_instance<GpuCode::int8, S::short_sums>(c.columns);
+  if (c.code == GpuCode::int8) return of.template operator()<GpuCode::int8>();
+  if (c.code == GpuCode::e5m2) return of.template operator()<GpuCode::e5m2>();
+  return c.scales == S::powers ? sm90_instance<GpuCode::e4m3, S::powers>(c.columns)
+                               : of.template operator()<GpuCode::e4m3>();
+}
+
+}  // namespace halftone::product

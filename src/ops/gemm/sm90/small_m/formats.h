@@ -1,0 +1,54 @@
+// The formats whose codes enter in the order of memory (sm90_dozens_multiply.cuh), host side.
+#pragma once
+#include <string>
+
+#include "ops/gemm/sm80/launch.h"
+#include "ops/gemm/sm90/small_m/params.h"
+#include "pipe/tensor_map.h"
+
+namespace halftone::product {
+
+// Empty, or the rule that formats and scales break.
+std::string refuse_sm90_dozens_formats(const GpuWeight&, const GpuX&, Format weight,
+                                       const Scaling&);
+
+// INT4 with scales of fewer than 128 elements has sums of 32 each.
+inline bool has_short_runs(const GpuWeight& w, int64_t group) {
+  return w.code == GpuCode::int4 && (group == 32 || group == 64);
+}
+bool takes_short_runs(const GpuWeight&, const GpuX&, const Scaling&);
+
+inline bool has_powers(const GpuWeight& w, Format scale) {
+  return w.scaled && scale == Format::ue8m0;
+}
+// Whether scales lie in shared memory beside the codes that they multiply.
+inline bool copies_scales(const GpuWeight& w, Format scale) {
+  return w.pairs || has_powers(w, scale);
+}
+
+// A stage of `columns` rows of x.
+pipe::TensorBox x_box_sm90_dozens(const GpuProduct&, uint32_t columns);
+
+// f.operator()<code, scales>() of the instance for a weight that is not refused.
+template <class F>
+auto with_sm90_dozens(const GpuWeight& w, Format scale, F f) {
+  switch (w.code) {
+    case GpuCode::e4m3:
+      if (has_powers(w, scale)) return f.template operator()<GpuCode::e4m3, Sm90Scales::powers>();
+      return w.scaled ? f.template operator()<GpuCode::e4m3, Sm90Scales::sums>()
+                      : f.template operator()<GpuCode::e4m3, Sm90Scales::none>();
+    case GpuCode::e5m2:
+      return w.scaled ? f.template operator()<GpuCode::e5m2, Sm90Scales::sums>()
+                      : f.template operator()<GpuCode::e5m2, Sm90Scales::none>();
+    case GpuCode::int8:
+      return w.scaled ? f.template operator()<GpuCode::int8, Sm90Scales::sums>()
+                      : f.template operator()<GpuCode::int8, Sm90Scales::none>();
+    case GpuCode::int4:
+      return f.template operator()<GpuCode::int4, Sm90Scales::sums>();
+    default:
+      return w.pairs ? f.template operator()<GpuCode::e2m1, Sm90Scales::pairs>()
+                     : f.template operator()<GpuCode::e2m1, Sm90Scales::powers>();
+  }
+}
+
+}  // namespace halftone::product

@@ -1,0 +1,198 @@
+// What enters shared memory for tiles of experts on Hopper, one tile after the other: stages of W
+// and x by a lane, scales that lie beside them by a warp.
+#pragma once
+#include "hw/copy/cp_async.h"
+#include "hw/copy/tma.h"
+#include "hw/griddep.h"
+#include "ops/gemm/sm90/small_m/grouped_params.h"
+#include "ops/gemm/sm90/tile_list.cuh"
+
+namespace halftone::product {
+
+template <class Stages>
+struct Sm90ExpertCopies {
+  using Params = Sm90ExpertDozensParams;
+  using Ring = typename Stages::Ring;
+  // Arrivals that fill a stage.
+  static constexpr uint32_t kProducers = Stages::kCopied ? 33 : 1;
+
+  const Params& params;
+  hw::SharedAddress base;
+  Sm90TileRun run;
+  int32_t expert_rows = 0, matrix[2] = {};  // where x begins, and where W
+  const uint8_t* scales_at[2] = {};
+  hw::CachePolicy policy = hw::kEvictFirst;
+  uint32_t step = 0;
+
+  HT_DEVICE Sm90ExpertCopies(const Params& all, hw::SharedAddress shared)
+      : params(all), base(shared), run(all.product, all.tiles) {
+    enter();
+  }
+  HT_DEVICE void enter() {
+    if (run.left == 0 || !run.entered) return;
+    const GpuLayout& weight = params.product.weight;
+    Sm90Part part;
+    part.load(params.product, run.part);
+    expert_rows = part.rows.first;
+    HT_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      matrix[half] = part.matrix(weight, half, params.w_first, params.w_shift);
+      if constexpr (Stages::kCopied) {
+        scales_at[half] = scale_address(weight, part.source[half], 0, 0);
+      }
+    }
+    policy = part.weight_policy(params.product);
+  }
+  HT_DEVICE bool any() const { return run.left > 0; }
+  HT_DEVICE void next() {
+    if (++step < params.steps) return;
+    step = 0;
+    run.next();
+    enter();
+  }
+  // Of 32 rows of the tile: the first output, and whether they are the other half of a gate.
+  HT_DEVICE uint32_t output(uint32_t run32) const {
+    return params.product.finish.gate ? run.tile * 64 + run32 / 2 * 32
+                                      : run.tile * 128 + run32 * 32;
+  }
+  HT_DEVICE bool other(uint32_t run32) const {
+    return params.product.finish.gate && run32 % 2 == 1;
+  }
+
+  // By one lane.
+  HT_DEVICE void weights(const pipe::Slot& slot) const {
+    const hw::SharedAddress to = base + slot.stage * Stages::kBytes;
+    HT_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) {
+      HT_UNROLL
+      for (uint32_t line = 0; line < Stages::kLines; ++line) {
+        hw::tensor_load(to + (i * Stages::kLines + line) * 32 * Stages::kLine, &params.w,
+                        {static_cast<int32_t>((step * Stages::kLines + line) * Stages::kLine),
+                         static_cast<int32_t>(output(i)), other(i) ? matrix[1] : matrix[0]},
+                        slot.full, policy);
+      }
+    }
+  }
+  HT_DEVICE void rows(const pipe::Slot& slot) const {
+    hw::tensor_load(base + (slot.stage * Stages::kBytes + Stages::kX), &params.x,
+                    {0, expert_rows, static_cast<int32_t>(step * (Stages::kDepth / 64))},
+                    slot.full);
+  }
+
+  // Scales of row `r` of 32, from the stage's byte `at` of a row on.
+  HT_DEVICE const uint8_t* scales_of(uint32_t run32, uint32_t r, uint32_t at) const {
+    const uint32_t last = params.product.n - 1, row = output(run32) + r;
+    return (other(run32) ? scales_at[1] : scales_at[0]) +
+           uint64_t{row < last ? row : last} * params.scale_pitch + at;
+  }
+  // By the warp. What a row of W does not have are zeros.
+  template <uint32_t kBytes>
+  HT_DEVICE void copy_scales(const pipe::Slot& slot, hw::Site site = hw::Site::current()) const {
+    constexpr uint32_t kPieces = Stages::kScaleBytes / kBytes, kRows = 32 / kPieces;
+    const hw::SharedAddress to = base + (slot.stage * Stages::kBytes + Stages::kOfScales);
+    const uint32_t lane = hw::lane_index(), piece = lane % kPieces * kBytes;
+    const uint32_t at = step * Stages::kScaleBytes + piece;
+    const uint32_t left = at < params.scale_bytes ? params.scale_bytes - at : 0;
+    HT_UNROLL
+    for (uint32_t i = 0; i < Stages::kRows / kRows; ++i) {
+      const uint32_t r = i % kPieces * kRows + lane / kPieces;  // of 32
+      const uint32_t place = (i / kPieces * 32 + r) * Stages::kScalePitch + piece;
+      hw::cp_async_zero_fill<kBytes>(to + place, scales_of(i / kPieces, r, left > 0 ? at : 0),
+                                     left < kBytes ? left : kBytes, site);
+    }
+    hw::cp_async_mbarrier_arrive_noinc(slot.full, site);
+  }
+
+  // Scales whose rows begin at any two bytes, through registers: eight bytes a row, four rows a
+  // lane, whose addresses are made once a tile.
+  struct Twos {
+    static constexpr uint32_t kRows = 4;
+    const uint8_t* row[kRows];
+    hw::Vector<uint32_t, 2> words[kRows];
+
+    HT_DEVICE void ask(const Sm90ExpertCopies& c, hw::Site site = hw::Site::current()) {
+      if (c.step == 0) {
+        HT_UNROLL
+        for (uint32_t i = 0; i < kRows; ++i) row[i] = c.scales_of(i, hw::lane_index(), 0);
+      }
+      const uint32_t at = c.step * 8, left = c.params.scale_bytes - at;
+      if (left >= 8) {
+        load<4>(at, site);
+      } else if (left == 6) {
+        load<3>(at, site);
+      } else if (left == 4) {
+        load<2>(at, site);
+      } else {
+        load<1>(at, site);
+      }
+    }
+    template <uint32_t kTwos>
+    HT_DEVICE void load(uint32_t at, hw::Site site) {
+      HT_UNROLL
+      for (uint32_t i = 0; i < kRows; ++i) {
+        const auto* from = reinterpret_cast<const uint16_t*>(row[i] + at);
+        uint32_t two[4] = {};
+        HT_UNROLL
+        for (uint32_t j = 0; j < kTwos; ++j) two[j] = hw::load_global(from + j, site);
+        words[i] = {{two[0] | two[1] << 16, two[2] | two[3] << 16}};
+      }
+    }
+    HT_DEVICE void store(hw::SharedAddress stage, hw::Site site = hw::Site::current()) const {
+      const hw::SharedAddress to = stage + (Stages::kOfScales + hw::lane_index() * 8);
+      HT_UNROLL
+      for (uint32_t i = 0; i < kRows; ++i) hw::store_shared(to + i * 32 * 8, words[i], site);
+    }
+  };
+
+  // W and x. By one lane: lanes that wait and do nothing could come so late that a stage has been
+  // filled and left again, and would wait for ever.
+  HT_DEVICE static void load_tensors(const Params& params, const Ring& ring,
+                                     hw::SharedAddress base) {
+    auto fill = ring.producer();
+    Sm90ExpertCopies copies(params, base), first = copies;
+    // Rows of x come when it is this kernel's turn; of the first stages nothing waits.
+    for (uint32_t s = 0; s < Stages::kStages && copies.any(); ++s) {
+      copies.weights(fill.acquire());
+      copies.next();
+    }
+    if (params.product.constant_weight) hw::griddepcontrol_wait();
+    for (uint32_t s = 0; s < Stages::kStages && first.any(); ++s) {
+      first.rows({s, ring.full(s)});
+      first.next();
+    }
+    while (copies.any()) {
+      const pipe::Slot slot = fill.acquire();
+      copies.weights(slot);
+      copies.rows(slot);
+      copies.next();
+    }
+  }
+  // Scales, by a warp. Each of its lanes arrives for what it has copied.
+  HT_DEVICE static void load_scales(const Params& params, const Ring& ring,
+                                    hw::SharedAddress base) {
+    auto fill = ring.producer();
+    Sm90ExpertCopies copies(params, base);
+    if constexpr (Stages::kScaleBytes == 16) {
+      if (params.scales_aligned == 16) {
+        for (; copies.any(); copies.next()) copies.template copy_scales<16>(fill.wait());
+        return;
+      }
+    } else if (params.scales_aligned < 4) {
+      return load_twos(copies, fill);
+    }
+    for (; copies.any(); copies.next()) copies.template copy_scales<4>(fill.wait());
+  }
+  HT_DEVICE static void load_twos(Sm90ExpertCopies& copies, typename Ring::Producer& fill) {
+    Twos next;  // a stage ahead
+    if (copies.any()) next.ask(copies);
+    while (copies.any()) {
+      const pipe::Slot slot = fill.wait();
+      next.store(copies.base + slot.stage * Stages::kBytes);
+      hw::mbarrier_arrive(slot.full);
+      copies.next();
+      if (copies.any()) next.ask(copies);
+    }
+  }
+};
+
+}  // namespace halftone::product

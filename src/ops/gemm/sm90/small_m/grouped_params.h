@@ -1,0 +1,47 @@
+// Up to some dozens of rows of x for each expert times its W on Hopper: what the kernel is told,
+// and its shared memory.
+#pragma once
+#include "ops/gemm/sm90/small_m/params.h"
+
+namespace halftone::product {
+
+struct Sm90ExpertDozensParams {
+  // Its constant_weight also says that the list of parts had been written before the kernel ahead
+  // began its turn.
+  GpuProduct product;
+  // All matrices in one map, as in Sm90Params; x, whose rows lie in the order of the experts.
+  hw::TensorMap w, x;
+  const uint8_t* w_first = nullptr;
+  uint32_t w_shift = 0;
+  uint32_t tiles = 0, steps = 0;  // of a matrix; stages of a tile
+  uint32_t log2_groups = 0;       // of `sums`: runs of 128 elements that share a scale
+  // Of formats whose scales are copied: bytes of a row, and to the next.
+  uint32_t scale_bytes = 0, scale_pitch = 0;
+  uint32_t scales_aligned = 0;  // where rows of them begin: on 16, 4 or 2 bytes
+};
+
+// Two blocks a multiprocessor, each with a warp for tensor copies beside those that multiply, and
+// one for scales.
+template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
+struct Sm90ExpertDozensStages : Sm90DozensStage<kCode, kScales, kTiles, true> {
+  using Stage = Sm90DozensStage<kCode, kScales, kTiles, true>;
+  static constexpr uint32_t kThreads = (Stage::kWarps + (Stage::kCopied ? 2 : 1)) * 32;
+  static constexpr uint32_t kMinBlocks = 2;
+
+  // Sums and factors: of two tiles, as one is finished while another's sums come, where two stages
+  // leave the room.
+  static constexpr uint32_t kEnd = Stage::kSumBytes + 2 * kSm90Factors;
+  static constexpr uint32_t kRoom = 227 * 1024 / kMinBlocks - 1024 - 1024;
+  static constexpr uint32_t kEnds = 2 * Stage::kBytes + 2 * kEnd <= kRoom ? 2 : 1;
+  static constexpr uint32_t kFitting = (kRoom - kEnds * kEnd) / Stage::kBytes;
+  static constexpr uint32_t kStages = kFitting < 4 ? kFitting : 4;
+  static_assert(kStages >= 2, "one stage is read while another is filled");
+  using Ring = pipe::Ring<kStages, Stage::kX + Stage::kDepth / 64 * Stage::kSlab>;
+
+  static constexpr uint32_t kSums = kStages * Stage::kBytes;
+  static constexpr uint32_t kFactors = kSums + kEnds * Stage::kSumBytes;
+  static constexpr uint32_t kBarriers = kFactors + kEnds * 2 * kSm90Factors;
+  static constexpr uint32_t kSharedBytes = kBarriers + Ring::kSharedBytes;
+};
+
+}  // namespace halftone::product

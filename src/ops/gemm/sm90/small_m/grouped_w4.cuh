@@ -1,0 +1,158 @@
+// Up to some dozens of rows of x for each expert times its W in codes of four bits on Hopper, the
+// experts and their rows known on the device alone.
+//
+// Blocks stay. Each takes a run of the tiles of all parts on the list, one part after the other; a
+// lane copies stages of W and x, of one tile after the other, a warp their scales, others bring x
+// into the order of the codes (sm90_order.cuh), and two warpgroups multiply, 64 rows of W each. An
+// output of a gate and its other half are a lane's, so that results leave from registers and the
+// warpgroups never wait for each other.
+#pragma once
+#include "ops/gemm/sm90/small_m/grouped_copies.cuh"
+#include "ops/gemm/sm90/small_m/grouped_w4_stages.h"
+#include "ops/gemm/sm90/small_m/w4_mainloop.cuh"
+
+namespace halftone::product {
+
+template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns>
+struct Sm90ExpertOrdered {
+  using Params = Sm90ExpertDozensParams;
+  using Stages = Sm90ExpertOrderedStages<kScales, kColumns>;
+  using Copies = Sm90ExpertCopies<Stages>;
+  using Ring = Sm90OrderedRing<kCode, Stages>;
+  using Sums = Sm90OrderedSums<kCode, Stages>;
+  using Scales = Sm90RunScales<Stages>;
+  static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
+  static constexpr uint32_t kWarps = Stages::kWarps;
+  enum class Worker { multiply, load };
+
+  // By a warp of those that bring x into order.
+  HT_DEVICE static void put_in_order(const Params& params, const Ring& stages, uint32_t warp) {
+    typename Ring::Orderer order(stages, warp);
+    for (uint32_t left = Sm90TileRun(params.product, params.tiles).left; left > 0; --left) {
+      for (uint32_t step = 0; step < params.steps; ++step) {
+        order.next(Stages::kOfScales, params.scale_bytes - step * Stages::kScaleBytes);
+      }
+    }
+  }
+
+  // What ends a lane's two rows of W: lane l has it of the warp's row l % 16, scales in the lower
+  // half of the warp and biases in the upper.
+  struct Factors {
+    float own;
+
+    HT_DEVICE Factors(const GpuProduct& p, const Sm90Tile& tile, uint32_t warp) : own(0) {
+      const GpuFinish& f = p.finish;
+      const uint32_t lane = hw::lane_index(), r = Stages::row_of(warp, lane % 16);
+      const uint32_t n = tile.output(r), half = tile.half_of(r);
+      if (n >= p.n) return;
+      if (lane < 16) {
+        own = row_scale(p.weight, tile.source_of(r), n) * p.factor;
+      } else if (const char* bias = half == 0 ? f.bias[0] : f.bias[1]; bias != nullptr) {
+        own =
+            pipe::load_element(f.bias_format, bias + tile.expert * f.bias_expert + n * f.bias_step);
+      }
+    }
+    HT_DEVICE float scale(uint32_t row_of_16) const { return hw::shuffle(own, row_of_16); }
+    HT_DEVICE float bias(uint32_t row_of_16) const { return hw::shuffle(own, 16 + row_of_16); }
+  };
+
+  // Results of a tile, from the registers of its warps.
+  HT_DEVICE static void finish(const GpuProduct& p, const Sm90Tile& tile, const Factors& factors,
+                               const Sums& sums) {
+    constexpr uint32_t kEach = kColumns / 4;  // of each of a lane's rows
+    const GpuFinish& f = p.finish;
+    float y[2][kEach];
+    HT_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      const uint32_t r = sums.row_of_16 + 8 * half;
+      const float scale = factors.scale(r), bias = factors.bias(r);
+      HT_UNROLL
+      for (uint32_t i = 0; i < kEach; ++i) {
+        float x_scale = 1;
+        const uint32_t m = tile.m0 + column(sums, i);
+        if (f.row_weights != nullptr && m < tile.end) x_scale = hw::load_global(f.row_weights + m);
+        y[half][i] = sums.sum(half, i) * scale * x_scale + bias;
+      }
+    }
+    const uint32_t n = tile.output(sums.row);
+    if (tile.gate) {
+      pipe::activate_gate<false>(f.gated, y[0], y[1]);
+      return store(p, tile, sums, n, y[0]);
+    }
+    HT_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      pipe::activate<false>(f.activation, y[half]);
+      store(p, tile, sums, n + half * Stages::kApart, y[half]);
+    }
+  }
+  HT_DEVICE static uint32_t column(const Sums& sums, uint32_t i) {
+    return i / 2 * 8 + sums.quad * 2 + i % 2;
+  }
+  template <uint32_t kEach>
+  HT_DEVICE static void store(const GpuProduct& p, const Sm90Tile& tile, const Sums& sums,
+                              uint32_t n, const float (&y)[kEach]) {
+    const GpuFinish& f = p.finish;
+    if (n >= p.n) return;
+    char* at = f.out + tile.m0 * f.out_row + n * pipe::bytes_of(f.out_format);
+    HT_UNROLL
+    for (uint32_t i = 0; i < kEach; ++i) {
+      const uint32_t m = column(sums, i);
+      if (tile.m0 + m < tile.end) pipe::store_element(f.out_format, at + m * f.out_row, y[i]);
+    }
+  }
+
+  HT_DEVICE static void multiply_all(const Params& params, const Ring& stages, uint32_t warp) {
+    const GpuProduct& p = params.product;
+    typename Ring::Reader read(stages);
+    Scales scales(p, params.log2_groups, warp);
+    Sm90Part part;
+    Sm90TileRun run(p, params.tiles);
+    run.left = pipe::uniform(run.left);
+    for (; run.left > 0; run.next()) {
+      if (run.entered) part.load(p, run.part);
+      const Sm90Tile tile = part.tile(p, run.tile);
+      const Factors factors(p, tile, warp);
+      Sums sums(warp);
+      if constexpr (Sums::kJoined) {
+        if (run.entered) {
+          scales.find(tile, p.n);
+          scales.ask(0);
+        }
+      }
+      const auto ask = [&](uint32_t step) {
+        if (step < params.steps) return scales.ask(step);
+        if (run.left == 1 || run.tile + 1 == run.tiles) return;
+        scales.find(part.tile(p, run.tile + 1), p.n);
+        scales.ask(0);
+      };
+      Sm90OrderedSteps<Ring, Sums, false>::add(
+          read, 0, params.steps, sums, scales, [](uint32_t) { return Stages::kOfScales; }, ask);
+      finish(p, tile, factors, sums);
+    }
+  }
+
+  HT_DEVICE static void run(const Params& params) {
+    const Ring stages(pipe::uniform_shared_memory());
+    if (hw::thread_index().x == 0) stages.init(Copies::kProducers);
+    hw::barrier_sync();
+    // The next kernel may take the parts as written before its turn: so this one's comes first.
+    if (!params.product.constant_weight) hw::griddepcontrol_wait();
+    hw::griddepcontrol_launch_dependents();
+    const uint32_t warp = pipe::uniform(hw::warp_index());
+    if (pipe::enter<Stages::kRoles, Worker::load, kMinBlocks>()) {
+      constexpr uint32_t kOrder = kWarps + 4 - Stages::kOrderWarps;
+      if (warp >= kOrder) {
+        put_in_order(params, stages, warp - kOrder);
+      } else if (warp == kWarps) {
+        if (hw::lane_index() == 0) Copies::load_tensors(params, stages.ring, stages.base);
+      } else {
+        if constexpr (Stages::kCopied) Copies::load_scales(params, stages.ring, stages.base);
+      }
+    } else if (pipe::enter<Stages::kRoles, Worker::multiply, kMinBlocks>()) {
+      if (params.product.constant_weight) hw::griddepcontrol_wait();
+      multiply_all(params, stages, warp);
+    }
+  }
+};
+
+}  // namespace halftone::product

@@ -1,0 +1,32 @@
+// Up to some dozens of rows of x for each expert times its W in codes of four bits on Hopper:
+// shared memory. What the kernel is told is as of sm90_expert_dozens.h.
+#pragma once
+#include "ops/gemm/sm90/small_m/w4_stages.h"
+
+namespace halftone::product {
+
+// Two blocks a multiprocessor, each with four warps beside those that multiply: one for tensor
+// copies, one for scales where they lie in shared memory, and two or three that bring x into order.
+template <Sm90Scales kScales, uint32_t kColumns>
+struct Sm90ExpertOrderedStages : Sm90OrderedStage<kScales, kColumns, true> {
+  using Stage = Sm90OrderedStage<kScales, kColumns, true>;
+  static constexpr uint32_t kLines = 1;  // of a row
+  static constexpr uint32_t kOrderWarps = Stage::kCopied ? 2 : 3;
+  static constexpr uint32_t kMinBlocks = 2;
+  static constexpr pipe::Roles kRoles{{{"multiply", Stage::kWarps, 96}, {"load", 4, 48}}};
+  static constexpr uint32_t kThreads = kRoles.threads();
+  static constexpr uint32_t kRoom = 227 * 1024 / kMinBlocks - 1024 - 1024;
+  static constexpr uint32_t kFitting = kRoom / Stage::kBytes;
+  static constexpr uint32_t kStages = kFitting < 4 ? kFitting : 4;
+  static_assert(kStages >= 2, "one stage is read while another is filled");
+  static_assert(Stage::kBytes % 1024 == 0, "the swizzle is one of addresses");
+  using Ring = pipe::Ring<kStages, Stage::kOfScales>;
+
+  // Of every stage: x is in order; and whether bf16 can take its powers of two.
+  static constexpr uint32_t kBarriers = kStages * Stage::kBytes;
+  static constexpr uint32_t kOrdered = kBarriers + Ring::kSharedBytes;
+  static constexpr uint32_t kFit = kOrdered + kStages * 8;
+  static constexpr uint32_t kSharedBytes = kFit + kStages * 4;
+};
+
+}  // namespace halftone::product

@@ -1,0 +1,211 @@
+#include <algorithm>
+#include <bit>
+
+#include "base/message.h"
+#include "hw/image.h"
+#include "ops/gemm/cpu/weights.h"
+#include "ops/gemm/sm90/small_m/formats.h"
+#include "ops/gemm/sm90/small_m/launch.h"
+#include "ops/gemm/sm90/small_m/w4.cuh"
+#include "ops/gemm/sm90/small_m/w8.cuh"
+#include "pipe/tensor_map.h"
+
+namespace halftone::product {
+
+namespace {
+
+// Rows of x. Up to eight go to the kernel of few (gpu_vector.cuh), but not where W is large: fp8
+// 14336 x 4096 takes it 26 us by 4 rows, this one 19 by 16 (docs/findings/gpu-gemv.md).
+constexpr int64_t kFewest = 9, kFewestOfLarge = 2;
+constexpr int64_t kLarge = int64_t{1} << 25;  // elements of W
+
+int64_t fewest_rows(const Sm90Problem& p, const GpuWeight& w) {
+  // Of INT4 in groups of 32 and 64 nobody has measured it.
+  const bool large = p.k > 0 && (p.gate ? 2 * p.n : p.n) >= ceil_div(kLarge, p.k);
+  return large && !has_short_runs(w, p.scaling.block_cols) ? kFewestOfLarge : kFewest;
+}
+
+struct Sm90DozensInstance {
+  KernelImage image;
+  uint32_t columns, threads, shared_bytes;
+};
+
+// Codes of four bits are expanded for wgmma, those of eight for mma.sync
+// (docs/findings/products-hopper.md).
+template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns>
+Sm90DozensInstance instance() {
+  if constexpr (CodePolicy<kCode>::kBits == 4) {
+    using Stages = Sm90OrderedStages<kScales, kColumns>;
+    return {
+        hw::image_of<Sm90Ordered<kCode, kScales, kColumns> >("matmul_sm90_ordered", Arch::sm_90a),
+        kColumns, Stages::kThreads, Stages::kSharedBytes};
+  } else {
+    using Stages = Sm90DozensStages<kCode, kScales, kColumns / 8>;
+    return {
+        hw::image_of<Sm90Dozens<kCode, kScales, kColumns / 8> >("matmul_sm90_dozens", Arch::sm_90a),
+        kColumns, Stages::kThreads, Stages::kSharedBytes};
+  }
+}
+Sm90DozensInstance instance_of(const GpuWeight& w, Format scale, int64_t group, int64_t m) {
+  if (has_short_runs(w, group)) {
+    return m <= 16 ? instance<GpuCode::int4, Sm90Scales::short_sums, 16>()
+                   : instance<GpuCode::int4, Sm90Scales::short_sums, 32>();
+  }
+  return with_sm90_dozens(w, scale, [m]<GpuCode kCode, Sm90Scales kScales>() {
+    if (m <= 16) return instance<kCode, kScales, 16>();
+    if constexpr (kScales == Sm90Scales::pairs) {
+      if (m > 32) return instance<kCode, kScales, 64>();
+    }
+    return instance<kCode, kScales, 32>();
+  });
+}
+// Of others than NVFP4 the kernel of many rows is the faster one beyond.
+int64_t most_rows(const GpuWeight& w) { return w.pairs ? 64 : 32; }
+
+constexpr uint32_t kTileRows = 128, kDepth = kSm90DozensDepth;
+
+int64_t tiles_of(int64_t n, bool gate) { return ceil_div(n, gate ? kTileRows / 2 : kTileRows); }
+
+// Blocks that share the K of a tile: a cluster. Two blocks a multiprocessor; clusters of two always
+// fit, of larger ones some places stay free (sm90.cpp). In stages; filling the first and adding up
+// the sums of a cluster take about as long as three.
+uint32_t blocks_of_tile(int64_t tiles, int64_t steps, int multiprocessors) {
+  uint32_t best = 1;
+  int64_t least = 0;
+  for (uint32_t blocks = 1; blocks <= std::min<int64_t>(8, steps); ++blocks) {
+    const int64_t places = 2 * multiprocessors;
+    const int64_t clusters = (blocks <= 2 ? places : places * 5 / 6) / blocks;
+    const int64_t time =
+        ceil_div(tiles, clusters) * (ceil_div(steps, blocks) + (blocks > 1 ? 3 : 2));
+    if (least != 0 && time >= least) continue;
+    least = time, best = blocks;
+  }
+  return best;
+}
+
+// W as lines of 128 bytes of its rows.
+pipe::TensorBox weight_box(const GpuProduct& p, const GpuSource& source) {
+  const GpuLayout& l = p.weight;
+  const auto bits_of = static_cast<uint32_t>(bits(l.format));
+  pipe::TensorBox b;
+  b.type = hw::Type::u8, b.rank = 3, b.swizzle = tile::Swizzle::b128;
+  b.address = const_cast<uint8_t*>(row_address(l, source, 0));
+  b.extent = {128, p.n, p.k * bits_of / 1024};
+  b.stride = {static_cast<uint64_t>(l.row_bytes * l.row_step), 128};
+  b.box = {128, 32, kDepth * bits_of / 1024};
+  return b;
+}
+pipe::TensorBox scale_box(const GpuProduct& p, const GpuSource& source) {
+  const GpuLayout& l = p.weight;
+  return pipe::matrix_box(hw::Type::u8, const_cast<uint8_t*>(scale_address(l, source, 0, 0)), p.n,
+                          p.k / l.group, static_cast<uint64_t>(l.scale_row * l.row_step), 32, 16,
+                          tile::Swizzle::none);
+}
+}  // namespace
+
+pipe::TensorBox x_box_sm90_dozens(const GpuProduct& p, uint32_t columns) {
+  pipe::TensorBox b;
+  b.type = hw::Type::bf16, b.rank = 3, b.swizzle = tile::Swizzle::b128;
+  b.address = const_cast<uint8_t*>(p.x);
+  b.extent = {64, p.m, p.k / 64};
+  b.stride = {static_cast<uint64_t>(p.x_row), 128};
+  b.box = {64, columns, kDepth / 64};
+  return b;
+}
+
+bool takes_short_runs(const GpuWeight& w, const GpuX& x, const Scaling& s) {
+  return has_short_runs(w, s.block_cols) && is_plain_float(s.format) &&
+         s.layout == ScaleLayout::linear && !s.asymmetric && x.direct();
+}
+
+std::string refuse_sm90_dozens_formats(const GpuWeight& w, const GpuX& x, Format weight,
+                                       const Scaling& s) {
+  if (!x.direct() || w.dequantise || w.code < GpuCode::e4m3) {
+    return concat("x is not bf16, or the weight is ", name(weight),
+                  "; matmul_sm90_dozens multiplies bf16 by codes of FP8, INT8, E2M1 and INT4");
+  }
+  const bool powers = has_powers(w, s.format);
+  const bool of_chains = s.block_cols > 0 && s.block_cols % 128 == 0 &&
+                         std::has_single_bit(static_cast<uint64_t>(s.block_cols)) &&
+                         is_plain_float(s.format);
+  const bool blocks = (w.pairs && s.block_cols == 16 && s.block_rows == 1) ||
+                      (powers && (w.code == GpuCode::e4m3 || w.code == GpuCode::e2m1) &&
+                       s.block_cols == 32 && s.block_rows == 1);
+  const bool sums = w.scaled && w.code != GpuCode::e2m1 && of_chains;
+  const bool none = w.code != GpuCode::e2m1 && !w.scaled && !w.pairs;
+  if ((!blocks && !sums && !none) || s.layout != ScaleLayout::linear || s.asymmetric) {
+    return concat(
+        "weight is ", name(weight), " with ", to_string(s),
+        " scales; matmul_sm90_dozens takes linear ones of rows, of the block formats and ",
+        "floats of 128 times a power of two, without zero points");
+  }
+  return "";
+}
+
+std::string refuse_sm90_dozens(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
+  const Scaling& s = p.scaling;
+  const int64_t k = p.k, fewest = fewest_rows(p, w);
+  if (p.m < fewest || p.m > most_rows(w)) {
+    return concat("m is ", p.m, "; matmul_sm90_dozens takes ", fewest, " to ", most_rows(w),
+                  " rows of ", name(p.weight));
+  }
+  std::string reason =
+      takes_short_runs(w, x, s) ? "" : refuse_sm90_dozens_formats(w, x, p.weight, s);
+  if (!reason.empty()) return reason;
+  const int64_t whole = has_powers(w, s.format) ? 2 * kDepth : kDepth;
+  if (k >= int64_t{1} << 28) return concat("K is ", k, "; matmul_sm90_dozens takes less than 2^28");
+  if (k % whole != 0) return concat("K is ", k, "; matmul_sm90_dozens takes multiples of ", whole);
+  return "";
+}
+
+bool fits_sm90_dozens(const GpuWeight& w, const GpuProduct& p) {
+  const GpuLayout& l = p.weight;
+  const auto aligned = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };
+  const bool copied = copies_scales(w, l.scale_format);
+  for (const GpuSource& s : p.source) {
+    if (s.zeros != nullptr || !aligned(row_address(l, s, 0))) return false;
+    if (copied && !aligned(scale_address(l, s, 0, 0))) return false;
+  }
+  if (copied && (l.scale_step != 1 || l.scale_row * l.row_step % 16 != 0)) return false;
+  if (w.scaled && l.scale_step % scale_bytes(l.scale_format) != 0) return false;
+  return l.row_bytes * l.row_step % 16 == 0 && aligned(p.x) && p.x_row % 16 == 0;
+}
+
+std::string describe_sm90_dozens(int64_t m, int64_t n, int64_t k, bool gate, int multiprocessors) {
+  const uint32_t blocks = blocks_of_tile(tiles_of(n, gate), k / kDepth, multiprocessors);
+  return concat("tiles of 128 x ",
+                m <= 16   ? 16
+                : m <= 32 ? 32
+                          : 64,
+                ", codes in order", blocks > 1 ? concat(", K in ", blocks, " parts") : "");
+}
+
+void launch_sm90_dozens(const GpuWeight& w, std::span<const GpuProduct> products, Stream& stream) {
+  const Device& device = stream.device();
+  Sm90DozensParams p{};
+  const int64_t tiles = join_sm90(products, products[0].finish.gate ? 64 : 128, &p.product, p.more);
+  const GpuProduct& g = p.product;
+  const GpuLayout& l = g.weight;
+  const Sm90DozensInstance i = instance_of(w, l.scale_format, l.group, g.m);
+  const bool gate = g.finish.gate, copied = copies_scales(w, l.scale_format);
+  const auto set_maps = [&](size_t at, const GpuProduct& of, const GpuSource& source) {
+    p.w[at] = pipe::make_tensor_map(weight_box(of, source), device);
+    if (copied) p.scales[at] = pipe::make_tensor_map(scale_box(of, source), device);
+  };
+  for (size_t at = 0; at < products.size(); ++at)
+    set_maps(at, products[at], products[at].source[0]);
+  if (gate) set_maps(1, g, g.source[1]);
+  p.x = pipe::make_tensor_map(x_box_sm90_dozens(g, i.columns), device);
+  if (w.scaled && !copied)
+    p.log2_groups =
+        static_cast<uint32_t>(std::countr_zero(l.group / (has_short_runs(w, l.group) ? 32 : 128)));
+  const uint32_t blocks = blocks_of_tile(tiles, g.k / kDepth, properties(device).sm_count);
+  LaunchShape shape;
+  shape.grid = {static_cast<uint32_t>(tiles) * blocks, (g.m + i.columns - 1) / i.columns, 1};
+  shape.block.x = i.threads;
+  if (blocks > 1) shape.cluster = {blocks, 1, 1};
+  shape.shared_bytes = i.shared_bytes;
+  launch(i.image, taking_turns(shape, stream), p, stream);
+}
+
+}  // namespace halftone::product

@@ -1,0 +1,67 @@
+// Some dozens of rows of x times W on Hopper: what the kernel is told, and its shared memory.
+#pragma once
+#include "hw/copy/tensor_map.h"
+#include "ops/gemm/sm90/epilogue_rows.cuh"
+#include "ops/gemm/sm90/fused_gemms.h"
+#include "pipe/ring.h"
+
+namespace halftone::product {
+
+struct Sm90DozensParams {
+  GpuProduct product;
+  // Of each W and its scales, or of it and of the other halves of gates, which lie beside them in a
+  // tile.
+  hw::TensorMap w[kSm90More + 1], scales[kSm90More + 1], x;
+  Sm90More more[kSm90More];
+  uint32_t log2_groups = 0;  // of `sums`: runs of 128 elements that share a scale
+};
+
+inline constexpr uint32_t kSm90DozensDepth = 256;  // elements of K of a stage
+
+// Of codes of eight bits. A tile is 128 rows of W (sm90_tile.cuh) by 8 kTiles of x. A stage has 256
+// elements of K: of W [32 rows][128 bytes of a row][row], of x [64 elements][row], both in lines of
+// 128 bytes under the swizzle; then, of formats whose scales are copied, kScalePitch bytes a row
+// for them: boxes of 16 bytes, or of experts what threads copy.
+template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles, bool kExperts = false>
+struct Sm90DozensStage {
+  static_assert(CodePolicy<kCode>::kBits == 8);
+  static constexpr Sm90Scales kWay = kScales;
+  static constexpr uint32_t kTilesOfX = kTiles, kLine = 128;
+  static constexpr uint32_t kRows = 128, kColumns = 8 * kTiles;
+  static constexpr uint32_t kDepth = kSm90DozensDepth;
+  static constexpr uint32_t kLines = kDepth / kLine;     // of a row
+  static constexpr uint32_t kRun = 32 * kLines * kLine;  // bytes of 32 rows
+  static constexpr uint32_t kSlab = kColumns * kLine;    // and of 64 elements of x
+  static constexpr uint32_t kX = kRows / 32 * kRun, kOfScales = kX + kDepth / 64 * kSlab;
+  static constexpr bool kCopied = kScales == Sm90Scales::powers;
+  static constexpr uint32_t kScaleBytes = kDepth / 32, kScalePitch = kExperts ? kScaleBytes : 16;
+  static constexpr uint32_t kBytes = kOfScales + (kCopied ? kRows * kScalePitch : 0);
+
+  // Four warps along the rows, 32 each, by two along K.
+  static constexpr uint32_t kWarps = 8;
+
+  // Sums of a tile: [row of x][row of W], in lines that begin four banks apart.
+  static constexpr uint32_t kSumRow = (kRows + 4) * 4, kSumBytes = kColumns * kSumRow;
+};
+
+// Two blocks a multiprocessor.
+template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
+struct Sm90DozensStages : Sm90DozensStage<kCode, kScales, kTiles> {
+  using Stage = Sm90DozensStage<kCode, kScales, kTiles>;
+  static constexpr uint32_t kThreads = Stage::kWarps * 32, kMinBlocks = 2;
+  static constexpr uint32_t kRoom = 227 * 1024 / kMinBlocks - 1024 - 1024;
+  static constexpr uint32_t kFitting = kRoom / Stage::kBytes;
+  static constexpr uint32_t kStages = kFitting < 4 ? kFitting : 4;
+  static_assert(kStages >= 2, "one stage is read while another is filled");
+  using Ring = pipe::Ring<kStages, Stage::kBytes>;
+
+  // At the end sums take the place of the stages.
+  static_assert(Stage::kSumBytes <= kStages * Stage::kBytes);
+  static constexpr uint32_t kFactors = kStages * Stage::kBytes;
+  static constexpr uint32_t kBarriers = kFactors + 2 * kSm90Factors;
+  // Which W the block has, for the lane that copies: registers are short.
+  static constexpr uint32_t kMatrix = kBarriers + Ring::kSharedBytes;
+  static constexpr uint32_t kSharedBytes = kMatrix + 16;
+};
+
+}  // namespace halftone::product

@@ -1,0 +1,180 @@
+// Some dozens of rows of x times W in codes of four bits on Hopper: a block has a tile, or a part
+// of its K, which the blocks of a cluster share.
+//
+// A lane copies stages, three warps bring their x into the order of the codes (sm90_order.cuh), and
+// two warpgroups multiply, 64 rows of W each. The sums of a cluster's blocks meet in shared memory.
+#pragma once
+#include "hw/copy/tma.h"
+#include "hw/griddep.h"
+#include "ops/gemm/sm90/epilogue_rows.cuh"
+#include "ops/gemm/sm90/small_m/w4_mainloop.cuh"
+#include "pipe/named_barrier.h"
+#include "pipe/uniform.h"
+
+namespace halftone::product {
+
+template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns>
+struct Sm90Ordered {
+  using Params = Sm90DozensParams;
+  using Stages = Sm90OrderedStages<kScales, kColumns>;
+  using Ring = Sm90OrderedRing<kCode, Stages>;
+  using Reader = typename Ring::Reader;
+  using Sums = Sm90OrderedSums<kCode, Stages>;
+  using Scales = Sm90RunScales<Stages>;
+  static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
+  static constexpr uint32_t kWarps = Stages::kWarps;
+  enum class Barrier { multipliers, count };
+  enum class Worker { multiply, load };
+
+  // The stages of a block, [begin, end) of its tile's K.
+  struct Part {
+    const Params& params;
+    Ring stages;
+    Sm90Tile tile;
+    uint32_t matrix, begin, end;
+
+    // Where in a stage those of a step lie: boxes of scales are 16 bytes wide and begin at
+    // multiples of that, powers of several steps.
+    HT_DEVICE static uint32_t scales(uint32_t step) {
+      return Stages::kOfScales + step * Stages::kScaleBytes % 16;
+    }
+
+    HT_DEVICE void copy_weights(const pipe::Slot& slot, uint32_t step) const {
+      const hw::SharedAddress to = stages.stage(slot.stage);
+      HT_UNROLL
+      for (uint32_t r = 0; r < Stages::kRows; r += 32) {
+        const uint32_t half = tile.gate ? tile.half_of(r) : matrix;
+        const auto row = static_cast<int32_t>(tile.output(r));
+        hw::tensor_load(to + r * Stages::kLine, &params.w[half],
+                        {0, row, static_cast<int32_t>(step)}, slot.full, hw::kEvictFirst);
+        if constexpr (Stages::kCopied) {
+          const uint32_t column = step * Stages::kScaleBytes / 16 * 16;
+          hw::tensor_load(to + (Stages::kOfScales + r * 16), &params.scales[half],
+                          {static_cast<int32_t>(column), row}, slot.full);
+        }
+      }
+    }
+    HT_DEVICE void copy_rows(const pipe::Slot& slot, uint32_t step) const {
+      hw::tensor_load(
+          stages.stage(slot.stage) + Stages::kX, &params.x,
+          {0, static_cast<int32_t>(tile.m0), static_cast<int32_t>(step * (Stages::kDepth / 64))},
+          slot.full);
+    }
+  };
+
+  // By one lane.
+  HT_DEVICE static void load(const Part& part) {
+    auto fill = part.stages.ring.producer();
+    uint32_t step = part.begin;
+    // Rows of x come when it is this kernel's turn; of the first stages nothing waits.
+    for (uint32_t s = 0; s < Stages::kStages && step < part.end; ++s, ++step) {
+      part.copy_weights(fill.acquire(), step);
+    }
+    hw::griddepcontrol_wait();
+    for (uint32_t s = 0; part.begin + s < step; ++s) {
+      part.copy_rows({s, part.stages.ring.full(s)}, part.begin + s);
+    }
+    for (; step < part.end; ++step) {
+      const pipe::Slot slot = fill.acquire();
+      part.copy_weights(slot, step);
+      part.copy_rows(slot, step);
+    }
+  }
+
+  HT_DEVICE static void run(const Params& params) {
+    const GpuProduct& p = params.product;
+    const hw::SharedAddress base = pipe::uniform_shared_memory();
+    const uint32_t warp = pipe::uniform(hw::warp_index());
+    const uint32_t blocks = hw::cluster_size(), rank = hw::cluster_rank();
+    const Sm90Place place(p, params.more, hw::block_index().x / blocks);
+    const bool gate = p.finish.gate;
+    const uint32_t steps = p.k / Stages::kDepth;
+    const Part part{params,
+                    Ring(base),
+                    {{place.source(p, params.more), p.source[1]},
+                     place.tile * (gate ? 64 : 128),
+                     hw::block_index().y * kColumns,
+                     p.m,
+                     0,
+                     gate},
+                    place.matrix,
+                    rank * steps / blocks,
+                    (rank + 1) * steps / blocks};
+    if (hw::thread_index().x == 0) part.stages.init(1);
+    hw::barrier_sync();
+    if (!p.constant_weight) hw::griddepcontrol_wait();
+
+    if (pipe::enter<Stages::kRoles, Worker::load, kMinBlocks>()) {
+      if (warp > kWarps) {
+        typename Ring::Orderer order(part.stages, warp - kWarps - 1);
+        for (uint32_t step = part.begin; step < part.end; ++step) order.next(Part::scales(step));
+      } else {
+        if (hw::lane_index() == 0) load(part);
+        hw::warp_sync();
+      }
+      hw::griddepcontrol_launch_dependents();
+      meet(blocks);
+      leave(blocks);
+    } else if (pipe::enter<Stages::kRoles, Worker::multiply, kMinBlocks>()) {
+      multiply(part, place, warp, rank, blocks);
+    }
+  }
+  HT_DEVICE static void multiply(const Part& part, const Sm90Place& place, uint32_t warp,
+                                 uint32_t rank, uint32_t blocks) {
+    const Params& params = part.params;
+    const uint32_t panel = warp / 4;
+    const hw::SharedAddress factors = part.stages.base + (Stages::kFactors + panel * kSm90Factors);
+    hw::griddepcontrol_wait();
+    Sm90FinishRows ends(params.product);
+    place.set_end(params.more, ends);
+    ends.store_factors(part.tile, factors, panel);
+    {
+      Sums sums(warp);
+      Reader read(part.stages);
+      Scales scales(params.product, params.log2_groups, warp);
+      if constexpr (Sums::kJoined) {
+        scales.find(part.tile, place.n);
+        scales.ask(part.begin);
+      }
+      Sm90OrderedSteps<Ring, Sums, true>::add(
+          read, part.begin, part.end, sums, scales,
+          [](uint32_t step) { return Part::scales(step); },
+          [&](uint32_t step) {
+            if (step < part.end) scales.ask(step);
+          });
+      // Nobody reads the stages any more.
+      pipe::sync<Barrier::multipliers>(kWarps * 32);
+      sums.store(part.stages.base);
+    }
+    hw::griddepcontrol_launch_dependents();
+    meet(blocks);
+    // The blocks' parts meet, each block has a share of the rows of x.
+    const uint32_t left = part.tile.end - part.tile.m0;
+    const uint32_t used = left < kColumns ? left : kColumns;
+    const uint32_t share = (used + blocks - 1) / blocks, first = rank * share;
+    if (first < used) {
+      const uint32_t count = used - first < share ? used - first : share;
+      const Sm90Area area{part.stages.base + panel * 64 * 4, factors, Stages::kSumRow, 4, panel};
+      ends.finish(part.tile, area, first, count, part.tile.m0 + first, blocks);
+    }
+    leave(blocks);
+  }
+  // All sums of the tile are there.
+  HT_DEVICE static void meet(uint32_t blocks) {
+    if (blocks == 1) {
+      hw::barrier_sync();
+    } else {
+      hw::cluster_arrive();
+      hw::cluster_wait();
+    }
+  }
+  // Others may still read of this block's shared memory.
+  HT_DEVICE static void leave(uint32_t blocks) {
+    if (blocks == 1) return;
+    hw::warp_sync();
+    hw::cluster_arrive_relaxed();
+    hw::cluster_wait();
+  }
+};
+
+}  // namespace halftone::product

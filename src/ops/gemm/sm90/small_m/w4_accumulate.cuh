@@ -1,0 +1,276 @@
+// What a warpgroup adds up of a tile on Hopper, 64 rows of W by kColumns of x, where codes of four
+// bits enter in the order of memory (sm90_order.cuh): one chain of MMAs over K, or where scales
+// multiply sums a chain for every 128 elements, which joins an f32 sum.
+//
+// Codes are expanded while the tensor cores have those before: four MMAs, an octet pair of both
+// rows of a lane, are a batch, and there are registers for two.
+#pragma once
+#include "hw/fence.h"
+#include "hw/mma/wgmma.h"
+#include "ops/gemm/sm80/operand.h"
+#include "ops/gemm/sm90/small_m/k_permute.cuh"
+
+namespace halftone::product {
+
+template <GpuCode kCode, class Stages>
+struct Sm90OrderedSums {
+  using Stage = Stages;
+  using Order = Sm90Order<kCode, Stage>;
+  static constexpr Sm90Scales kScales = Stage::kWay;
+  static constexpr uint32_t kColumns = Stage::kWidth;
+  using Policy = CodePolicy<kCode>;
+  using Sums = float[kColumns / 2];
+  static constexpr bool kJoined = kScales == Sm90Scales::sums || Stage::kShort;
+
+  const uint32_t lane = hw::lane_index(), quad = lane % 4;
+  const uint32_t row_of_16;  // of the lane, the other is 8 behind
+  const uint32_t row;        // of the tile, the other is kApart behind
+  const uint32_t scales_at;  // in a stage, of the first run of the first row
+  uint32_t a[2][4][4] = {};
+  Sums chain = {}, total = {};
+  Sums other;  // of short runs, a chain beside the first
+
+  HT_DEVICE explicit Sm90OrderedSums(uint32_t of_warp)
+      : row_of_16(Order::row_in_eight(lane / 4)),
+        row(Stage::first_row(of_warp) + row_of_16),
+        scales_at(Stage::scale_of(of_warp, row_of_16, 0)) {}
+
+  HT_DEVICE uint32_t scale_of(uint32_t half, uint32_t run) const {
+    return scales_at + (Stage::scale_of(0, 8 * half, run) - Stage::scale_of(0, 0, 0));
+  }
+
+  // 32 codes of each row: those of chunk 0 or 1 of the lane's of a line. A scale for 16 of them.
+  struct Codes {
+    hw::Words4 of[2];
+    uint32_t pairs[2][2];
+  };
+  HT_DEVICE Codes load_codes(hw::SharedAddress stage, hw::SharedAddress scales, uint32_t chunk,
+                             hw::Site site = hw::Site::current()) const {
+    Codes codes;
+    HT_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      const uint32_t r = row + Stage::kApart * half, place = (chunk * 4 + quad) ^ row % 8;
+      codes.of[half] = hw::load_shared<hw::Words4>(stage + (r * Stage::kLine + place * 16), site);
+      uint32_t(&pairs)[2] = codes.pairs[half];
+      if constexpr (kScales == Sm90Scales::pairs) {
+        const hw::SharedAddress at = scales + (r * Stage::kScalePitch + chunk * 8 + quad * 2);
+        Policy::pairs_of(hw::load_shared<uint16_t>(at, site), pairs);
+      } else if constexpr (kScales == Sm90Scales::powers) {
+        const hw::SharedAddress at = scales + (r * Stage::kScalePitch + chunk * 4 + quad);
+        const uint32_t exponent = hw::load_shared<uint8_t>(at, site);
+        pairs[0] = pairs[1] = twice((exponent << 7) + Policy::kUnscaled % 65536 - 0x3f80);
+      } else {
+        pairs[0] = pairs[1] = Policy::kUnscaled;
+      }
+    }
+    return codes;
+  }
+  HT_DEVICE void expand(const Codes& codes, uint32_t batch, uint32_t f) {
+    HT_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      HT_UNROLL
+      for (uint32_t o = 0; o < 2; ++o) {
+        uint32_t pairs[1][4];
+        Policy::expand({codes.of[half][batch * 2 + o]}, codes.pairs[half][batch], pairs);
+        HT_UNROLL
+        for (uint32_t i = 0; i < 4; ++i) a[f][i][o * 2 + half] = pairs[0][i];
+      }
+    }
+  }
+  HT_DEVICE void hold(uint32_t f, hw::Site site = hw::Site::current()) {
+    HT_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) hw::hold_registers(a[f][i], site);
+  }
+  // Starts the MMAs of the batch in registers `f`.
+  HT_DEVICE void start(hw::SharedAddress stage, uint32_t chunk, uint32_t batch, uint32_t f,
+                       bool fresh, Sums& sums, hw::Site site = hw::Site::current()) {
+    constexpr tile::SharedTile x_tile{tile::Major::k, tile::Swizzle::b128, 16, kColumns, 64};
+    static_assert(x_tile.valid());
+    hold(f, site);
+    hw::wgmma_fence(site);
+    HT_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t slab = chunk * 2 + Order::slab_of(i), k = Order::sixteen_of(batch, i) * 16;
+      const hw::SharedAddress at = stage + (Stage::kX + slab * Stage::kSlab);
+      const auto x = tile::WgmmaDescriptor::of(x_tile, at.value).advanced(x_tile.advance(0, k));
+      hw::wgmma<Policy::kType>(sums, a[f][i], x, !fresh || i > 0, site);
+    }
+    hw::wgmma_commit(site);
+  }
+
+  // A stage without scales that multiply sums; `scales`: where those of the stage lie. `before` is
+  // called when the MMAs of the stage before have ended.
+  template <class Before>
+  HT_DEVICE void add_stage(hw::SharedAddress stage, hw::SharedAddress scales,
+                           const Before& before) {
+    Codes codes = load_codes(stage, scales, 0);
+    HT_ROLLED  // unrolled, ptxas has each MMA wait for the one before
+        for (uint32_t chunk = 0; chunk < 2; ++chunk) {
+      expand(codes, 0, 0);
+      start(stage, chunk, 0, 0, false, chain);
+      hw::wgmma_wait<1>();
+      hold(1);
+      if (chunk == 0) before();
+      expand(codes, 1, 1);
+      start(stage, chunk, 1, 1, false, chain);
+      codes = load_codes(stage, scales, 1);
+      hw::wgmma_wait<1>();
+      hold(0);
+    }
+  }
+  HT_DEVICE void end_stages(hw::Site site = hw::Site::current()) {
+    hw::wgmma_wait<0>(site);
+    hw::hold_registers(chain, site);
+    hold(0, site), hold(1, site);
+  }
+
+  // Powers of two that bf16 cannot take in codes: the quad's lanes one after the other, the others'
+  // codes being zeros, so that the sums have one scale each. No MMA is under way.
+  HT_DEVICE void add_apart(hw::SharedAddress stage, hw::SharedAddress scales,
+                           hw::Site site = hw::Site::current()) {
+    HT_ROLLED
+    for (uint32_t turn = 0; turn < 8; ++turn) {
+      const uint32_t chunk = turn / 4;
+      Codes codes = load_codes(stage, scales, chunk, site);
+      Sums own;
+      HT_UNROLL
+      for (uint32_t batch = 0; batch < 2; ++batch) {
+        codes.pairs[0][batch] = codes.pairs[1][batch] = Policy::kUnscaled;
+        expand(codes, batch, 0);
+        HT_UNROLL
+        for (uint32_t i = 0; i < 16; ++i) {
+          uint32_t& pair = a[0][i / 4][i % 4];
+          pair = quad == turn % 4 ? pair : 0;
+        }
+        start(stage, chunk, batch, 0, batch == 0, own, site);
+        hw::wgmma_wait<0>(site);
+        hw::hold_registers(own, site);
+        hold(0, site);
+      }
+      HT_UNROLL
+      for (uint32_t half = 0; half < 2; ++half) {
+        const hw::SharedAddress at =
+            scales + ((row + Stage::kApart * half) * Stage::kScalePitch + turn);
+        join(own, half, decode_ue8m0(hw::load_shared<uint8_t>(at, site)));
+      }
+    }
+  }
+
+  // The first batch of a run of 128 elements, a chunk of each lane.
+  HT_DEVICE void expand_first(hw::SharedAddress stage, uint32_t run) {
+    expand(load_codes(stage, stage, run), 0, 0);
+  }
+  // A run whose first batch is expanded, as a chain times the scales of its rows. `next` expands
+  // the first batch of the next, if there is one.
+  template <class Next>
+  HT_DEVICE void add_run(hw::SharedAddress stage, uint32_t run, const Next& next,
+                         hw::Site site = hw::Site::current()) {
+    float scale[2];
+    HT_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      scale[half] = hw::load_shared<float>(stage + scale_of(half, run), site);
+    }
+    start(stage, run, 0, 0, true, chain, site);
+    expand(load_codes(stage, stage, run, site), 1, 1);
+    start(stage, run, 1, 1, false, chain, site);
+    hw::wgmma_wait<1>(site);
+    hold(0, site);
+    next();
+    hw::wgmma_wait<0>(site);
+    hw::hold_registers(chain, site);
+    hold(1, site);
+    HT_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) join(chain, half, scale[half]);
+  }
+  // Runs of 32 elements, four of each chunk of 128. While the MMAs of one run its successor's codes
+  // are expanded and its predecessor's sums joined.
+  HT_DEVICE void add_short_runs(hw::SharedAddress stage, uint32_t chunk,
+                                hw::Site site = hw::Site::current()) {
+    uint32_t codes[2][4];
+    HT_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      HT_UNROLL
+      for (uint32_t o = 0; o < 4; ++o) {
+        const uint32_t r = row + Stage::kApart * half, place = (chunk * 4 + o) ^ row % 8;
+        codes[half][o] =
+            hw::load_shared<uint32_t>(stage + (r * Stage::kLine + place * 16 + quad * 4), site);
+      }
+    }
+    HT_UNROLL
+    for (uint32_t o = 0; o < 4; ++o) {
+      const uint32_t f = o % 2;
+      HT_UNROLL
+      for (uint32_t half = 0; half < 2; ++half) {
+        uint32_t pairs[1][4];
+        Policy::expand({codes[half][o]}, Policy::kUnscaled, pairs);
+        HT_UNROLL
+        for (uint32_t i = 0; i < 4; ++i) a[f][i / 2][i % 2 * 2 + half] = pairs[0][i];
+      }
+      start_short(stage, chunk, o, f == 0 ? chain : other, site);
+      if (o == 0) continue;
+      hw::wgmma_wait<1>(site);
+      join_short(stage, chunk * 4 + o - 1, f == 0 ? other : chain, site);
+    }
+    hw::wgmma_wait<0>(site);
+    join_short(stage, chunk * 4 + 3, other, site);
+  }
+  HT_DEVICE void start_short(hw::SharedAddress stage, uint32_t chunk, uint32_t o, Sums& sums,
+                             hw::Site site) {
+    constexpr tile::SharedTile x_tile{tile::Major::k, tile::Swizzle::b128, 16, kColumns, 64};
+    const hw::SharedAddress at = stage + (Stage::kX + (chunk * 2 + o / 2) * Stage::kSlab);
+    hold_short(o % 2, site);
+    hw::wgmma_fence(site);
+    HT_UNROLL
+    for (uint32_t i = 0; i < 2; ++i) {
+      const uint32_t k = (o % 2 * 2 + i) * 16;
+      const auto x = tile::WgmmaDescriptor::of(x_tile, at.value).advanced(x_tile.advance(0, k));
+      hw::wgmma<Policy::kType>(sums, a[o % 2][i], x, i > 0, site);
+    }
+    hw::wgmma_commit(site);
+  }
+  HT_DEVICE void hold_short(uint32_t f, hw::Site site) {
+    hw::hold_registers(a[f][0], site), hw::hold_registers(a[f][1], site);
+  }
+  HT_DEVICE void join_short(hw::SharedAddress stage, uint32_t run, Sums& sums, hw::Site site) {
+    hw::hold_registers(sums, site);
+    hold_short(run % 2, site);
+    HT_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      const hw::SharedAddress at = stage + scale_of(half, run);
+      join(sums, half, hw::load_shared<float>(at, site));
+    }
+  }
+  // Sums of one of the lane's two rows.
+  HT_DEVICE void join(const Sums& sums, uint32_t half, float scale) {
+    HT_UNROLL
+    for (uint32_t j = 0; j < kColumns / 8; ++j) {
+      HT_UNROLL
+      for (uint32_t e = 0; e < 2; ++e) {
+        float& sum = total[j * 4 + half * 2 + e];
+        sum = hw::fma(sums[j * 4 + half * 2 + e], scale, sum);
+      }
+    }
+  }
+
+  // Of row `half` of the lane and column i / 2 * 8 + quad * 2 + i % 2.
+  HT_DEVICE float sum(uint32_t half, uint32_t i) const {
+    const uint32_t at = i / 2 * 4 + half * 2 + i % 2;
+    if (kJoined) return total[at];
+    return kScales == Sm90Scales::powers ? chain[at] + total[at]  // what was added apart
+                                         : chain[at];
+  }
+  // The sums into shared memory, [row of x][row of W].
+  HT_DEVICE void store(hw::SharedAddress to, hw::Site site = hw::Site::current()) const {
+    HT_UNROLL
+    for (uint32_t j = 0; j < kColumns / 8; ++j) {
+      HT_UNROLL
+      for (uint32_t e = 0; e < 4; ++e) {
+        const uint32_t column = j * 8 + quad * 2 + e % 2;
+        hw::store_shared(to + (column * Stage::kSumRow + (row + e / 2 * Stage::kApart) * 4),
+                         sum(e / 2, j * 2 + e % 2), site);
+      }
+    }
+  }
+};
+
+}  // namespace halftone::product

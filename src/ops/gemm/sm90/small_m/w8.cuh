@@ -1,0 +1,185 @@
+// Some dozens of rows of x times W in codes of eight bits on Hopper (sm90_dozens_multiply.cuh; of
+// four: sm90_ordered.cuh): a block has a tile, thread 0 of it copies.
+//
+// Warps come four along the rows of W, 32 each, by two along K, whose sums meet in shared memory at
+// the end, with those of the other blocks of a cluster: these share the K of a tile.
+#pragma once
+#include "hw/copy/tma.h"
+#include "hw/griddep.h"
+#include "ops/gemm/sm90/epilogue_rows.cuh"
+#include "ops/gemm/sm90/small_m/w8_mainloop.cuh"
+#include "pipe/uniform.h"
+
+namespace halftone::product {
+
+template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
+struct Sm90Dozens {
+  using Params = Sm90DozensParams;
+  using Stages = Sm90DozensStages<kCode, kScales, kTiles>;
+  using Multiply = Sm90DozensMultiply<kCode, Stages>;
+  using Ring = typename Stages::Ring;
+  using Lane = typename Multiply::Lane;
+  using Sums = typename Multiply::Sums;
+  static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
+  static constexpr bool kJoined = Multiply::kJoined;
+
+  // What thread 0 copies.
+  struct Copies {
+    const Params& params;
+    hw::SharedAddress base;
+    const Sm90Tile& tile;
+
+    HT_DEVICE void weights(const pipe::Slot& slot, uint32_t step) const {
+      const hw::SharedAddress to = base + slot.stage * Stages::kBytes;
+      const auto matrix = hw::load_shared<uint32_t>(base + Stages::kMatrix);
+      HT_UNROLL
+      for (uint32_t r = 0; r < Stages::kRows; r += 32) {
+        const uint32_t half = tile.gate ? tile.half_of(r) : matrix;
+        const auto row = static_cast<int32_t>(tile.output(r));
+        hw::tensor_load(to + r / 32 * Stages::kRun, &params.w[half],
+                        {0, row, static_cast<int32_t>(step * Stages::kLines)}, slot.full,
+                        hw::kEvictFirst);
+        if constexpr (Stages::kCopied) {
+          // Boxes are 16 bytes wide and begin at multiples of that: powers of several stages.
+          const uint32_t column = step * Stages::kScaleBytes / 16 * 16;
+          hw::tensor_load(to + (Stages::kOfScales + r * 16), &params.scales[half],
+                          {static_cast<int32_t>(column), row}, slot.full);
+        }
+      }
+    }
+    HT_DEVICE void rows(const pipe::Slot& slot, uint32_t step) const {
+      hw::tensor_load(
+          base + (slot.stage * Stages::kBytes + Stages::kX), &params.x,
+          {0, static_cast<int32_t>(tile.m0), static_cast<int32_t>(step * (Stages::kDepth / 64))},
+          slot.full);
+    }
+  };
+
+  HT_DEVICE static void run(const Params& params) {
+    const GpuProduct& p = params.product;
+    const hw::SharedAddress base = pipe::uniform_shared_memory();
+    const Ring ring{base + Stages::kBarriers};
+    const uint32_t warp = pipe::uniform(hw::warp_index()), lane_index = hw::lane_index();
+    const uint32_t blocks = hw::cluster_size(), rank = hw::cluster_rank();
+    const Sm90Place place(p, params.more, hw::block_index().x / blocks);
+    const bool gate = p.finish.gate;
+    const Sm90Tile tile{{place.source(p, params.more), p.source[1]},
+                        place.tile * (gate ? 64 : 128),
+                        hw::block_index().y * Stages::kColumns,
+                        p.m,
+                        0,
+                        gate};
+    const uint32_t steps = p.k / Stages::kDepth;
+    const uint32_t begin = rank * steps / blocks, end = (rank + 1) * steps / blocks;
+    if (hw::thread_index().x == 0) {
+      ring.init(1, Stages::kWarps);
+      hw::store_shared(base + Stages::kMatrix, place.matrix);
+      hw::fence_mbarrier_init();
+    }
+    hw::barrier_sync();
+
+    const Copies copies{params, base, tile};
+    auto fill = ring.producer();
+    const uint32_t ahead = end - begin < Stages::kStages - 1 ? end - begin : Stages::kStages - 1;
+    const bool copier = warp == 0 && lane_index == 0;
+    if (!p.constant_weight) hw::griddepcontrol_wait();
+    pipe::Slot early[Stages::kStages - 1];
+    if (copier) {
+      HT_UNROLL
+      for (uint32_t s = 0; s + 1 < Stages::kStages; ++s) {
+        if (s >= ahead) break;
+        early[s] = fill.acquire();
+        copies.weights(early[s], begin + s);
+      }
+    }
+    hw::griddepcontrol_wait();
+    if (copier) {
+      HT_UNROLL
+      for (uint32_t s = 0; s + 1 < Stages::kStages; ++s) {
+        if (s < ahead) copies.rows(early[s], begin + s);
+      }
+    }
+    hw::warp_sync();
+
+    Sm90FinishRows ends(p);
+    place.set_end(params.more, ends);
+    const uint32_t panel = warp / 4;
+    const hw::SharedAddress factors = base + (Stages::kFactors + panel * kSm90Factors);
+    ends.store_factors(tile, factors, panel);
+    const uint32_t along_n = warp % 4, along_k = warp / 4;
+    const Lane lane(along_n, along_k);
+    typename Multiply::ChainScale scale;
+    if constexpr (kJoined) {
+      scale.find(p, place.n, tile, along_n, along_k);
+      scale.ask(p, params.log2_groups, begin);
+    }
+    auto read = ring.consumer();
+    Sums total = {};
+    HT_ROLLED
+    for (uint32_t step = begin; step < end; ++step) {
+      if (step + Stages::kStages - 1 < end) {
+        if (copier) {
+          const pipe::Slot slot = fill.acquire();
+          copies.weights(slot, step + Stages::kStages - 1);
+          copies.rows(slot, step + Stages::kStages - 1);
+        }
+        hw::warp_sync();
+      } else if (step + 1 == end) {
+        hw::griddepcontrol_launch_dependents();
+      }
+      const float joins = kJoined ? scale.value(p) : 1;
+      if constexpr (kJoined) {
+        if (step + 1 < end) scale.ask(p, params.log2_groups, step + 1);
+      }
+      const hw::SharedAddress stage = base + read.wait() * Stages::kBytes;
+      if constexpr (kJoined) {
+        Sums chain = {};
+        Multiply::multiply(stage, lane, chain);
+        Multiply::join(chain, joins, total);
+      } else {
+        Lane now = lane;
+        if constexpr (Stages::kCopied) now.scales += step * Stages::kScaleBytes % 16;
+        Multiply::multiply(stage, now, total);
+      }
+      // Read by loads, filled by copies.
+      hw::fence_proxy_async_shared();
+      hw::warp_sync();
+      read.release(lane_index == 0);
+    }
+
+    // Nobody reads the stages any more. The halves along K meet, then the blocks' parts of it, each
+    // block a share of the rows of x.
+    hw::barrier_sync();
+    if (along_k == 1) Multiply::template pass_sums<true>(base, along_n, total);
+    hw::barrier_sync();
+    if (along_k == 0) {
+      Multiply::template pass_sums<false>(base, along_n, total);
+      Multiply::template pass_sums<true>(base, along_n, total);
+    }
+    if (blocks == 1) {
+      hw::barrier_sync();
+    } else {
+      hw::cluster_arrive();
+      hw::cluster_wait();
+    }
+    // Found anew: registers are short while codes are multiplied.
+    Sm90Place(p, params.more, pipe::uniform(hw::block_index().x / blocks))
+        .set_end(params.more, ends);
+    const uint32_t left = tile.end - tile.m0;
+    const uint32_t used = left < Stages::kColumns ? left : Stages::kColumns;
+    const uint32_t share = (used + blocks - 1) / blocks, first = rank * share;
+    if (first < used) {
+      const uint32_t count = used - first < share ? used - first : share;
+      const Sm90Area area{base + panel * 64 * 4, factors, Stages::kSumRow, 4, panel};
+      ends.finish(tile, area, first, count, tile.m0 + first, blocks);
+    }
+    if (blocks > 1) {
+      // Others may still read of this block's shared memory.
+      hw::warp_sync();
+      hw::cluster_arrive_relaxed();
+      hw::cluster_wait();
+    }
+  }
+};
+
+}  // namespace halftone::product

@@ -1,9 +1,0 @@
-// The end of a product, once per instruction level: cpu_finish.cpp.
-#pragma once
-#include "ops/product/product.h"
-
-namespace halftone::HALFTONE_LEVEL {
-
-void finish_row(const product::Finish&);
-
-}  // namespace halftone::HALFTONE_LEVEL

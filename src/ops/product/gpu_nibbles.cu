@@ -1,7 +1,0 @@
-#include "ops/product/gpu_instances.h"
-
-HT_PRODUCT_ENTRIES(e2m1)
-HT_PRODUCT_ENTRIES(int4)
-HT_STAY_ENTRY(e2m1, wide)
-HT_STAY_ENTRY(e2m1, lanes)
-HT_STAY_ENTRY(int4, wide)

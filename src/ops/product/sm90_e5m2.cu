@@ -1,4 +1,0 @@
-#include "ops/product/sm90_instances.h"
-
-HT_SM90_ENTRIES(e5m2, none)
-HT_SM90_ENTRIES(e5m2, sums)

@@ -1,4 +1,0 @@
-#include "ops/product/sm90_instances.h"
-
-HT_SM90_ENTRIES(bf16, none)
-HT_SM90_ENTRIES(f16, none)

@@ -1,5 +1,0 @@
-// Integers with a scale for 32 elements.
-#include "ops/product/sm90_instances.h"
-
-HT_SM90_ENTRIES(int8, short_sums)
-HT_SM90_ENTRIES(int4, short_sums)

@@ -1,6 +1,0 @@
-// Sums in units of the last scale.
-#include "ops/product/sm90_instances.h"
-
-HT_SM90_ENTRY(e4m3, sums, 256)
-HT_SM90_ENTRY(int8, sums, 256)
-HT_SM90_ENTRY(int4, sums, 256)
