@@ -20,7 +20,7 @@ struct Product {
   const char *weights, *x = "bf16";
   bool rounded = false;
   bool tf32 = false;  // by cuBLASLt
-  ProductLibrary library = ProductLibrary::halftone;
+  MatmulLibrary library = MatmulLibrary::halftone;
 
   // Weights and x both in E4M3 in blocks, which cuBLASLt takes as well.
   bool in_blocks() const {
@@ -30,7 +30,7 @@ struct Product {
 std::string name_of(const Product& s) {
   return concat("matmul ", s.m, " x ", s.n, " x ", s.k, ", ", s.weights, " weights x ",
                 s.rounded ? "bf16 to " : "", s.x, s.tf32 ? " as TF32" : "",
-                s.library == ProductLibrary::automatic ? ", whichever library" : "");
+                s.library == MatmulLibrary::automatic ? ", whichever library" : "");
 }
 
 Format out_format(const Tensor& x) {
@@ -46,8 +46,8 @@ MatmulProblem problem_of(const Product& s, const Tensor& x, const Tensor& weight
   p.weight = weight.format();
   p.scaled = weight.has_scales();
   if (p.scaled) p.scaling = weight.scaling();
-  p.constant_weight = true;  // as a model's
-  p.tf32 = s.tf32, p.library = s.tf32 ? ProductLibrary::cublaslt : s.library;
+  p.static_weights = true;  // as a model's
+  p.tf32 = s.tf32, p.library = s.tf32 ? MatmulLibrary::cublaslt : s.library;
   if (s.rounded) p.quantize_x = parse_quantization(s.x);
   return p;
 }
@@ -79,9 +79,9 @@ std::vector<Tensor> copies_of(const Tensor& normal, const char* format, const Gp
 
 // The speed of cuBLASLt in the same run, where it takes both operands as they are.
 void add_peer(Product s, const std::vector<Tensor>& weights, const GpuBench& b, BenchRow* row) {
-  if (s.tf32 || s.library == ProductLibrary::automatic) return;
+  if (s.tf32 || s.library == MatmulLibrary::automatic) return;
   if (std::string_view(s.weights) != s.x && !s.in_blocks()) return;
-  s.library = ProductLibrary::cublaslt;
+  s.library = MatmulLibrary::cublaslt;
   BenchRow peer;
   try {
     row->peer = row->value * row->seconds / measure(s, weights, b, &peer).burst;
@@ -184,7 +184,7 @@ std::vector<BenchRow> bench_gpu_matmul(const GpuBench& b) {
   for (size_t i = 0, count = all.size(); i < count; ++i) {
     if (!all[i].in_blocks() || all[i].m <= 256) continue;
     all.push_back(all[i]);
-    all.back().library = ProductLibrary::automatic;
+    all.back().library = MatmulLibrary::automatic;
   }
   for (const int64_t m : {32, 64, 128, 256, 1024, 4096}) {
     if (b.few_sizes() && m != 64 && m != 1024) continue;

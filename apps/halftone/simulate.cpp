@@ -130,7 +130,7 @@ int print_bugs(const Options& o) {
   const int seeds = static_cast<int>(o.seeds.value_or(20));
   Progress progress("simulate --bugs", !o.json);
   nlohmann::json rows = nlohmann::json::array();
-  Table table({"bug", "on", "rule", "reported", "sites", "mended: clean", "seen in"});
+  Table table({"bug", "on", "rule", "reported", "sites", "fixed: clean", "seen in"});
   const auto& all = bugs::catalogue();
   size_t done = 0, right = 0;
   for (const bugs::Bug& bug : all) {

@@ -57,13 +57,13 @@ std::vector<SimulatedKernel> simulated_kernels() {
   }
 #endif
   for (const bugs::Bug& bug : bugs::catalogue()) {
-    for (const bool mended : {false, true}) {
+    for (const bool fixed : {false, true}) {
       SimulatedKernel kernel;
       kernel.name = std::string("bug:") + bug.name + (mended ? ":mended" : "");
       kernel.summary = mended ? "the same, mended" : bug.summary;
       kernel.arch = bug.arch;
       kernel.run = [&bug, mended](Stream& stream, const std::vector<int64_t>&) {
-        bugs::run(bug, mended, stream);
+        bugs::run(bug, fixed, stream);
         return std::string();
       };
       all.push_back(std::move(kernel));

@@ -1,8 +1,8 @@
 // A catalogue of bugs that real GPU kernels had, each as one small kernel in two forms: broken, and
-// mended. The simulator reports every broken form, naming both places, and finds nothing in the
+// fixed. The simulator reports every broken form, naming both places, and finds nothing in the
 // mended ones; `halftone simulate --bugs` prints the table.
 //
-// A kernel is a template over `kMended`. A comment `// [name]` marks the lines a report must name.
+// A kernel is a template over `kFixed`. A comment `// [name]` marks the lines a report must name.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -30,7 +30,7 @@ struct Bug {
   const char* rule;     // what must be reported
   Arch arch;            // where it is simulated
   LaunchShape shape;
-  KernelImage broken, mended;
+  KernelImage broken, fixed;
   const char* file;  // of the kernel
 };
 
@@ -38,7 +38,7 @@ struct Bug {
 const std::vector<Bug>& catalogue();
 
 // Launches one form on memory of its own; the findings are the stream's.
-void run(const Bug&, bool mended, Stream&);
+void run(const Bug&, bool fixed, Stream&);
 
 struct Verdict {
   bool reported = false;     // the rule, in the broken form

@@ -14,7 +14,7 @@
 namespace halftone::bugs {
 
 // A barrier is used by the other block before its initialisation was made visible to it.
-template <bool kMended>
+template <bool kFixed>
 struct InitNotVisible {
   using Params = bugs::Params;
   static constexpr uint32_t kThreads = 32, kMinBlocks = 1;
@@ -23,7 +23,7 @@ struct InitNotVisible {
     const uint32_t thread = hw::thread_index().x, rank = hw::cluster_rank();
     if (thread == 0) {
       hw::mbarrier_init(ready, 1);  // [init-not-visible]
-      if constexpr (kMended) hw::fence_mbarrier_init();
+      if constexpr (kFixed) hw::fence_mbarrier_init();
     }
     hw::cluster_arrive_relaxed();
     hw::cluster_wait();
@@ -41,7 +41,7 @@ struct InitNotVisible {
 };
 
 // The data comes from another block; the wait acquires for its own block only.
-template <bool kMended>
+template <bool kFixed>
 struct BlockScopeWait {
   using Params = bugs::Params;
   static constexpr uint32_t kThreads = 32, kMinBlocks = 1;
@@ -60,7 +60,7 @@ struct BlockScopeWait {
       hw::store_cluster(row + thread * 4, thread);  // [block-scope-wait]
       hw::mbarrier_arrive_cluster(hw::map_shared_rank(ready.address, 0));
     } else {
-      hw::mbarrier_wait<kMended ? hw::Scope::cluster : hw::Scope::cta>(ready, 0);
+      hw::mbarrier_wait<kFixed ? hw::Scope::cluster : hw::Scope::cta>(ready, 0);
       const uint32_t word = hw::load_shared<uint32_t>(base + thread * 4);  // [block-scope-wait]
       hw::store_global(p.out + thread, word);
     }
@@ -70,7 +70,7 @@ struct BlockScopeWait {
 };
 
 // Both blocks expect the multicast tile; the mask names one of them.
-template <bool kMended>
+template <bool kFixed>
 struct MulticastMask {
   using Params = bugs::Params;
   static constexpr uint32_t kThreads = 32, kMinBlocks = 1;
@@ -87,7 +87,7 @@ struct MulticastMask {
     hw::cluster_arrive();
     hw::cluster_wait();
     if (hw::cluster_rank() == 0 && thread == 0) {
-      hw::tensor_load_multicast(tile, &p.rows, {0, 0}, full, kMended ? 3 : 1);
+      hw::tensor_load_multicast(tile, &p.rows, {0, 0}, full, kFixed ? 3 : 1);
     }
     hw::mbarrier_wait<hw::Scope::cluster>(full, 0);  // [multicast-mask]
     hw::store_global(p.out + thread, hw::load_shared<uint32_t>(tile + thread * 4));
@@ -97,7 +97,7 @@ struct MulticastMask {
 };
 
 // A block leaves while the other still reads its shared memory.
-template <bool kMended>
+template <bool kFixed>
 struct EarlyExit {
   using Params = bugs::Params;
   static constexpr uint32_t kThreads = 32, kMinBlocks = 1;
@@ -113,7 +113,7 @@ struct EarlyExit {
       const uint32_t word = hw::load_cluster<uint32_t>(row + thread * 4);  // [early-exit]
       hw::store_global(p.out + thread, word);
     }
-    if constexpr (kMended) {
+    if constexpr (kFixed) {
       hw::cluster_arrive();
       hw::cluster_wait();
     }
@@ -122,7 +122,7 @@ struct EarlyExit {
 
 // Each block leaves a partial sum and counts; the last one adds them up. A relaxed count says
 // nothing of the sums.
-template <bool kMended>
+template <bool kFixed>
 struct LastBlockGate {
   using Params = bugs::Params;
   static constexpr uint32_t kThreads = 32, kMinBlocks = 1;
@@ -130,7 +130,7 @@ struct LastBlockGate {
     const uint32_t block = hw::block_index().x, blocks = hw::grid_size().x;
     if (hw::thread_index().x != 0) return;
     hw::store_global(p.out + block, block + 1);  // [last-block-gate]
-    constexpr hw::Order kOrder = kMended ? hw::Order::acq_rel : hw::Order::relaxed;
+    constexpr hw::Order kOrder = kFixed ? hw::Order::acq_rel : hw::Order::relaxed;
     const uint32_t before = hw::atomic_global<hw::Atomic::add, kOrder>(p.flags, 1u);
     if (before + 1 != blocks) return;
     uint32_t sum = 0;

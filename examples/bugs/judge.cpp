@@ -17,7 +17,7 @@ hw::TensorMap rows_at(uint8_t* address, const Device& device) {
       pipe::matrix_box(hw::Type::bf16, address, 64, 64, 128, 64, 64, tile::Swizzle::b128), device);
 }
 
-SimulatorReport report_of(const Bug& bug, bool mended, uint64_t seed,
+SimulatorReport report_of(const Bug& bug, bool fixed, uint64_t seed,
                           SimulatorOptions::Schedule schedule) {
   // One processor thread: what races in the kernel would race in this program too.
   Stream stream(Device::simulator(bug.arch), 1);
@@ -27,7 +27,7 @@ SimulatorReport report_of(const Bug& bug, bool mended, uint64_t seed,
   options.seed = seed;
   options.throws = false;
   configure(stream, options);
-  run(bug, mended, stream);
+  run(bug, fixed, stream);
   return simulator_report(stream);
 }
 
@@ -45,7 +45,7 @@ std::set<uint32_t> marked_lines(const Bug& bug) {
 
 }  // namespace
 
-void run(const Bug& bug, bool mended, Stream& stream) {
+void run(const Bug& bug, bool fixed, Stream& stream) {
   const Device device = stream.device();
   std::vector<uint32_t> words(kWords);
   uint32_t state = 12345;
@@ -64,7 +64,7 @@ void run(const Bug& bug, bool mended, Stream& stream) {
     params.rows = rows_at(in.data<uint8_t>(), device);
     params.unmapped = rows_at(in.data<uint8_t>() - 4096, device);
   }
-  launch(mended ? bug.mended : bug.broken, bug.shape, params, stream);
+  launch(mended ? bug.fixed : bug.broken, bug.shape, params, stream);
   stream.synchronize();
 }
 
@@ -85,12 +85,12 @@ Verdict judge(const Bug& bug, int seeds) {
         !named.empty() && std::includes(named.begin(), named.end(), marked.begin(), marked.end());
   }
   for (int seed = 1; seed <= seeds; ++seed) {
-    const SimulatorReport mended =
+    const SimulatorReport fixed =
         report_of(bug, true, seed, SimulatorOptions::Schedule::adversarial);
-    if (mended.clean()) {
+    if (fixed.clean()) {
       ++verdict.clean_seeds;
     } else if (verdict.report.find("mended form") == std::string::npos) {
-      verdict.report += "\nmended form:\n" + to_string(mended, false);
+      verdict.report += "\nmended form:\n" + to_string(fixed, false);
     }
   }
   return verdict;

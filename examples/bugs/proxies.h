@@ -16,7 +16,7 @@
 namespace halftone::bugs {
 
 // Stores, barrier, bulk copy: the copy may read what was there before.
-template <bool kMended>
+template <bool kFixed>
 struct MissingProxyFence {
   using Params = bugs::Params;
   static constexpr uint32_t kThreads = 128, kMinBlocks = 1;
@@ -24,7 +24,7 @@ struct MissingProxyFence {
     const uint32_t thread = hw::thread_index().x;
     const hw::SharedAddress row = hw::shared_memory_base();
     hw::store_shared(row + thread * 4, thread);  // [missing-proxy-fence]
-    if constexpr (kMended) hw::fence_proxy_async_shared();
+    if constexpr (kFixed) hw::fence_proxy_async_shared();
     hw::barrier_sync();
     if (thread == 0) {
       hw::bulk_store(p.out, row, 512);  // [missing-proxy-fence]
@@ -35,7 +35,7 @@ struct MissingProxyFence {
 };
 
 // The fence is there, the barrier is not: one thread's fence says nothing of the other threads.
-template <bool kMended>
+template <bool kFixed>
 struct MissingBarrierBeforeCopy {
   using Params = bugs::Params;
   static constexpr uint32_t kThreads = 128, kMinBlocks = 1;
@@ -44,7 +44,7 @@ struct MissingBarrierBeforeCopy {
     const hw::SharedAddress row = hw::shared_memory_base();
     hw::store_shared(row + thread * 4, thread);  // [missing-barrier-before-copy]
     hw::fence_proxy_async_shared();
-    if constexpr (kMended) hw::barrier_sync();
+    if constexpr (kFixed) hw::barrier_sync();
     if (thread == 0) {
       hw::bulk_store(p.out, row, 512);  // [missing-barrier-before-copy]
       hw::bulk_commit();
@@ -54,7 +54,7 @@ struct MissingBarrierBeforeCopy {
 };
 
 // A staging buffer is filled again while the copy of its last contents may still be reading.
-template <bool kMended>
+template <bool kFixed>
 struct StagingReused {
   using Params = bugs::Params;
   static constexpr uint32_t kThreads = 32, kMinBlocks = 1;
@@ -68,7 +68,7 @@ struct StagingReused {
       if (thread == 0) {
         hw::bulk_store(p.out + tile * 32, row, 128);  // [staging-reused]
         hw::bulk_commit();
-        if constexpr (kMended) hw::bulk_wait_read<0>();
+        if constexpr (kFixed) hw::bulk_wait_read<0>();
       }
       hw::barrier_sync();
     }
@@ -77,7 +77,7 @@ struct StagingReused {
 };
 
 // Threads write the operand of wgmma, which reads through the async proxy.
-template <bool kMended>
+template <bool kFixed>
 struct OperandWithoutFence {
   using Params = bugs::Params;
   static constexpr uint32_t kThreads = 128, kMinBlocks = 1;
@@ -87,7 +87,7 @@ struct OperandWithoutFence {
     for (uint32_t word = thread; word < 64 * 32; word += 128) {
       hw::store_shared(tile + word * 4, 0x3f803f80u);  // [operand-without-fence]
     }
-    if constexpr (kMended) hw::fence_proxy_async_shared();
+    if constexpr (kFixed) hw::fence_proxy_async_shared();
     hw::barrier_sync();
     constexpr tile::SharedTile kOperand{.mn = 64, .k = 64};
     const auto rows = tile::WgmmaDescriptor::of(kOperand, tile.value);

@@ -15,7 +15,7 @@ namespace halftone::bugs {
 
 // One warp loads tiles, one uses them: the pipeline of every warp-specialised kernel. The consumer
 // skips the release of tile 3, so the producer waits for ever for an empty stage.
-template <bool kMended>
+template <bool kFixed>
 struct SkippedRelease {
   using Params = bugs::Params;
   static constexpr uint32_t kThreads = 64, kMinBlocks = 1;
@@ -54,7 +54,7 @@ struct SkippedRelease {
         sum += hw::load_shared<uint32_t>(tiles + stage * 8192 + lane * 4);
         hw::fence_proxy_async_shared();
         hw::warp_sync();
-        if (lane == 0 && (kMended || tile != 3)) hw::mbarrier_arrive(empty[stage]);
+        if (lane == 0 && (kFixed || tile != 3)) hw::mbarrier_arrive(empty[stage]);
       }
       hw::store_global(p.out + lane, sum);
     }
@@ -62,7 +62,7 @@ struct SkippedRelease {
 };
 
 // The loader skips an empty range, the consumer waits for its first tile all the same.
-template <bool kMended>
+template <bool kFixed>
 struct EmptyRange {
   using Params = bugs::Params;
   static constexpr uint32_t kThreads = 64, kMinBlocks = 1;
@@ -85,7 +85,7 @@ struct EmptyRange {
       }
     } else {
       hw::set_role("softmax");
-      if (!kMended || tiles > 0) {
+      if (!kFixed || tiles > 0) {
         hw::mbarrier_wait(full, 0);  // [empty-range]
         hw::store_global(p.out + lane, hw::load_shared<uint32_t>(tile + lane * 4));
       }
@@ -95,7 +95,7 @@ struct EmptyRange {
 
 // Two consumer warps share an empty barrier that expects both; one leaves out tiles it has no rows
 // in, arrival included.
-template <bool kMended>
+template <bool kFixed>
 struct ArrivalCount {
   using Params = bugs::Params;
   static constexpr uint32_t kThreads = 96, kMinBlocks = 1;
@@ -123,7 +123,7 @@ struct ArrivalCount {
     hw::set_role(warp == 1 ? "upper rows" : "lower rows");
     for (uint32_t round = 0; round < 3; ++round) {
       const bool has_rows = warp == 1 || round == 0;
-      if (!has_rows && !kMended) continue;
+      if (!has_rows && !kFixed) continue;
       hw::mbarrier_wait(full, round & 1);
       hw::warp_sync();
       if (lane == 0) hw::mbarrier_arrive(empty);
@@ -133,7 +133,7 @@ struct ArrivalCount {
 
 // A worker stops when its index equals the end; a range that begins beyond its end never does, and
 // the page it holds is never released.
-template <bool kMended>
+template <bool kFixed>
 struct NeverReleased {
   using Params = bugs::Params;
   static constexpr uint32_t kThreads = 64, kMinBlocks = 1;
@@ -148,7 +148,7 @@ struct NeverReleased {
     const uint32_t begin = end + 1;
     if (hw::warp_index() == 0) {
       hw::set_role("worker");
-      const bool done = kMended ? begin >= end : begin == end;
+      const bool done = kFixed ? begin >= end : begin == end;
       if (done && hw::lane_index() == 0) hw::mbarrier_arrive(page);
     } else {
       hw::set_role("page manager");
@@ -158,14 +158,14 @@ struct NeverReleased {
 };
 
 // One thread decides and hands a byte to the others, who read a word.
-template <bool kMended>
+template <bool kFixed>
 struct BoolBroadcast {
   using Params = bugs::Params;
   static constexpr uint32_t kThreads = 64, kMinBlocks = 1;
   HT_DEVICE static void run(const Params& p) {
     const hw::SharedAddress valid = hw::shared_memory_base();
     if (hw::thread_index().x == 0) {
-      if constexpr (kMended) {
+      if constexpr (kFixed) {
         hw::store_shared(valid, uint32_t{1});
       } else {
         hw::store_shared(valid, uint8_t{1});
@@ -178,7 +178,7 @@ struct BoolBroadcast {
 };
 
 // The producer warpgroup gives registers back, but one of its warps went home without.
-template <bool kMended>
+template <bool kFixed>
 struct IdleWarpKeepsRegisters {
   using Params = bugs::Params;
   static constexpr uint32_t kThreads = 384, kMinBlocks = 1;
@@ -186,7 +186,7 @@ struct IdleWarpKeepsRegisters {
     const uint32_t warp = hw::warp_index();
     if (warp < 4) {
       hw::set_role(warp == 3 ? "idle" : "producer");
-      if (!kMended && warp == 3) {
+      if (!kFixed && warp == 3) {
         hw::barrier_sync(1, 384);
         return;
       }
@@ -201,7 +201,7 @@ struct IdleWarpKeepsRegisters {
 };
 
 // 24 and 240 registers fit two consumer warpgroups; with three there are not enough.
-template <bool kMended>
+template <bool kFixed>
 struct RegistersOversubscribed {
   using Params = bugs::Params;
   static constexpr uint32_t kThreads = 512, kMinBlocks = 1;
@@ -211,21 +211,21 @@ struct RegistersOversubscribed {
       hw::setmaxnreg_dec<24>();
     } else {
       hw::set_role("consumer");
-      hw::setmaxnreg_inc<kMended ? 160 : 240>();  // [registers-oversubscribed]
+      hw::setmaxnreg_inc<kFixed ? 160 : 240>();  // [registers-oversubscribed]
     }
     hw::store_global(p.out + hw::thread_index().x, 1u);
   }
 };
 
 // A named barrier is entered with two different counts.
-template <bool kMended>
+template <bool kFixed>
 struct BarrierCounts {
   using Params = bugs::Params;
   static constexpr uint32_t kThreads = 96, kMinBlocks = 1;
   HT_DEVICE static void run(const Params& p) {
     const uint32_t warp = hw::warp_index();
     if (warp == 0) {
-      hw::barrier_sync(1, kMended ? 96 : 64);  // [barrier-counts]
+      hw::barrier_sync(1, kFixed ? 96 : 64);  // [barrier-counts]
     } else {
       hw::barrier_sync(1, 96);  // [barrier-counts]
     }

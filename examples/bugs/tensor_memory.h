@@ -17,7 +17,7 @@ using hw::CtaGroup;
 inline constexpr auto kLanes = tile::TensorShape::s32x32b;
 
 // The allocating warp frees tensor memory while the other warps still read it.
-template <bool kMended>
+template <bool kFixed>
 struct FreedEarly {
   using Params = bugs::Params;
   static constexpr uint32_t kThreads = 128, kMinBlocks = 1;
@@ -37,7 +37,7 @@ struct FreedEarly {
     hw::tcgen05_ld<kLanes, 1>(words, mine);
     hw::tcgen05_wait_ld();
     hw::store_global(p.out + hw::thread_index().x, words[0]);
-    if constexpr (kMended) {
+    if constexpr (kFixed) {
       hw::tcgen05_fence_before_thread_sync();
       hw::barrier_sync();
       hw::tcgen05_fence_after_thread_sync();
@@ -47,7 +47,7 @@ struct FreedEarly {
 };
 
 // One warp writes an accumulator, another reads it: the barrier between needs both fences.
-template <bool kMended>
+template <bool kFixed>
 struct MissingTcgen05Fence {
   using Params = bugs::Params;
   static constexpr uint32_t kThreads = 256, kMinBlocks = 1;
@@ -66,12 +66,12 @@ struct MissingTcgen05Fence {
       hw::set_role("writer");
       hw::tcgen05_st<kLanes, 1>(mine, words);  // [missing-tcgen05-fence]
       hw::tcgen05_wait_st();
-      if constexpr (kMended) hw::tcgen05_fence_before_thread_sync();
+      if constexpr (kFixed) hw::tcgen05_fence_before_thread_sync();
     }
     hw::barrier_sync();
     if (warp >= 4) {
       hw::set_role("reader");
-      if constexpr (kMended) hw::tcgen05_fence_after_thread_sync();
+      if constexpr (kFixed) hw::tcgen05_fence_after_thread_sync();
       hw::tcgen05_ld<kLanes, 1>(words, mine);  // [missing-tcgen05-fence]
       hw::tcgen05_wait_ld();
       hw::store_global(p.out + hw::thread_index().x, words[0]);
@@ -86,13 +86,13 @@ struct MissingTcgen05Fence {
 };
 
 // 512 columns are all there are: the second allocation waits for the first one's end.
-template <bool kMended>
+template <bool kFixed>
 struct TensorMemoryOverallocated {
   using Params = bugs::Params;
   static constexpr uint32_t kThreads = 32, kMinBlocks = 1;
   HT_DEVICE static void run(const Params& p) {
     const hw::SharedAddress slots = hw::shared_memory_base();
-    constexpr uint32_t kColumns = kMended ? 256 : 512;
+    constexpr uint32_t kColumns = kFixed ? 256 : 512;
     hw::tcgen05_alloc<CtaGroup::one>(slots, kColumns);
     hw::tcgen05_alloc<CtaGroup::one>(slots + 4, kColumns);  // [tensor-memory-overallocated]
     hw::warp_sync();
@@ -105,7 +105,7 @@ struct TensorMemoryOverallocated {
 };
 
 // Tensor memory is read before tcgen05.wait::st says that it was written.
-template <bool kMended>
+template <bool kFixed>
 struct StoreNotWaited {
   using Params = bugs::Params;
   static constexpr uint32_t kThreads = 128, kMinBlocks = 1;
@@ -118,10 +118,10 @@ struct StoreNotWaited {
     const hw::TensorAddress mine = memory.plus(warp * 32, 0);
     uint32_t words[1] = {hw::thread_index().x};
     hw::tcgen05_st<kLanes, 1>(mine, words);  // [store-not-waited]
-    if constexpr (kMended) hw::tcgen05_wait_st();
+    if constexpr (kFixed) hw::tcgen05_wait_st();
     hw::tcgen05_ld<kLanes, 1>(words, mine);  // [store-not-waited]
     hw::tcgen05_wait_ld();
-    if constexpr (!kMended) hw::tcgen05_wait_st();
+    if constexpr (!kFixed) hw::tcgen05_wait_st();
     hw::store_global(p.out + hw::thread_index().x, words[0]);
     hw::tcgen05_fence_before_thread_sync();
     hw::barrier_sync();

@@ -82,7 +82,7 @@ struct AttentionProblem {
   // A promise: whatever writes lengths and pages, and keys and values but the last of a sequence,
   // has ended before `run` is called or, of a graph, before that is launched. In a graph decode on
   // Hopper and later then reads the cache before the kernels ahead have ended.
-  bool settled_cache = false;
+  bool prefetch_cache = false;
 };
 
 // fp8 and int8 operands carry f32 scales or none: one a tensor, head, row or 128 tokens from the

@@ -34,7 +34,7 @@ struct HeadTransform {
   // A promise: whatever writes positions and pages has ended before the call or, of a graph, before
   // that is launched. In a graph angles and cells are then found before the kernels ahead have
   // ended, on Hopper and later.
-  bool settled_positions = false;
+  bool prefetch_positions = false;
 };
 
 // Storage doubles by whole pages up to max_length; growing moves it, so tensors of a layer are

@@ -19,7 +19,7 @@ namespace halftone {
 // 1x128 of x and of 128x128 of the weight, where M is above 256 and a multiple of 4. As `cublaslt`
 // it multiplies all these, and f32 in f32, whatever the chip and the rows (scales of blocks: on
 // Hopper, of multiples of 4), or can_run says why not; as `halftone` none.
-enum class ProductLibrary : uint8_t { automatic, halftone, cublaslt };
+enum class MatmulLibrary : uint8_t { automatic, halftone, cublaslt };
 
 // RMS norm of x ahead of its product (halftone/norm.h).
 struct MatmulNorm {
@@ -41,7 +41,7 @@ struct MatmulProblem {
   // A promise: whatever writes the weight or its scales has ended before `run` is called or, of a
   // graph, before that is launched. Products on Hopper, but for FP8 by FP8, and later ones of up to
   // 16 rows then begin to copy the weight before the kernels ahead have ended.
-  bool constant_weight = false;
+  bool static_weights = false;
   Format out = Format::bf16;  // [M, N]: f32, f16, bf16, or that of quantize_out
   bool bias = false;          // f32 or the format of out (f32, f16, bf16 if quantised), [N]
   bool residual = false;      // the format of out (f32, f16, bf16 if quantised), [M, N]; may be
@@ -63,7 +63,7 @@ struct MatmulProblem {
   // Of f32 by f32: operands may lose all but 10 bits of their fractions (TF32), where cuBLASLt
   // multiplies. Elsewhere products stay those of f32.
   bool tf32 = false;
-  ProductLibrary library = ProductLibrary::automatic;
+  MatmulLibrary library = MatmulLibrary::automatic;
   ActivationFunction activation{Activation::identity};
   // Gated: weight and bias have 2 N rows, those of the gate first, or in the even rows. Or the
   // halves are tensors `apart`, of the same formats: weight is the gate's, `up` the other's, [N, K]
@@ -166,7 +166,7 @@ struct MatmulOptions {
   bool weight_transposed = false;
   Format accumulate = Format::f32;
   bool tf32 = false;
-  ProductLibrary library = ProductLibrary::automatic;
+  MatmulLibrary library = MatmulLibrary::automatic;
 };
 Tensor matmul(const Tensor& x, const Tensor& weight, const MatmulOptions&,
               Stream& = Stream::default_stream());

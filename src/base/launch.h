@@ -42,9 +42,9 @@ struct KernelImage {
   uint32_t min_blocks = 1;  // launch bound: resident blocks an SM
 };
 
-// Of kernels that begin with take_turns(): launched before the kernel ahead has ended, where the
-// device can.
-inline LaunchShape taking_turns(LaunchShape shape, const Stream& stream) {
+// Of kernels that begin with launch_dependents_and_wait(): launched before the kernel ahead has
+// ended, where the device can.
+inline LaunchShape with_pdl(LaunchShape shape, const Stream& stream) {
   shape.programmatic = stream.device().arch() >= Arch::sm_90a;
   return shape;
 }

@@ -74,7 +74,7 @@ void quantize_groups(const QuantizeArgs& args, uint32_t lanes, const uint32_t* l
   launch(converts(stream)
              ? pipe::image_for_whole<GroupsSm89>(args.source, "quantize_groups", Arch::sm_89)
              : pipe::image_for_whole<GroupsSm80>(args.source, "quantize_groups"),
-         taking_turns(shape, stream), p, stream);
+         with_pdl(shape, stream), p, stream);
 }
 
 // Of quantize_tiles and quantize_blocks.
@@ -103,8 +103,8 @@ void quantize_blocks(const QuantizeArgs& args, Stream& stream) {
       threads};
   launch(converts(stream) ? hw::image_of<QuantizeBlocksGpu<true>>("quantize_blocks", Arch::sm_89)
                           : hw::image_of<QuantizeBlocksGpu<false>>("quantize_blocks"),
-         taking_turns(pipe::RowThreads::shape(args.matrices * blocks.down * blocks.across, threads),
-                      stream),
+         with_pdl(pipe::RowThreads::shape(args.matrices * blocks.down * blocks.across, threads),
+                  stream),
          p, stream);
 }
 
@@ -126,9 +126,9 @@ void quantize_adaptive_groups(const QuantizeArgs& args, Stream& stream) {
       lanes, static_cast<uint32_t>(groups),   GroupPlaces(args, groups)};
   const int64_t each = Kernel::kThreads / lanes;
   launch(pipe::image_for_whole<QuantizeAdaptiveGroupsGpu>(args.source, "quantize_adaptive_groups"),
-         taking_turns({.grid = {static_cast<uint32_t>((count + each - 1) / each), 1, 1},
-                       .block = {Kernel::kThreads, 1, 1}},
-                      stream),
+         with_pdl({.grid = {static_cast<uint32_t>((count + each - 1) / each), 1, 1},
+                   .block = {Kernel::kThreads, 1, 1}},
+                  stream),
          p, stream);
 }
 
@@ -138,9 +138,9 @@ void quantize_adaptive(const QuantizeArgs& args, Stream& stream) {
   constexpr int64_t kEach = QuantizeAdaptiveGpu::kThreads / QuantizeAdaptiveGpu::kLanes;
   const int64_t count = args.matrices * blocks.down * blocks.across;
   launch(hw::image_of<QuantizeAdaptiveGpu>("quantize_adaptive"),
-         taking_turns({.grid = {static_cast<uint32_t>((count + kEach - 1) / kEach), 1, 1},
-                       .block = {QuantizeAdaptiveGpu::kThreads, 1, 1}},
-                      stream),
+         with_pdl({.grid = {static_cast<uint32_t>((count + kEach - 1) / kEach), 1, 1},
+                   .block = {QuantizeAdaptiveGpu::kThreads, 1, 1}},
+                  stream),
          QuantizeAdaptiveParams{args, fault_reporter(stream.device()), blocks.down, blocks.across},
          stream);
 }
@@ -187,7 +187,7 @@ void quantize_tiles(const QuantizeArgs& args, const Blocks& blocks, Stream& stre
   launch(converts(stream)
              ? pipe::image_for_whole<TilesSm89>(args.source, "quantize_tiles", Arch::sm_89)
              : pipe::image_for_whole<TilesSm80>(args.source, "quantize_tiles"),
-         taking_turns(pipe::RowThreads::shape(count, static_cast<uint32_t>(threads)), stream), p,
+         with_pdl(pipe::RowThreads::shape(count, static_cast<uint32_t>(threads)), stream), p,
          stream);
 }
 
@@ -211,16 +211,16 @@ void find_largest(const QuantizeArgs& args, int64_t matrices, bool finite, uint3
       std::max<int64_t>(1, properties(stream.device()).sm_count * kResident / matrices);
   const int64_t blocks = std::clamp<int64_t>(eights / kThreads, 1, most);
   launch(pipe::image_for<AmaxGpu>(p.source, whole, "amax"),
-         taking_turns({.grid = {static_cast<uint32_t>(blocks), static_cast<uint32_t>(matrices), 1},
-                       .block = {kThreads, 1, 1},
-                       .shared_bytes = pipe::RowThreads::kSharedBytes},
-                      stream),
+         with_pdl({.grid = {static_cast<uint32_t>(blocks), static_cast<uint32_t>(matrices), 1},
+                   .block = {kThreads, 1, 1},
+                   .shared_bytes = pipe::RowThreads::kSharedBytes},
+                  stream),
          p, stream);
 }
 
 void finish_scales(const QuantizeArgs& args, uint32_t* scales, int64_t count, Stream& stream) {
   launch(hw::image_of<TensorScaleGpu>("tensor_scale"),
-         taking_turns({.grid = {1, 1, 1}, .block = {TensorScaleGpu::kThreads, 1, 1}}, stream),
+         with_pdl({.grid = {1, 1, 1}, .block = {TensorScaleGpu::kThreads, 1, 1}}, stream),
          TensorScaleGpu::Params{args.recipe, scales, count}, stream);
 }
 
@@ -356,11 +356,11 @@ void dequantize_gpu(const DequantizeArgs& given, Stream& stream) {
     return launch(converts(stream)
                       ? pipe::image_for_whole<ExpandSm89>(args.out_format, "expand", Arch::sm_89)
                       : pipe::image_for_whole<ExpandSm80>(args.out_format, "expand"),
-                  taking_turns(expand_shape(p), stream), p, stream);
+                  with_pdl(expand_shape(p), stream), p, stream);
   }
   const uint32_t threads = pipe::threads_of_row(args.columns);
   launch(hw::image_of<DequantizeGpu>("dequantize"),
-         taking_turns(pipe::RowThreads::shape(rows, threads), stream),
+         with_pdl(pipe::RowThreads::shape(rows, threads), stream),
          DequantizeGpu::Params{args, threads}, stream);
 }
 

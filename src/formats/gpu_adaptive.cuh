@@ -125,7 +125,7 @@ struct QuantizeAdaptiveGpu {
   }
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const QuantizeArgs& args = p.args;
     const uint32_t thread = hw::thread_index().x;
     const int64_t index = int64_t{hw::block_index().x} * (kThreads / kLanes) + thread / kLanes;

@@ -118,7 +118,7 @@ struct QuantizeAdaptiveGroupsGpu {
   }
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const QuantizeArgs& args = p.args;
     const uint32_t index = hw::block_index().x * kThreads + hw::thread_index().x;
     const uint32_t lane = index & (p.lanes - 1), number = index / p.lanes;

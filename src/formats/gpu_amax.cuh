@@ -53,7 +53,7 @@ struct AmaxGpu {
   }
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const int64_t eights = (p.columns + 7) / 8, count = p.rows * eights;
     const int64_t first_row = int64_t{hw::block_index().y} * p.rows;
     const int64_t step = int64_t{kThreads} * hw::grid_size().x;
@@ -92,7 +92,7 @@ struct TensorScaleGpu {
   static constexpr uint32_t kThreads = 128, kMinBlocks = 1;
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     for (int64_t i = hw::thread_index().x; i < p.count; i += kThreads) {
       Recipe recipe = p.recipe;
       const float most = std::bit_cast<float>(hw::load_global(p.scales + i));

@@ -46,7 +46,7 @@ struct QuantizeBlocksGpu {
   }
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const QuantizeArgs& args = p.args;
     pipe::RowThreads threads(p.row_threads);
     const int64_t index = threads.row();

@@ -16,7 +16,7 @@ struct DequantizeGpu {
   static constexpr uint32_t kThreads = pipe::kMostRowThreads, kMinBlocks = 1;
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const DequantizeArgs& args = p.args;
     const pipe::RowThreads threads(p.row_threads);
     const int64_t row = threads.row();

@@ -176,7 +176,7 @@ struct ExpandGpu {
   }
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     run<Products::rounded_once>(p, [](uint32_t row) { return int64_t{row}; });
   }
 

@@ -30,7 +30,7 @@ struct QuantizeGroupsGpu {
   static constexpr uint32_t kSixteens = 2;  // of a thread
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const QuantizeArgs& args = p.args;
     const uint32_t first = hw::block_index().x * kThreads * kSixteens + hw::thread_index().x;
     // A thread's two accesses share their sectors: the second one finds them in the L1.

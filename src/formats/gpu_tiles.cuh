@@ -48,7 +48,7 @@ struct QuantizeTilesGpu {
   };
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const QuantizeArgs& args = p.args;
     pipe::RowThreads threads(p.row_threads);
     const auto index = static_cast<uint32_t>(threads.row());

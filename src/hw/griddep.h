@@ -35,7 +35,7 @@ HT_DEVICE void griddepcontrol_launch_dependents(Site site = Site::current()) {
 // the next kernel's blocks may take their places, and this one's go on when the kernels ahead have
 // ended. Before sm_90 they have.
 template <class Target = ThisTarget>
-HT_DEVICE void take_turns(Site site = Site::current()) {
+HT_DEVICE void launch_dependents_and_wait(Site site = Site::current()) {
 #if HT_GPU
   if constexpr (Target::has(Feature::mbarrier_tx)) {
     griddepcontrol_launch_dependents<Target>(site);

@@ -19,14 +19,14 @@ HT_DEVICE bool present() {
 #endif
 }
 
-// The halves of take_turns(): this kernel's turn, from which on it may read what kernels ahead
-// write; and leave for the next kernel's blocks to start.
+// The halves of launch_dependents_and_wait(): this kernel's turn, from which on it may read what
+// kernels ahead write; and leave for the next kernel's blocks to start.
 HT_DEVICE void wait_turn(Site site = Site::current()) {
   if constexpr (ThisTarget::has(Feature::mbarrier_tx)) {
     if (present<Feature::mbarrier_tx>()) griddepcontrol_wait(site);
   }
 }
-HT_DEVICE void let_next_start(Site site = Site::current()) {
+HT_DEVICE void launch_dependents(Site site = Site::current()) {
   if constexpr (ThisTarget::has(Feature::mbarrier_tx)) {
     if (present<Feature::mbarrier_tx>()) griddepcontrol_launch_dependents(site);
   }

@@ -39,22 +39,22 @@ struct ProductGrid {
 // The same with the last `halved` tiles in two halves along n each. Blocks that take equal tiles in
 // turn all wait for the last wave, however few of them have a tile in it; halves of few tiles end
 // it in half the time.
-struct HalvedTile : ProductTile {
+struct HalfTile : ProductTile {
   enum class Part : uint32_t { whole, first, second };
   Part part = Part::whole;
 };
 struct HalvedGrid {
-  using Tile = HalvedTile;
+  using Tile = HalfTile;
   ProductGrid grid;
   uint32_t halved = 0;
 
   HT_HOST_DEVICE uint32_t count() const { return grid.count() + halved; }
-  HT_HOST_DEVICE HalvedTile tile(uint32_t index) const {
+  HT_HOST_DEVICE HalfTile tile(uint32_t index) const {
     const uint32_t whole = grid.count() - halved;
-    if (index < whole) return {grid.tile(index), HalvedTile::Part::whole};
+    if (index < whole) return {grid.tile(index), HalfTile::Part::whole};
     const uint32_t half = index - whole;
     return {grid.tile(whole + half / 2),
-            half % 2 == 0 ? HalvedTile::Part::first : HalvedTile::Part::second};
+            half % 2 == 0 ? HalfTile::Part::first : HalfTile::Part::second};
   }
 };
 

@@ -25,7 +25,7 @@ TEST(Simulate, ReportsABugAndFails) {
   EXPECT_NE(r.out.find("seed=1"), std::string::npos);
 }
 
-TEST(Simulate, MendedFormIsCleanUnderEverySchedule) {
+TEST(Simulate, FixedFormIsCleanUnderEverySchedule) {
   for (const char* schedule : {"fifo", "random", "adversarial"}) {
     const CommandResult r = simulate({"bug:missing-proxy-fence:mended", "--severity", "strict",
                                       "--schedule", schedule, "--seed", "11"});

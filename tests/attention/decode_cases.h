@@ -22,7 +22,7 @@ inline const DecodeFormats kDecodeFormats[] = {
 inline Case decode_case(const Sizes& sizes, const DecodeFormats& f, uint64_t seed,
                         Data data = Data::normal, bool per_row = true) {
   Case c = make_case(sizes, f.mode, f.q, f.kv, f.kv, seed, data, per_row);
-  c.problem.settled_cache = seed % 2 == 0;
+  c.problem.prefetch_cache = seed % 2 == 0;
   return c;
 }
 

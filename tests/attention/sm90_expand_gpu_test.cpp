@@ -7,7 +7,7 @@
 namespace halftone::test {
 namespace {
 
-class AttentionExpandOnGpu : public Gpu {
+class AttentionDequantOnGpu : public Gpu {
  protected:
   void SetUp() override {
     Gpu::SetUp();
@@ -15,12 +15,12 @@ class AttentionExpandOnGpu : public Gpu {
   }
 };
 
-TEST_F(AttentionExpandOnGpu, EveryModeAndInstanceWithinTheBound) {
+TEST_F(AttentionDequantOnGpu, EveryModeAndInstanceWithinTheBound) {
   Stream stream(device);
   for (const Case& c : expanding_cases()) expect_expanded(stream, c);
 }
 
-TEST_F(AttentionExpandOnGpu, RandomProblems) {
+TEST_F(AttentionDequantOnGpu, RandomProblems) {
   std::mt19937_64 random(9);
   const auto upto = [&](int64_t n) { return static_cast<int64_t>(random() % uint64_t(n)); };
   const std::vector<AttentionMode> modes = expanding_modes();

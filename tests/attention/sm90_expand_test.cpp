@@ -8,7 +8,7 @@
 namespace halftone::test {
 namespace {
 
-TEST(AttentionSm90Expand, EveryModeAndInstanceWithinTheBound) {
+TEST(AttentionSm90Dequant, EveryModeAndInstanceWithinTheBound) {
   Stream stream = hopper();
   uint64_t number = 0;
   for (const Case& c : expanding_cases()) {
@@ -16,14 +16,14 @@ TEST(AttentionSm90Expand, EveryModeAndInstanceWithinTheBound) {
 #if defined(HALFTONE_SANITIZED)
     if (number % 5 != 0) continue;
 #endif
-    EXPECT_EQ(attention_sm90_expand_error(c.problem), "");
+    EXPECT_EQ(attention_sm90_dequant_error(c.problem), "");
     expect_expanded(stream, c);
   }
 }
 
 // The form for any lengths: keys in pages and sequences one after the other give the bits of padded
 // ones; what is not in use is NaN.
-TEST(AttentionSm90Expand, EveryLayoutGivesTheSameBits) {
+TEST(AttentionSm90Dequant, EveryLayoutGivesTheSameBits) {
   Stream stream = hopper();
   for (const AttentionMode& mode : expanding_modes()) {
     // An odd number of scales lies before what is behind them.
@@ -56,7 +56,7 @@ TEST(AttentionSm90Expand, EveryLayoutGivesTheSameBits) {
 }
 
 // A sequence's unused rows and a page that is not there are zeros, whatever was in their memory.
-TEST(AttentionSm90Expand, RowsBeyondASequenceAreNotRead) {
+TEST(AttentionSm90Dequant, RowsBeyondASequenceAreNotRead) {
   Stream stream = hopper();
   const AttentionMode mode{Format::fp8_e4m3, Format::bf16};
   Case c = make_case({2, 66, 150, 1, 1, 64}, mode, mode.qk, mode.qk, mode.qk, 5);
@@ -74,7 +74,7 @@ TEST(AttentionSm90Expand, RowsBeyondASequenceAreNotRead) {
 }
 
 // The bound would notice a block scale of another block.
-TEST(AttentionSm90Expand, AWrongScaleBreaksTheBound) {
+TEST(AttentionSm90Dequant, AWrongScaleBreaksTheBound) {
   Stream stream = hopper();
   Case c = make_case({1, 64, 70, 1, 1, 64}, {Format::mxfp8, Format::bf16}, 3);
   c.problem.out = Format::bf16;
@@ -86,7 +86,7 @@ TEST(AttentionSm90Expand, AWrongScaleBreaksTheBound) {
 }
 
 // Nor would keys of other tiles that share a second level of P go unnoticed.
-TEST(AttentionSm90Expand, TheSecondLevelIsOfATile) {
+TEST(AttentionSm90Dequant, TheSecondLevelIsOfATile) {
   Stream stream = hopper();
   Case c = make_case({1, 64, 500, 1, 1, 128}, {Format::nvfp4, Format::nvfp4}, 3);
   c.problem.out = Format::bf16;
@@ -104,7 +104,7 @@ TEST(AttentionSm90Expand, TheSecondLevelIsOfATile) {
 }
 
 // Against the codec: all ties, and what lies beside them; and the quotients of all scales.
-TEST(AttentionSm90Expand, RoundsToNvfp4AsTheCodecDoes) {
+TEST(AttentionSm90Dequant, RoundsToNvfp4AsTheCodecDoes) {
   using namespace attention_sm90;
   for (int eighth = 0; eighth <= 80; ++eighth) {
     const float x = static_cast<float>(eighth) / 8;
@@ -121,7 +121,7 @@ TEST(AttentionSm90Expand, RoundsToNvfp4AsTheCodecDoes) {
 }
 
 // The dense form, by itself and in clusters, and the general one.
-TEST(AttentionSm90Expand, StrictUnderAdversarialSchedules) {
+TEST(AttentionSm90Dequant, StrictUnderAdversarialSchedules) {
   struct Order {
     Sizes sizes;
     AttentionMode mode;
@@ -163,7 +163,7 @@ TEST(AttentionSm90Expand, StrictUnderAdversarialSchedules) {
 }
 
 // Codes of E4M3 that lie where no tensor copy begins are expanded, as other formats are.
-TEST(AttentionSm90Expand, CodesThatNoCopyReaches) {
+TEST(AttentionSm90Dequant, CodesThatNoCopyReaches) {
   Stream stream = hopper();
   const Device& device = stream.device();
   const int64_t keys = 150, dim = 64, pitch = 72;
@@ -192,18 +192,18 @@ TEST(AttentionSm90Expand, CodesThatNoCopyReaches) {
   }
 }
 
-TEST(AttentionSm90Expand, RefusesWithTheReason) {
+TEST(AttentionSm90Dequant, RefusesWithTheReason) {
   const auto reason = [&](auto change) {
     AttentionProblem p = make_case({1, 64, 64, 1, 1, 64}, {Format::nvfp4, Format::bf16}).problem;
     p.out = Format::bf16;
     change(p);
-    return attention_sm90_expand_error(p);
+    return attention_sm90_dequant_error(p);
   };
   EXPECT_EQ(reason([](AttentionProblem&) {}), "");
   EXPECT_EQ(reason([](AttentionProblem& p) { p.query_length = 8; }),
-            "query_length is 8; attention_sm90_expand takes 64 and more");
+            "query_length is 8; attention_sm90_dequant takes 64 and more");
   EXPECT_EQ(reason([](AttentionProblem& p) { p.mask = Format::u8; }),
-            "mask is given; attention_sm90_expand takes no mask tensor");
+            "mask is given; attention_sm90_dequant takes no mask tensor");
 }
 
 }  // namespace

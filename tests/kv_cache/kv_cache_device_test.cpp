@@ -207,7 +207,7 @@ TEST_P(KvCacheOnDevice, TransformedHeadsEqualTheSeparateOperations) {
         Tensor::from<int32_t>(std::vector<int32_t>{5, 0, 11, 400}, {4}, Format::i32).to(device);
     const RopePlan rope = plan(RopeProblem{4, 1, head_dim, source, {}}, device);
     HeadTransform to{{}, {}, 1e-5f, 0.5f, &rope};
-    to.settled_positions = settled = !settled;
+    to.prefetch_positions = settled = !settled;
     if (normed) {
       to.q_weight = test::random_tensor({head_dim}, source, ++seed).to(device);
       to.k_weight = test::random_tensor({head_dim}, Format::f32, ++seed).to(device);

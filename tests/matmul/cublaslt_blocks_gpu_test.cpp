@@ -7,7 +7,7 @@
 namespace halftone::test {
 namespace {
 
-using Library = ProductLibrary;
+using Library = MatmulLibrary;
 
 const WeightSpec kGroups = {Format::fp8_e4m3, true, {Format::f32, 1, 128}};
 const WeightSpec kBlocks = {Format::fp8_e4m3, true, {Format::f32, 128, 128}};

@@ -6,7 +6,7 @@
 namespace halftone::test {
 namespace {
 
-using Library = ProductLibrary;
+using Library = MatmulLibrary;
 
 class MatmulByCublasLt : public Gpu {
  protected:

@@ -72,7 +72,7 @@ struct SharedX {
       p.m = m, p.n = n, p.k = k;
       p.x = Format::bf16, p.weight = spec.format, p.out = Format::f32;
       p.scaled = spec.scaled, p.scaling = spec.scaling;
-      p.bias = i != 1, p.constant_weight = constant[i];
+      p.bias = i != 1, p.static_weights = constant[i];
       plans.push_back(plan(p, device));
       MatmulTensors t;
       t.x = x;
@@ -89,7 +89,7 @@ struct SharedX {
     std::vector<MatmulCall> calls;
     for (size_t i = first; i < plans.size(); ++i) calls.push_back({&plans[i], &tensors[i]});
     const uint64_t before = simulator_report(stream).launches;
-    const bool taken = run_together(calls, stream);
+    const bool taken = run_fused(calls, stream);
     const SimulatorReport report = simulator_report(stream);
     EXPECT_TRUE(report.clean()) << to_string(report);
     EXPECT_EQ(report.launches - before, taken ? 1u : 0u);
@@ -120,11 +120,11 @@ struct GpuCase {
   WeightSpec x;
   int64_t m, n, k;
   Format out = Format::f32;
-  ProductLibrary library = ProductLibrary::automatic;
+  MatmulLibrary library = MatmulLibrary::automatic;
 };
 
 inline bool in_tf32(const GpuCase& c) {
-  return c.library == ProductLibrary::cublaslt && c.x.format == Format::f32;
+  return c.library == MatmulLibrary::cublaslt && c.x.format == Format::f32;
 }
 inline MatmulProblem problem_of(const GpuCase& c) {
   MatmulProblem p;

@@ -121,7 +121,7 @@ TEST_F(MatmulOnGpu, QuantisedOutput) {
 
 // More tiles than there are places for blocks: those of few columns stay, those of eight, whose x
 // has no room, do not.
-TEST_F(MatmulOnGpu, BlocksThatStay) {
+TEST_F(MatmulOnGpu, PersistentCtas) {
   Stream stream(device);
   const int64_t n = 7205, k = 4096;
   const Tensor normal = random_tensor({n, k}, Format::bf16, 1).to(device);
@@ -181,7 +181,7 @@ TEST_F(MatmulOnGpu, ConstantWeights) {
       if (p.scaled) p.scaling = spec.scaling;
       const Tensor x = random_tensor({m, size}, Format::bf16, 4).to(device);
       const auto last_of_chain = [&](bool constant) {
-        p.constant_weight = constant;
+        p.static_weights = constant;
         const MatmulPlan made = plan(p, device);
         std::vector<Tensor> rows = {x};
         for (int i = 0; i < 4; ++i) {

@@ -35,7 +35,7 @@ TEST(MatmulGpu, WholeSpans) {
 }
 
 // Blocks that take tile after tile: three of them here, tiles that do not come out even.
-TEST(MatmulGpu, BlocksThatStay) {
+TEST(MatmulGpu, PersistentCtas) {
   Stream stream(Device::simulator(Arch::sm_90a));
   for (const WeightSpec& spec : some<WeightSpec>({kBf16,
                                                   kInt8,
@@ -53,16 +53,16 @@ TEST(MatmulGpu, BlocksThatStay) {
       const Weight w = random_weight(spec, n, k, 3), x = random_weight(kBf16, m, k, 4);
       const Tensor there = w.tensor.to(stream.device()), rows = x.tensor.to(stream.device());
       const Tensor out = Tensor::empty({m, n}, F::f32, stream.device());
-      const product::XSpec plain;  // bf16
-      const product::GpuWeight weight =
-          product::gpu_weight(plain, spec.format, spec.scaled, spec.scaling);
-      product::GpuProduct g;
-      set_weight(weight, product::gpu_layout(there, "weight"), &g);
-      g.source[0] = g.source[1] = product::gpu_source(there);
+      const gemm::XSpec plain;  // bf16
+      const gemm::GpuWeight weight =
+          gemm::gpu_weight(plain, spec.format, spec.scaled, spec.scaling);
+      gemm::GpuGemm g;
+      set_weight(weight, gemm::gpu_layout(there, "weight"), &g);
+      g.source[0] = g.source[1] = gemm::gpu_source(there);
       g.n = static_cast<uint32_t>(n);
       g.finish.out = out.data<char>(), g.finish.out_row = n * 4, g.finish.out_format = F::f32;
-      product::GpuX(plain, weight, k).enter(rows, m, &g, stream);
-      launch_product(weight, g, false, 0, stream, 1);
+      gemm::GpuX(plain, weight, k).enter(rows, m, &g, stream);
+      launch_gemm(weight, g, false, 0, stream, 1);
       stream.synchronize();
       const std::vector<float> x_values(x.values.begin(), x.values.end());
       const Expected e = expect(x_values, w.values, m, n, k);
@@ -70,11 +70,11 @@ TEST(MatmulGpu, BlocksThatStay) {
       EXPECT_TRUE(within(staying, e.values, gpu_bounds(e, k, F::f32, 64)));
       // A block a tile, and copies that begin before the turn: the same bits.
       for (const bool constant : {false, true}) {
-        g.constant_weight = constant;
+        g.static_weights = constant;
         for (const uint32_t multiprocessors : {0u, 1u}) {
           const Tensor again = Tensor::zeros({m, n}, F::f32, stream.device());
           g.finish.out = again.data<char>();
-          launch_product(weight, g, false, 0, stream, multiprocessors);
+          launch_gemm(weight, g, false, 0, stream, multiprocessors);
           stream.synchronize();
           EXPECT_EQ(to_floats(again.to(Device::cpu())), staying);
         }

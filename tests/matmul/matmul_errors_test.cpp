@@ -28,7 +28,7 @@ TEST(MatmulErrors, ProblemsThatAreRefused) {
   add([](auto& p) { p.k = 0; }, {"[3, 0]", "at least 1"});
   add([](auto& p) { p.n = 0; }, {"[0, 4]"});
   add([](auto& p) { p.tf32 = true; }, {"tf32", "x is bf16"});
-  add([](auto& p) { p.library = ProductLibrary::cublaslt; }, {"cublaslt", "cpu", "CUDA device"});
+  add([](auto& p) { p.library = MatmulLibrary::cublaslt; }, {"cublaslt", "cpu", "CUDA device"});
   add([](auto& p) { p.x = Format::int4; }, {"x is int4"});
   add([](auto& p) { p.out = Format::nvfp4; }, {"out is nvfp4"});
   add([](auto& p) { p.weight = Format::i32; }, {"weight format is i32"});

@@ -43,7 +43,7 @@ TEST(MatmulNorm, OneRowOnHopper) {
         configure_strict(stream);
         const int64_t n = 24;
         MatmulProblem p = problem_of(spec, 1, n, k);
-        p.constant_weight = constant;
+        p.static_weights = constant;
         p.norm->weight_offset = constant ? 1.0f : 0.0f;
         ASSERT_TRUE(normalises(p, device));
         MatmulTensors t;
@@ -172,7 +172,7 @@ TEST(MatmulNorm, SharedByProductsOfOneLaunch) {
   }
   for (size_t i = 0; i < plans.size(); ++i) calls.push_back({&plans[i], &tensors[i]});
   const uint64_t before = simulator_report(stream).launches;
-  ASSERT_TRUE(run_together(calls, stream));
+  ASSERT_TRUE(run_fused(calls, stream));
   const SimulatorReport report = simulator_report(stream);
   EXPECT_TRUE(report.clean()) << to_string(report);
   EXPECT_EQ(report.launches - before, 1u);
@@ -183,7 +183,7 @@ TEST(MatmulNorm, SharedByProductsOfOneLaunch) {
     EXPECT_EQ(to_floats(tensors[i].out.to(Device::cpu())), to_floats(alone.out.to(Device::cpu())));
   }
   tensors[2].norm = random_tensor({k}, F::bf16, 8).to(device);
-  EXPECT_FALSE(run_together(calls, stream));
+  EXPECT_FALSE(run_fused(calls, stream));
   // Nor do several rows, which are normalised ahead of each product.
   MatmulProblem many = problem_of(kFp8, 20, 128, k);
   const MatmulPlan of_many = plan(many, device);
@@ -192,7 +192,7 @@ TEST(MatmulNorm, SharedByProductsOfOneLaunch) {
   t.weight = random_weight(kFp8, 128, k, 3).tensor.to(device);
   t.out = Tensor::zeros({20, 128}, F::f32, device);
   const MatmulCall two[] = {{&of_many, &t}, {&of_many, &t}};
-  EXPECT_FALSE(run_together(two, stream));
+  EXPECT_FALSE(run_fused(two, stream));
 }
 
 // Weights that tensor copies cannot take go to the kernel of every GPU, behind a norm.

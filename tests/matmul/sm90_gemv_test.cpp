@@ -45,7 +45,7 @@ bool is_row(const GpuCase& c, const Device& device) {
 }
 
 // Tiles and stages that do not come out even; fewer spans than warps, and several stages.
-TEST(MatmulSm90Row, EveryFormat) {
+TEST(MatmulSm90Gemv, EveryFormat) {
   Stream stream(Device::simulator(Arch::sm_90a));
   std::vector<GpuCase> cases;
   for (const auto& [n, spans] : {std::array<int64_t, 2>{16, 2}, {37, 6}, {5, 22}}) {
@@ -62,7 +62,7 @@ TEST(MatmulSm90Row, EveryFormat) {
 }
 
 // x of many binades, which f16 takes in two parts; the largest and the smallest numbers.
-TEST(MatmulSm90Row, EveryBinadeOfX) {
+TEST(MatmulSm90Gemv, EveryBinadeOfX) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t n = 9, k = 1024;
   for (const WeightSpec& spec :
@@ -92,7 +92,7 @@ TEST(MatmulSm90Row, EveryBinadeOfX) {
 
 // Elements far below the largest are exact too, which shows where the weights of those above are
 // zeros.
-TEST(MatmulSm90Row, SmallElementsBesideLarge) {
+TEST(MatmulSm90Gemv, SmallElementsBesideLarge) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t n = 4, k = 1024;
   MatmulOptions o;
@@ -122,7 +122,7 @@ TEST(MatmulSm90Row, SmallElementsBesideLarge) {
   }
 }
 
-TEST(MatmulSm90Row, NotFinite) {
+TEST(MatmulSm90Gemv, NotFinite) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t n = 8, k = 1024;
   const float inf = std::numeric_limits<float>::infinity();
@@ -152,7 +152,7 @@ TEST(MatmulSm90Row, NotFinite) {
 }
 
 // No race, no conflict of banks, whatever the order; and the same bits.
-TEST(MatmulSm90Row, StrictUnderAdversarialSchedules) {
+TEST(MatmulSm90Gemv, StrictUnderAdversarialSchedules) {
 #if defined(HALFTONE_SANITIZED)
   constexpr uint64_t kSeeds = 2;
 #else
@@ -186,31 +186,31 @@ TEST(MatmulSm90Row, StrictUnderAdversarialSchedules) {
 // A product of one row of bf16, with all that its kernel is told but the result.
 struct RowProduct {
   Tensor w, x;
-  product::GpuWeight weight;
-  product::GpuProduct product;
+  gemm::GpuWeight weight;
+  gemm::GpuGemm product;
 
   // `rows` outputs, or gates whose other halves lie behind them or, interleaved, beside each.
   RowProduct(const WeightSpec& spec, int64_t rows, int64_t k, bool gate, bool interleaved,
              Stream& stream)
       : w(random_weight(spec, gate ? 2 * rows : rows, k, 3).tensor.to(stream.device())),
         x(random_weight(kBf16, 1, k, 4).tensor.to(stream.device())) {
-    const product::XSpec plain;  // bf16
-    weight = product::gpu_weight(plain, spec.format, spec.scaled, spec.scaling);
-    set_weight(weight, product::gpu_layout(w, "weight"), &product);
-    product.source[0] = product.source[1] = product::gpu_source(w);
+    const gemm::XSpec plain;  // bf16
+    weight = gemm::gpu_weight(plain, spec.format, spec.scaled, spec.scaling);
+    set_weight(weight, gemm::gpu_layout(w, "weight"), &product);
+    product.source[0] = product.source[1] = gemm::gpu_source(w);
     if (gate) product.source[1].first_row = interleaved ? 1 : rows;
     if (interleaved) product.weight.row_step = 2;
     product.finish.gate = gate;
     product.finish.out_format = F::f32;
     product.finish.out_row = rows * 4;
     product.n = static_cast<uint32_t>(rows);
-    product::GpuX(plain, weight, k).enter(x, 1, &product, stream);
+    gemm::GpuX(plain, weight, k).enter(x, 1, &product, stream);
   }
   std::vector<float> run(uint32_t multiprocessors, Stream& stream) {
-    EXPECT_TRUE(fits_sm90_row(weight, product));
+    EXPECT_TRUE(fits_sm90_gemv(weight, product));
     const Tensor out = Tensor::zeros({1, product.n}, F::f32, stream.device());
     product.finish.out = out.data<char>();
-    launch_sm90_row(weight, {&product, 1}, stream, multiprocessors);
+    launch_sm90_gemv(weight, {&product, 1}, stream, multiprocessors);
     stream.synchronize();
     return to_floats(out.to(Device::cpu()));
   }
@@ -218,7 +218,7 @@ struct RowProduct {
 
 // Blocks that take several tiles, with and without copies before their turn, gates or not: the
 // same bits as of a block for each tile.
-TEST(MatmulSm90Row, BlocksThatStay) {
+TEST(MatmulSm90Gemv, PersistentCtas) {
   Stream stream(Device::simulator(Arch::sm_90a));
   for (const WeightSpec& spec : some(row_specs(), 3)) {
     for (const bool gate : {false, true}) {
@@ -229,7 +229,7 @@ TEST(MatmulSm90Row, BlocksThatStay) {
       std::vector<float> first;
       for (const bool constant : {false, true}) {
         for (const uint32_t multiprocessors : {0u, 1u, 3u}) {
-          row.product.constant_weight = constant;
+          row.product.static_weights = constant;
           const std::vector<float> y = row.run(multiprocessors, stream);
           if (first.empty()) first = y;
           EXPECT_EQ(y, first);
@@ -241,7 +241,7 @@ TEST(MatmulSm90Row, BlocksThatStay) {
 
 // Scales that tensor copies bring beside the codes, and those that lanes load as they lie where
 // copies cannot take them: the same bits.
-TEST(MatmulSm90Row, CopiedScalesAsLoaded) {
+TEST(MatmulSm90Gemv, CopiedScalesAsLoaded) {
   Stream stream(Device::simulator(Arch::sm_90a));
   configure_strict(stream);
   const int64_t n = 5 * 16 + 8, k = 5120;
@@ -259,11 +259,11 @@ TEST(MatmulSm90Row, CopiedScalesAsLoaded) {
         // Halves of 128 rows, as blocks of rows want.
         const int64_t rows = gate ? 128 : n;
         RowProduct one(spec, rows, k, gate, interleaved, stream);
-        product::GpuProduct& g = one.product;
+        gemm::GpuGemm& g = one.product;
         // The same scales, in rows that do not lie on 16 bytes.
         const Tensor scales = one.w.scales();
         const int64_t bytes = scales.bytes(), row = g.weight.scale_row;
-        const int64_t wide = row + product::scale_bytes(g.weight.scale_format);
+        const int64_t wide = row + gemm::scale_bytes(g.weight.scale_format);
         Tensor moved = Tensor::zeros({bytes / row, wide}, F::u8);
         const Tensor on_host = scales.to(Device::cpu());
         for (int64_t r = 0; r < bytes / row; ++r) {
@@ -276,7 +276,7 @@ TEST(MatmulSm90Row, CopiedScalesAsLoaded) {
         for (const bool loaded : {false, true}) {
           if (loaded) {
             g.weight.scale_row = wide;
-            for (product::GpuSource& s : g.source) s.scales = elsewhere.data<uint8_t>();
+            for (gemm::GpuSource& s : g.source) s.scales = elsewhere.data<uint8_t>();
           }
           const std::vector<float> y = one.run(2, stream);
           const SimulatorReport report = simulator_report(stream);
@@ -297,7 +297,7 @@ TEST(MatmulSm90Row, CopiedScalesAsLoaded) {
 }
 
 // Bias, residual, gates of both orders, by the kernel that takes any number of rows.
-TEST(MatmulSm90Row, EndsLikeOthers) {
+TEST(MatmulSm90Gemv, EndsLikeOthers) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t n = 40, k = 2048;
   for (const WeightSpec& spec : {kBf16, kMxfp8, kNvfp4, kMxfp4}) {
@@ -324,7 +324,7 @@ TEST(MatmulSm90Row, EndsLikeOthers) {
 
 // Matrices that share a launch: the bits of a launch each, with tiles that do not come out even.
 // Weights that are constant and others do not share one.
-TEST(MatmulSm90Row, SeveralMatricesAtOnce) {
+TEST(MatmulSm90Gemv, SeveralMatricesAtOnce) {
   const Device device = Device::simulator(Arch::sm_90a);
   Stream stream(device);
   configure_strict(stream);
@@ -340,7 +340,7 @@ TEST(MatmulSm90Row, SeveralMatricesAtOnce) {
   }
 }
 
-TEST(MatmulSm90Row, WhatHasOtherRowsRunsApart) {
+TEST(MatmulSm90Gemv, WhatHasOtherRowsRunsApart) {
   const Device device = Device::simulator(Arch::sm_90a);
   Stream stream(device);
   const int64_t n = 32, k = 1024;
@@ -356,7 +356,7 @@ TEST(MatmulSm90Row, WhatHasOtherRowsRunsApart) {
   b.x = random_tensor({1, k}, F::bf16, 3).to(device);
   b.out = Tensor::zeros({1, n}, F::bf16, device);
   const MatmulCall calls[] = {{&plans[0], &a}, {&plans[1], &b}};
-  EXPECT_FALSE(run_together(calls, stream));
+  EXPECT_FALSE(run_fused(calls, stream));
   stream.synchronize();
   EXPECT_EQ(to_floats(a.out.to(Device::cpu())), std::vector<float>(n));
   // Biases of two formats, of which the first product has none.
@@ -369,13 +369,13 @@ TEST(MatmulSm90Row, WhatHasOtherRowsRunsApart) {
     of[i] = plan(p, device);
   }
   const MatmulCall three[] = {{&of[0], &many[0]}, {&of[1], &many[1]}, {&of[2], &many[2]}};
-  EXPECT_FALSE(run_together(three, stream));
-  EXPECT_TRUE(run_together(std::span(three, 2), stream));
+  EXPECT_FALSE(run_fused(three, stream));
+  EXPECT_TRUE(run_fused(std::span(three, 2), stream));
   b.out = Tensor::zeros({1, n + 1}, F::bf16, device);
-  expect_error([&] { run_together(calls, stream); }, {"out is", "the plan needs [1, 32]"});
+  expect_error([&] { run_fused(calls, stream); }, {"out is", "the plan needs [1, 32]"});
 }
 
-TEST(MatmulSm90Row, ToleranceBreaksOnSmallErrors) {
+TEST(MatmulSm90Gemv, ToleranceBreaksOnSmallErrors) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t n = 11, k = 2048;
   for (const WeightSpec& spec : {kBf16, kFp8, kNvfp4, kInt4}) {
@@ -404,14 +404,14 @@ TEST(MatmulSm90Row, ToleranceBreaksOnSmallErrors) {
   }
 }
 
-TEST(MatmulSm90Row, RefusesWithTheReason) {
+TEST(MatmulSm90Gemv, RefusesWithTheReason) {
   const auto reason = [](const GpuCase& c) {
-    product::XSpec x;
+    gemm::XSpec x;
     x.format = c.x.format;
-    const product::GpuWeight w =
-        product::gpu_weight(x, c.weight.format, c.weight.scaled, c.weight.scaling);
-    return refuse_sm90_row(w, product::GpuX(x, w, c.k), c.weight.format, c.weight.scaling, c.m, c.n,
-                           c.k);
+    const gemm::GpuWeight w =
+        gemm::gpu_weight(x, c.weight.format, c.weight.scaled, c.weight.scaling);
+    return refuse_sm90_gemv(w, gemm::GpuX(x, w, c.k), c.weight.format, c.weight.scaling, c.m, c.n,
+                            c.k);
   };
   EXPECT_EQ(reason({kNvfp4, kBf16, 1, 64, 1024}), "");
   EXPECT_NE(reason({kNvfp4, kBf16, 2, 64, 1024}).find("m is 2"), std::string::npos);

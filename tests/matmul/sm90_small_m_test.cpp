@@ -35,7 +35,7 @@ bool in_order(const GpuCase& c, const Device& device) {
 }
 
 // Tiles that are not full; K of one block, and in parts that are not equally long.
-TEST(MatmulSm90Dozens, EveryFormat) {
+TEST(MatmulSm90SmallM, EveryFormat) {
   Stream stream(Device::simulator(Arch::sm_90a));
   uint64_t seed = 1;
   for (const WeightSpec& w : some(kSpecs, 3)) {
@@ -52,7 +52,7 @@ TEST(MatmulSm90Dozens, EveryFormat) {
 }
 
 // Fewer rows than a tile has columns for, and W that is large enough for it.
-TEST(MatmulSm90Dozens, FewRowsOfLargeMatrices) {
+TEST(MatmulSm90SmallM, FewRowsOfLargeMatrices) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t n = 4100, k = 8192;
   uint64_t seed = 1;
@@ -98,7 +98,7 @@ void expect_strict(const WeightSpec& spec, int64_t m, int64_t n, int64_t k) {
 }
 
 // Every stage is used again.
-TEST(MatmulSm90Dozens, StrictUnderAdversarialSchedules) {
+TEST(MatmulSm90SmallM, StrictUnderAdversarialSchedules) {
   for (const WeightSpec& spec : some(kSpecs, 3)) {
     expect_strict(spec, 12, 40, 8 * 4 * 512);
     expect_strict(spec, 30, 140, 3072);
@@ -107,7 +107,7 @@ TEST(MatmulSm90Dozens, StrictUnderAdversarialSchedules) {
 }
 
 // Codes that are no number make their row of W, and no other, NaN.
-TEST(MatmulSm90Dozens, NotANumber) {
+TEST(MatmulSm90SmallM, NotANumber) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t m = 17, n = 256, k = 512;
   for (const WeightSpec& spec : {kSpecs[0], kSpecs[1], kMxfp8, kSpecs[4], kSpecs[5]}) {
@@ -135,7 +135,7 @@ auto within_bounds(Stream& stream, const Weight& x, const Weight& w, int64_t m, 
 }
 
 // Powers of two that bf16 codes cannot be multiplied by.
-TEST(MatmulSm90Dozens, ScalesBeyondBf16) {
+TEST(MatmulSm90SmallM, ScalesBeyondBf16) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t m = 20, n = 40, k = 1024;
   for (const WeightSpec& spec : {kMxfp4, kMxfp8}) {
@@ -156,7 +156,7 @@ TEST(MatmulSm90Dozens, ScalesBeyondBf16) {
 // A power of two beyond bf16 in one row, in either of two stages whose scales come together, and
 // the largest that is not. All rows of the tile exist: those that do not have powers beyond bf16,
 // too.
-TEST(MatmulSm90Dozens, OneScaleBeyondBf16) {
+TEST(MatmulSm90SmallM, OneScaleBeyondBf16) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t m = 9, n = 128, k = 512;
   for (const int exponent : {128, 129, 140}) {
@@ -183,7 +183,7 @@ double gated_bound(double gate, double gate_off, double up, double up_off) {
 }
 
 // Bias and gates of both orders, as the kernel of more rows makes them.
-TEST(MatmulSm90Dozens, EndsLikeOthers) {
+TEST(MatmulSm90SmallM, EndsLikeOthers) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t k = 1024, m = 65;
   const WeightSpec& runs = kSpecs.back();
@@ -221,7 +221,7 @@ TEST(MatmulSm90Dozens, EndsLikeOthers) {
 
 // Ends that have a short way give the bits of the way of all ends, which results and residuals that
 // do not lie on 8 bytes take: in kernels of few rows and of more, K in parts and whole.
-TEST(MatmulSm90Dozens, CommonEndsGiveTheBitsOfAnyEnd) {
+TEST(MatmulSm90SmallM, CommonEndsGiveTheBitsOfAnyEnd) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const Device device = stream.device();
   const int64_t k = 1024, n = 136;
@@ -272,7 +272,7 @@ TEST(MatmulSm90Dozens, CommonEndsGiveTheBitsOfAnyEnd) {
 }
 
 // Matrices that share a launch: the bits of a launch each, K being in as many parts.
-TEST(MatmulSm90Dozens, SeveralMatricesAtOnce) {
+TEST(MatmulSm90SmallM, SeveralMatricesAtOnce) {
   const Device device = Device::simulator(Arch::sm_90a);
   Stream stream(device);
   configure_strict(stream);
@@ -285,7 +285,7 @@ TEST(MatmulSm90Dozens, SeveralMatricesAtOnce) {
   }
 }
 
-TEST(MatmulSm90Dozens, ToleranceBreaksOnSmallErrors) {
+TEST(MatmulSm90SmallM, ToleranceBreaksOnSmallErrors) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t m = 9, n = 11, k = 1024;
   for (const WeightSpec& spec : {kSpecs[1], kNvfp4, kSpecs.back()}) {
@@ -309,15 +309,15 @@ TEST(MatmulSm90Dozens, ToleranceBreaksOnSmallErrors) {
   }
 }
 
-TEST(MatmulSm90Dozens, RefusesWithTheReason) {
+TEST(MatmulSm90SmallM, RefusesWithTheReason) {
   const auto reason = [](const GpuCase& c) {
-    product::XSpec x;
+    gemm::XSpec x;
     x.format = c.x.format;
-    const product::GpuWeight w =
-        product::gpu_weight(x, c.weight.format, c.weight.scaled, c.weight.scaling);
-    const product::Sm90Problem p{
+    const gemm::GpuWeight w =
+        gemm::gpu_weight(x, c.weight.format, c.weight.scaled, c.weight.scaling);
+    const gemm::Sm90Problem p{
         c.m, c.n, c.k, 0, false, c.weight.format, c.weight.scaled, c.weight.scaling};
-    return refuse_sm90_dozens(p, w, product::GpuX(x, w, c.k));
+    return refuse_sm90_small_m(p, w, gemm::GpuX(x, w, c.k));
   };
   EXPECT_EQ(reason({kNvfp4, kBf16, 32, 64, 1024}), "");
   EXPECT_EQ(reason({kNvfp4, kBf16, 64, 64, 1024}), "");

@@ -60,7 +60,7 @@ Routing to_experts(const std::vector<int32_t>& of, int64_t experts) {
 }
 
 // One token; several, whose experts have none to a few of them.
-TEST(MoeExpertRows, EveryFormat) {
+TEST(MoeGroupedGemv, EveryFormat) {
   Stream stream(Device::simulator(Arch::sm_90a));
   for (const WeightSpec& spec : kSanitized ? std::vector{kBlocks, kNvfp4, kMxfp4} : kSpecs) {
     for (const int64_t tokens : {1, 5}) {
@@ -71,7 +71,7 @@ TEST(MoeExpertRows, EveryFormat) {
 }
 
 // Parts of every size: an expert with one, two, three, four and nine rows, and one without.
-TEST(MoeExpertRows, PartsOfEverySize) {
+TEST(MoeGroupedGemv, PartsOfEverySize) {
   Stream stream(Device::simulator(Arch::sm_90a));
   std::vector<int32_t> of;
   for (const int32_t expert : {0, 1, 1, 2, 2, 2, 3, 3, 3, 3}) of.push_back(expert);
@@ -85,7 +85,7 @@ TEST(MoeExpertRows, PartsOfEverySize) {
 
 // Rows of W that are no whole lines, matrices that are no whole tiles, blocks with tiles of several
 // parts and of several places in a part.
-TEST(MoeExpertRows, EdgesOfTilesAndLines) {
+TEST(MoeGroupedGemv, EdgesOfTilesAndLines) {
   Stream stream(Device::simulator(Arch::sm_90a));
   for (const auto& [spec, hidden, inter] :
        {std::tuple<WeightSpec, int64_t, int64_t>{{F::fp8_e4m3, true, {F::f32, 1, 0}}, 272, 80},
@@ -102,7 +102,7 @@ TEST(MoeExpertRows, EdgesOfTilesAndLines) {
 }
 
 // Blocks that have several tiles of a part: the scales of the next are asked for while one runs.
-TEST(MoeExpertRows, BlocksWithRunsOfTiles) {
+TEST(MoeGroupedGemv, BlocksWithRunsOfTiles) {
   if (kSanitized) GTEST_SKIP() << "as EdgesOfTilesAndLines, but for time";
   Stream stream(Device::simulator(Arch::sm_90a));
   for (const WeightSpec& spec :
@@ -118,7 +118,7 @@ TEST(MoeExpertRows, BlocksWithRunsOfTiles) {
 }
 
 // The bits of a token are its own: alone, and among others of its experts.
-TEST(MoeExpertRows, TokensDoNotKnowTheOthers) {
+TEST(MoeGroupedGemv, TokensDoNotKnowTheOthers) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t hidden = 256, tokens = 9;
   for (const WeightSpec& spec : some<WeightSpec>({kNvfp4, kBlocks}, 1)) {
@@ -139,7 +139,7 @@ TEST(MoeExpertRows, TokensDoNotKnowTheOthers) {
 
 // A single token, whose rows nobody sorts: the bits that it has among others. Also with weights
 // that multiply the input of its experts.
-TEST(MoeExpertRows, OneTokenOfSeveralExperts) {
+TEST(MoeGroupedGemv, OneTokenOfSeveralExperts) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t hidden = 256, tokens = 3;
   const int top_k = 4;
@@ -168,7 +168,7 @@ TEST(MoeExpertRows, OneTokenOfSeveralExperts) {
 }
 
 // What is no expert is an error of the next wait, and counts as none.
-TEST(MoeExpertRows, OneTokenWithExpertsOutOfRange) {
+TEST(MoeGroupedGemv, OneTokenWithExpertsOutOfRange) {
   const Device device = Device::simulator(Arch::sm_90a);
   Stream stream(device);
   const int64_t hidden = 256, experts = 8 + unused(3);
@@ -200,7 +200,7 @@ TEST(MoeExpertRows, OneTokenWithExpertsOutOfRange) {
 // Scales that come in lines with every stage, as rows with the first stage of a tile, and those
 // that lanes load where they lie for neither: the same bits. Of one matrix an expert, of fused
 // ones, and of fused ones whose rows are interleaved.
-TEST(MoeExpertRows, ScalesByEveryWay) {
+TEST(MoeGroupedGemv, ScalesByEveryWay) {
   const Device device = Device::simulator(Arch::sm_90a);
   Stream stream(device);
   configure_strict(stream);
@@ -263,18 +263,18 @@ TEST(MoeExpertRows, ScalesByEveryWay) {
 
 // Blocks with several tiles whose rows of scales come by bulk copies: a place for them is not
 // filled again while the tile before is multiplied.
-TEST(MoeExpertRows, RowsOfScalesOfSeveralTiles) {
+TEST(MoeGroupedGemv, RowsOfScalesOfSeveralTiles) {
   if (kSanitized) GTEST_SKIP() << "as ScalesByEveryWay, but for time";
   const int64_t hidden = 2880, inter = 4608;
   expect_strict(kMxfp4, 2, hidden, inter, random_routing(1, 2, 2, 3), 1, unused(2));
 }
 
-TEST(MoeExpertRows, GptOss) {
+TEST(MoeGroupedGemv, GptOss) {
   Stream stream(Device::simulator(Arch::sm_90a));
   expect_gpt_oss(stream, 8, 128, 384, 2, [](const MoeProblem& p) { ASSERT_TRUE(is_few(p, 2, 2)); });
 }
 
-TEST(MoeExpertRows, StrictUnderAdversarialSchedules) {
+TEST(MoeGroupedGemv, StrictUnderAdversarialSchedules) {
   for (const WeightSpec& spec : some(kSpecs, 1)) {
     expect_strict(spec, 5, 384, 256, to_experts({0, 2, 2, 3, 3, 3, 3, 3}, 5), 2, unused(8));
   }
@@ -286,7 +286,7 @@ TEST(MoeExpertRows, StrictUnderAdversarialSchedules) {
 }
 
 // A token at another expert breaks the bound.
-TEST(MoeExpertRows, ToleranceBreaksOnSmallErrors) {
+TEST(MoeGroupedGemv, ToleranceBreaksOnSmallErrors) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const Experts w = random_experts(kNvfp4, 4, 256, 128);
   const MoeProblem p = problem_of(kNvfp4, 4, 256, 128);

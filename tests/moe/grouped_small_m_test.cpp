@@ -68,7 +68,7 @@ Routing with_rows(const std::vector<int>& rows) {
 }
 
 // Parts of every width, full and not; K of one stage, and of several the last of which is not full.
-TEST(MoeExpertDozens, EveryFormat) {
+TEST(MoeGroupedSmallM, EveryFormat) {
   Stream stream(Device::simulator(Arch::sm_90a));
   for (const WeightSpec& spec : some(kSpecs, 1)) {
     expect_layer({spec, 6, 384, 256}, random_routing(11, 6, 2, 3), 8, stream);
@@ -80,7 +80,7 @@ TEST(MoeExpertDozens, EveryFormat) {
 }
 
 // Experts without rows, with one, with all that a part takes, with one more, with three parts.
-TEST(MoeExpertDozens, PartsOfEverySize) {
+TEST(MoeGroupedSmallM, PartsOfEverySize) {
   Stream stream(Device::simulator(Arch::sm_90a));
   for (const WeightSpec& spec : some<WeightSpec>({kNvfp4, kBlocks, kMxfp4, kShort}, 1)) {
     expect_layer({spec, 10, 256, 128}, with_rows({0, 1, 8, 9, 19, 0, 0, 0, 2, 0}), 8, stream);
@@ -89,7 +89,7 @@ TEST(MoeExpertDozens, PartsOfEverySize) {
 
 // Scales of rows that begin on 2 bytes, on 4 and on 16; matrices that are no whole tiles; rows that
 // are no whole lines.
-TEST(MoeExpertDozens, EdgesOfTilesAndLines) {
+TEST(MoeGroupedSmallM, EdgesOfTilesAndLines) {
   Stream stream(Device::simulator(Arch::sm_90a));
   for (const auto& [spec, hidden, inter] :
        {std::tuple<WeightSpec, int64_t, int64_t>{kNvfp4, 320, 576},
@@ -107,7 +107,7 @@ TEST(MoeExpertDozens, EdgesOfTilesAndLines) {
 }
 
 // Blocks that have several tiles of a part: the scales of the next are asked for while one runs.
-TEST(MoeExpertDozens, BlocksWithRunsOfTiles) {
+TEST(MoeGroupedSmallM, BlocksWithRunsOfTiles) {
   if (kSanitized) GTEST_SKIP() << "as EdgesOfTilesAndLines, but for time";
   Stream stream(Device::simulator(Arch::sm_90a));
   for (const WeightSpec& spec : {kBlocks, kNvfp4, kMxfp4, kInt4, kShort}) {
@@ -116,7 +116,7 @@ TEST(MoeExpertDozens, BlocksWithRunsOfTiles) {
 }
 
 // Powers of two that bf16 codes cannot be multiplied by.
-TEST(MoeExpertDozens, ScalesBeyondBf16) {
+TEST(MoeGroupedSmallM, ScalesBeyondBf16) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t experts = 5, hidden = 256, inter = 128, tokens = 18;
   for (const WeightSpec& spec : {kMxfp4, kMxfp8}) {
@@ -138,7 +138,7 @@ TEST(MoeExpertDozens, ScalesBeyondBf16) {
   }
 }
 
-TEST(MoeExpertDozens, GptOss) {
+TEST(MoeGroupedSmallM, GptOss) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const auto columns = [&](MoeProblem p) { expect_columns(p, 13, 2, 16, stream.device()); };
   expect_gpt_oss(stream, 4, 128, 384, 13, columns);
@@ -147,7 +147,7 @@ TEST(MoeExpertDozens, GptOss) {
 }
 
 // The shared expert has dozens of rows too, and one weight for all of them.
-TEST(MoeExpertDozens, SharedExpert) {
+TEST(MoeGroupedSmallM, SharedExpert) {
   const int64_t experts = 4, hidden = 256, inter = 128, shared_inter = 512, tokens = 21;
   for (const WeightSpec& spec : {kBlocks, kNvfp4}) {
     Stream stream(Device::simulator(Arch::sm_90a));
@@ -166,12 +166,12 @@ TEST(MoeExpertDozens, SharedExpert) {
     EXPECT_TRUE(within(to_floats(moe_on(stream, x, r, p, t)), e.values, e.magnitudes));
     const SimulatorReport report = simulator_report(stream);
     EXPECT_TRUE(report.clean()) << to_string(report);
-    const char* kernel = bits(spec.format) == 4 ? "sm90_ordered" : "sm90_dozens.cuh";
+    const char* kernel = bits(spec.format) == 4 ? "sm90_small_m_w4" : "sm90_small_m.cuh";
     EXPECT_NE(to_string(report).find(kernel), std::string::npos) << to_string(report);
   }
 }
 
-TEST(MoeExpertDozens, StrictUnderAdversarialSchedules) {
+TEST(MoeGroupedSmallM, StrictUnderAdversarialSchedules) {
   for (const WeightSpec& spec : some(kSpecs, 1)) {
     expect_strict(spec, 5, 384, 256, with_rows({1, 0, 9, 7, 3}), 2);
     if (kSanitized) continue;
@@ -188,7 +188,7 @@ TEST(MoeExpertDozens, StrictUnderAdversarialSchedules) {
 }
 
 // A token at another expert breaks the bound.
-TEST(MoeExpertDozens, ToleranceBreaksOnSmallErrors) {
+TEST(MoeGroupedSmallM, ToleranceBreaksOnSmallErrors) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const Experts w = random_experts(kNvfp4, 4, 256, 128);
   const MoeProblem p = problem_of(kNvfp4, 4, 256, 128);

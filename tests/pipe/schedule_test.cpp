@@ -42,7 +42,7 @@ void expect_each_tile_once(const Grid& grid, uint32_t blocks, Make make, uint32_
 
 // Halves of a tile are two tiles here, and whole ones both.
 TEST(Schedule, HalvedTilesCoverTheirHalves) {
-  using Part = HalvedTile::Part;
+  using Part = HalfTile::Part;
   for (const uint32_t halved : {0, 1, 5, 35}) {
     const HalvedGrid grid{{5, 7, 1, 2}, halved};
     for (const uint32_t blocks : {1, 13, 132}) {
@@ -50,7 +50,7 @@ TEST(Schedule, HalvedTilesCoverTheirHalves) {
       uint32_t halves = 0;
       for (uint32_t b = 0; b < blocks; ++b) {
         PersistentSchedule<HalvedGrid> schedule(grid, b, blocks);
-        for (HalvedTile t; schedule.next(t);) {
+        for (HalfTile t; schedule.next(t);) {
           halves += t.part != Part::whole ? 1 : 0;
           if (t.part != Part::second) seen.insert({t.m, 2 * t.n, t.batch});
           if (t.part != Part::first) seen.insert({t.m, 2 * t.n + 1, t.batch});

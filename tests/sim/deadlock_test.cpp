@@ -59,7 +59,7 @@ TEST(Deadlock, NamesTheMissingArrival) {
 // waits for ever. The lane that fills is needed, and cannot be late.
 TEST(Deadlock, LanesThatOnlyWait) {
   constexpr uint32_t kRounds = 9;
-  const auto found = [](bool mended, uint64_t seed) {
+  const auto found = [](bool fixed, uint64_t seed) {
     const auto body = [mended](sim::Thread& me) {
       const uint32_t full = sim::shared_memory_base(*me.block), empty = full + 8;
       if (me.index == 0) {
@@ -73,7 +73,7 @@ TEST(Deadlock, LanesThatOnlyWait) {
                                        sim::MemoryScope::cta, Site::current())) {
         }
       };
-      if (me.warp->index == 0 ? mended && me.lane != 0 : me.lane != 0) return;
+      if (me.warp->index == 0 ? fixed && me.lane != 0 : me.lane != 0) return;
       for (uint32_t i = 0; i < kRounds; ++i) {
         if (me.warp->index == 0) {
           wait(empty, (i & 1) ^ 1);

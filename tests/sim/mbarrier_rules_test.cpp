@@ -44,31 +44,31 @@ void hand_over(Thread& me, MemoryScope arrive_scope, MemoryScope wait_scope, Sit
 
 const RuleCase kCases[] = {
     {"more_arrivals_than_expected", "mbarrier.underflow", kWarp,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        make_barriers(me, {{base_of(me), mended ? 32u : 5u}});
-       if (!mended && me.lane > 5) return;
-       if (!mended && me.lane == 5) {
+       if (!fixed && me.lane > 5) return;
+       if (!fixed && me.lane == 5) {
          mbarrier_arrive(me, base_of(me), {.count = 6}, at());
          return;
        }
-       if (mended) mbarrier_arrive(me, base_of(me), {}, at());
+       if (fixed) mbarrier_arrive(me, base_of(me), {}, at());
      }},
     {"more_bytes_than_expected", "mbarrier.too_many_bytes|mbarrier.bytes_left_over", kWarp,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        load_and_wait(me, mended ? 512 : 256, {256, 256});
      }},
     {"one_copy_too_large", "mbarrier.too_many_bytes", kWarp,
-     [](Thread& me, bool mended) { load_and_wait(me, mended ? 512 : 496, {512}); }},
+     [](Thread& me, bool fixed) { load_and_wait(me, mended ? 512 : 496, {512}); }},
     {"fewer_bytes_than_expected", "deadlock", kWarp,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        load_and_wait(me, mended ? 512 : 528, {256, 256});
      }},
     {"arrive_before_expect", "mbarrier.bytes_left_over", kWarp,
-     [](Thread& me, bool mended) {  // the phase completes before its bytes are announced
+     [](Thread& me, bool fixed) {  // the phase completes before its bytes are announced
        const uint32_t full = base_of(me);
        make_barriers(me, {{full, 1}});
        if (me.lane != 0) return;
-       if (mended) {
+       if (fixed) {
          mbarrier_arrive(me, full, {.expect_bytes = 256}, at());
          bulk_load(me, full + 1024, scratch(), 256, full, 0, at());
          wait(me, full, 0);
@@ -78,89 +78,89 @@ const RuleCase kCases[] = {
        }
      }},
     {"too_many_bytes_announced", "mbarrier.bytes_range", kWarp,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        make_barriers(me, {{base_of(me), 1}});
-       if (me.lane != 0 || mended) return;
+       if (me.lane != 0 || fixed) return;
        mbarrier_expect_tx(me, base_of(me), 1 << 20, at(1));
      }},
     {"count_of_zero", "mbarrier.count", kWarp,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        if (me.lane == 0) mbarrier_init(me, base_of(me), mended ? 1 : 0, at(1));
      }},
     {"phase_left_open", "mbarrier.exit", kWarp,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        if (me.index == 0) mbarrier_init(me, base_of(me), 32, at(1));
        block_sync();
-       if (mended || me.lane != 7) mbarrier_arrive(me, base_of(me), {}, at());
+       if (fixed || me.lane != 7) mbarrier_arrive(me, base_of(me), {}, at());
      }},
     {"phase_aliasing",
      "mbarrier.phase_aliasing",
      {.block = {64}, .shared_bytes = 4096},
-     [](Thread& me, bool mended) {  // three phases pass while the other thread waits for one
+     [](Thread& me, bool fixed) {  // three phases pass while the other thread waits for one
        const uint32_t full = base_of(me), back = full + 8, go = full + 16;
        make_barriers(me, {{full, 1}, {back, 1}, {go, 1}});
        if (me.index == 0) {
          for (uint32_t phase = 0; phase < 4; ++phase) {
            mbarrier_arrive(me, full, {}, at());
            wait(me, full, phase & 1);
-           if (mended || phase == 0) wait(me, back, phase & 1);
+           if (fixed || phase == 0) wait(me, back, phase & 1);
          }
          mbarrier_arrive(me, go, {}, at());
        } else if (me.index == 32) {
-         for (uint32_t phase = 0; phase < 2 || (mended && phase < 4); ++phase) {
-           if (!mended && phase == 1) wait(me, go, 0);
-           wait(me, full, phase & 1, at(mended || phase == 0 ? 0 : 1));
-           if (mended || phase == 0) mbarrier_arrive(me, back, {}, at());
+         for (uint32_t phase = 0; phase < 2 || (fixed && phase < 4); ++phase) {
+           if (!fixed && phase == 1) wait(me, go, 0);
+           wait(me, full, phase & 1, at(fixed || phase == 0 ? 0 : 1));
+           if (fixed || phase == 0) mbarrier_arrive(me, back, {}, at());
          }
        }
      }},
     {"phase_nobody_waited_for", "mbarrier.unobserved", kWarp,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        make_barriers(me, {{base_of(me), 1}});
        if (me.lane != 0) return;
        for (uint32_t phase = 0; phase < 2; ++phase) {
          mbarrier_arrive(me, base_of(me), {}, at(1));
-         if (mended) wait(me, base_of(me), phase);
+         if (fixed) wait(me, base_of(me), phase);
        }
      }},
     {"use_before_init", "mbarrier.not_live", kWarp,
-     [](Thread& me, bool mended) {
-       if (mended) make_barriers(me, {{base_of(me), 32}});
+     [](Thread& me, bool fixed) {
+       if (fixed) make_barriers(me, {{base_of(me), 32}});
        mbarrier_arrive(me, base_of(me), {}, at(1));
      }},
     {"init_not_ordered",
      "mbarrier.init_not_ordered|mbarrier.not_live",
      {.block = {64}, .shared_bytes = 1024},
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        if (me.index == 0) mbarrier_init(me, base_of(me), 64, at());
-       if (mended) block_sync();
+       if (fixed) block_sync();
        mbarrier_arrive(me, base_of(me), {}, at(1));
      }},
     {"init_of_a_live_one", "mbarrier.init_live", kWarp,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        if (me.lane != 0) return;
        mbarrier_init(me, base_of(me), 1, at());
-       if (mended) mbarrier_inval(me, base_of(me), at());
+       if (fixed) mbarrier_inval(me, base_of(me), at());
        mbarrier_init(me, base_of(me), 2, at(1));
      }},
     {"plain_access", "mbarrier.plain_access", kWarp,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        if (me.lane != 0) return;
        mbarrier_init(me, base_of(me), 1, at());
-       if (mended) mbarrier_inval(me, base_of(me), at());
+       if (fixed) mbarrier_inval(me, base_of(me), at());
        write_shared(me, base_of(me) + 4, 1u, at(1));
      }},
     {"init_not_fenced_for_copies", "mbarrier.init_not_fenced", kWarp,
-     [](Thread& me, bool mended) {
-       make_barriers(me, {{base_of(me), 1}}, mended);
+     [](Thread& me, bool fixed) {
+       make_barriers(me, {{base_of(me), 1}}, fixed);
        if (me.lane != 0) return;
        mbarrier_arrive(me, base_of(me), {.expect_bytes = 256}, at());
        bulk_load(me, base_of(me) + 1024, scratch(), 256, base_of(me), 0, at(1));
        wait(me, base_of(me), 0);
      }},
     {"init_not_fenced_for_the_cluster", "mbarrier.init_not_fenced", kPair,
-     [](Thread& me, bool mended) {
-       make_barriers(me, {{base_of(me), 1}}, mended);
+     [](Thread& me, bool fixed) {
+       make_barriers(me, {{base_of(me), 1}}, fixed);
        cluster_arrive(true, at());
        cluster_wait(at());
        if (me.lane == 0) {
@@ -172,7 +172,7 @@ const RuleCase kCases[] = {
        cluster_wait(at());
      }},
     {"wait_on_a_remote_barrier", "mbarrier.remote_wait", kPair,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        make_barriers(me, {{base_of(me), 1}});
        cluster_arrive(true, at());
        cluster_wait(at());
@@ -185,31 +185,31 @@ const RuleCase kCases[] = {
        cluster_wait(at());
      }},
     {"arrive_scope_too_small", "race.read_write", kPair,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        const auto scope = mended ? MemoryScope::cluster : MemoryScope::cta;
        hand_over(me, scope, MemoryScope::cluster, at(1), at(1));
      }},
     {"wait_scope_too_small", "race.read_write", kPair,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        const auto scope = mended ? MemoryScope::cluster : MemoryScope::cta;
        hand_over(me, MemoryScope::cluster, scope, at(1), at(1));
      }},
     {"peer_has_returned", "cluster.peer_exited", kPair,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        write_shared(me, base_of(me) + 4 * me.lane, 1u, at());
        cluster_arrive(true, at());
        cluster_wait(at());
        if (cluster_rank() == 0) {
          // Without a barrier at the end nothing keeps the other block's memory alive.
-         for (int i = 0; i < 20 && !mended; ++i) spin(at());
+         for (int i = 0; i < 20 && !fixed; ++i) spin(at());
          read_shared<uint32_t>(me, map_shared_rank(me, base_of(me) + 4 * me.lane, 1, at()), at(1));
        }
-       if (!mended) return;
+       if (!fixed) return;
        cluster_arrive(true, at());
        cluster_wait(at());
      }},
     {"remote_store_not_waited", "async.not_waited|race.read_write", kPair,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        const uint32_t full = base_of(me), data = base_of(me) + 128;
        make_barriers(me, {{full, 1}});
        cluster_arrive(true, at());
@@ -219,7 +219,7 @@ const RuleCase kCases[] = {
          mbarrier_arrive(me, full, {.expect_bytes = 4}, at());
          store_async(me, map_shared_rank(me, data, peer, at()), &value, 4,
                      map_shared_rank(me, full, peer, at()), at(1));
-         if (mended) wait(me, full, 0);
+         if (fixed) wait(me, full, 0);
          read_shared<uint32_t>(me, data, at(1));
          wait(me, full, 0);
        }

@@ -33,7 +33,7 @@ struct RuleCase {
   const char* name;
   const char* rule;  // or several, "a|b": which one depends on who comes first
   LaunchShape shape;
-  std::function<void(Thread&, bool mended)> body;
+  std::function<void(Thread&, bool fixed)> body;
   Arch arch = Arch::sm_90a;
   uint32_t min_blocks = 1;
 };
@@ -81,11 +81,11 @@ inline const SimulatorViolation* find_any(const SimulatorReport& report, std::st
 }
 
 inline void check_case(const RuleCase& c) {
-  const auto run_form = [&](bool mended, Options options) {
+  const auto run_form = [&](bool fixed, Options options) {
     // On one processor thread: where blocks race in the kernel, they would race in this program
     // too.
     return violations(
-        c.shape, [&](Thread& me) { c.body(me, mended); }, options, c.arch, c.min_blocks, 1);
+        c.shape, [&](Thread& me) { c.body(me, fixed); }, options, c.arch, c.min_blocks, 1);
   };
   const auto strict = Options::Severity::strict;
 #ifdef HALFTONE_SANITIZED
@@ -118,10 +118,10 @@ inline void check_case(const RuleCase& c) {
   }
 }
 
-#define HALFTONE_RULE_CASES(Suite, cases)                                  \
-  class Suite : public testing::TestWithParam<RuleCase> {};                \
-  TEST_P(Suite, BrokenIsReportedMendedIsClean) { check_case(GetParam()); } \
-  INSTANTIATE_TEST_SUITE_P(Rules, Suite, testing::ValuesIn(cases),         \
+#define HALFTONE_RULE_CASES(Suite, cases)                                 \
+  class Suite : public testing::TestWithParam<RuleCase> {};               \
+  TEST_P(Suite, BrokenIsReportedFixedIsClean) { check_case(GetParam()); } \
+  INSTANTIATE_TEST_SUITE_P(Rules, Suite, testing::ValuesIn(cases),        \
                            [](const auto& info) { return std::string(info.param.name); })
 
 }  // namespace halftone::test

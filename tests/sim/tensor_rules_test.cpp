@@ -49,23 +49,23 @@ void fill(Thread& me, bool fence = true, Site site = Site::current()) {
 
 const RuleCase kWgmma[] = {
     {"accumulator_touched", "registers.touched", kGroup,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        fill(me);
        float d = 0;
        wgmma_fence(me, at());
        issue_wgmma(base_of(me), d, at(1));
        commit(me);
-       if (mended) wait_group(me, Engine::wgmma, 0, false, at());
+       if (fixed) wait_group(me, Engine::wgmma, 0, false, at());
        d *= 2;
        wait_group(me, Engine::wgmma, 0, false, at());
-       EXPECT_TRUE(!mended || d == 2.0f);
+       EXPECT_TRUE(!fixed || d == 2.0f);
      }},
     {"fence_missing", "wgmma.missing_fence", kGroup,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        fill(me);
        float d = 0;
        for (int i = 0; i < 2; ++i) {
-         if (mended || i == 0) wgmma_fence(me, at());
+         if (fixed || i == 0) wgmma_fence(me, at());
          issue_wgmma(base_of(me), d, at(1));
          commit(me);
          wait_group(me, Engine::wgmma, 0, false, at());
@@ -73,13 +73,13 @@ const RuleCase kWgmma[] = {
        }
      }},
     {"operand_overwritten", "async.source_overwritten", kGroup,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        fill(me);
        float d = 0;
        wgmma_fence(me, at());
        issue_wgmma(base_of(me), d, at(1));
        commit(me);
-       if (mended) {
+       if (fixed) {
          wait_group(me, Engine::wgmma, 0, false, at());
          block_sync();
        }
@@ -87,8 +87,8 @@ const RuleCase kWgmma[] = {
        wait_group(me, Engine::wgmma, 0, false, at());
      }},
     {"stored_without_proxy_fence", "proxy.missing_fence", kGroup,
-     [](Thread& me, bool mended) {
-       fill(me, mended, at(1));
+     [](Thread& me, bool fixed) {
+       fill(me, fixed, at(1));
        float d = 0;
        wgmma_fence(me, at());
        issue_wgmma(base_of(me), d, at(1));
@@ -96,18 +96,18 @@ const RuleCase kWgmma[] = {
        wait_group(me, Engine::wgmma, 0, false, at());
      }},
     {"never_waited", "registers.never_waited", kGroup,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        fill(me);
        float d = 0;
        wgmma_fence(me, at());
        issue_wgmma(base_of(me), d, at(1));
        commit(me);
-       if (mended) wait_group(me, Engine::wgmma, 0, false, at());
+       if (fixed) wait_group(me, Engine::wgmma, 0, false, at());
      }},
     {"one_warp_has_not_waited_for_the_operand",
      "async.not_waited|race.read_write",
      {.block = {160}, .shared_bytes = 4096},
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        const uint32_t full = base_of(me), tile = full + 1024;
        make_barriers(me, {{full, 1}});
        if (me.index == 128) {
@@ -115,7 +115,7 @@ const RuleCase kWgmma[] = {
          bulk_load(me, tile, scratch(), 512, full, 0, at(1));
        }
        if (me.index >= 128) return;
-       if (mended || me.warp->index != 2) wait(me, full, 0);
+       if (fixed || me.warp->index != 2) wait(me, full, 0);
        float d = 0;
        wgmma_fence(me, at());
        issue_wgmma(tile, d, at(1));
@@ -126,7 +126,7 @@ const RuleCase kWgmma[] = {
     {"stage_given_back_before_it_is_read",
      "async.source_overwritten|async.not_waited",
      {.block = {160}, .shared_bytes = 4096},
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        const uint32_t full = base_of(me), empty = full + 8, tile = full + 1024;
        make_barriers(me, {{full, 1}, {empty, 128}});
        if (me.index == 128) {
@@ -143,7 +143,7 @@ const RuleCase kWgmma[] = {
        wgmma_fence(me, at());
        issue_wgmma(tile, d, at(1));
        commit(me);
-       if (mended) wait_group(me, Engine::wgmma, 0, false, at());
+       if (fixed) wait_group(me, Engine::wgmma, 0, false, at());
        mbarrier_arrive(me, empty, {.order = Order::relaxed}, at());
        wait_group(me, Engine::wgmma, 0, false, at());
      }},
@@ -270,23 +270,23 @@ void reuse(Thread& me, bool before, bool after, Site load, Site mma) {
 
 const RuleCase kTcgen05[] = {
     {"load_before_commit_was_waited_for", "async.not_waited|race.read_write", kGroup,
-     [](Thread& me, bool mended) { product(me, {.wait = mended}, at(1), at(1)); }, Arch::sm_100a},
+     [](Thread& me, bool fixed) { product(me, {.wait = fixed}, at(1), at(1)); }, Arch::sm_100a},
     {"load_without_fence_after", "tcgen05.missing_fence_after", kGroup,
-     [](Thread& me, bool mended) { product(me, {.after = mended}, at(1), at(1)); }, Arch::sm_100a},
+     [](Thread& me, bool fixed) { product(me, {.after = fixed}, at(1), at(1)); }, Arch::sm_100a},
     {"registers_used_before_wait_ld", "registers.touched", kGroup,
-     [](Thread& me, bool mended) { product(me, {.wait_ld = mended}, at(), at(1)); }, Arch::sm_100a},
+     [](Thread& me, bool fixed) { product(me, {.wait_ld = fixed}, at(), at(1)); }, Arch::sm_100a},
     {"accumulator_reused_without_fence_before", "tcgen05.missing_fence_before", kGroup,
-     [](Thread& me, bool mended) { reuse(me, mended, true, at(1), at(1)); }, Arch::sm_100a},
+     [](Thread& me, bool fixed) { reuse(me, fixed, true, at(1), at(1)); }, Arch::sm_100a},
     {"accumulator_reused_without_fence_after", "tcgen05.missing_fence_after", kGroup,
-     [](Thread& me, bool mended) { reuse(me, true, mended, at(1), at(1)); }, Arch::sm_100a},
+     [](Thread& me, bool fixed) { reuse(me, true, fixed, at(1), at(1)); }, Arch::sm_100a},
     {"store_not_waited_for_before_product", "async.not_waited|race.read_write", kGroup,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        const uint32_t d = set_up(me);
        uint32_t value = 7;
        for (uint32_t column = 0; column < 8; ++column) {
          move_tensor(me, Engine::tcgen05_st, d + column + window(me), value, at(1));
        }
-       if (mended) tcgen05_wait(me, Engine::tcgen05_st, at());
+       if (fixed) tcgen05_wait(me, Engine::tcgen05_st, at());
        tcgen05_fence_before(me, at());
        block_sync();
        tcgen05_fence_after(me, at());
@@ -300,10 +300,10 @@ const RuleCase kTcgen05[] = {
      },
      Arch::sm_100a},
     {"accumulator_never_written", "tmem.uninitialised", kGroup,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        const uint32_t d = set_up(me);
        if (me.index == 0) {
-         if (mended) issue_mma(me, d, false, at());
+         if (fixed) issue_mma(me, d, false, at());
          issue_mma(me, d, true, at(1));
          tcgen05_commit(me, 1, base_of(me), 0, at());
        }
@@ -312,7 +312,7 @@ const RuleCase kTcgen05[] = {
      },
      Arch::sm_100a},
     {"outside_the_allocation", "tmem.out_of_allocation", kGroup,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        const uint32_t d = set_up(me);
        if (me.index == 0) {
          issue_mma(me, d + (mended ? 24 : 28), false, at(1));
@@ -323,7 +323,7 @@ const RuleCase kTcgen05[] = {
      },
      Arch::sm_100a},
     {"another_warps_lanes", "tmem.lane_window", kGroup,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        const uint32_t d = set_up(me);
        uint32_t value = 1;
        move_tensor(me, Engine::tcgen05_st, d + (mended ? window(me) : 0), value, at(1));
@@ -333,44 +333,44 @@ const RuleCase kTcgen05[] = {
      },
      Arch::sm_100a},
     {"not_freed", "tmem.exit", kGroup,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        if (me.warp->index != 0) return;
        tensor_alloc(me, 1, base_of(me) + 64, 32, at(1));
        warp_sync(kFullMask, at());
        const uint32_t d = read_shared<uint32_t>(me, base_of(me) + 64, at());
-       if (mended) tensor_dealloc(me, 1, d, 32, at());
+       if (fixed) tensor_dealloc(me, 1, d, 32, at());
      },
      Arch::sm_100a},
     {"freed_in_use", "tmem.dealloc_in_use", kGroup,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        const uint32_t d = set_up(me);
        if (me.index == 0) {
          issue_mma(me, d, false, at(1));
          tcgen05_commit(me, 1, base_of(me), 0, at());
        }
-       if (mended) wait(me, base_of(me), 0);
+       if (fixed) wait(me, base_of(me), 0);
        // Let the product run first: this is about the order, not about the moment.
        for (int i = 0; i < 30; ++i) spin(at());
        tear_down(me, d);
      },
      Arch::sm_100a},
     {"freed_twice", "tmem.dealloc", kGroup,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        const uint32_t d = set_up(me);
        if (me.index == 0) mbarrier_arrive(me, base_of(me), {}, at());
-       if (!mended && me.warp->index == 0) tensor_dealloc(me, 1, d, 32, at());
+       if (!fixed && me.warp->index == 0) tensor_dealloc(me, 1, d, 32, at());
        tear_down(me, d);
      },
      Arch::sm_100a},
     {"odd_number_of_columns", "tmem.columns", kGroup,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        if (me.warp->index != 0) return;
        tensor_alloc(me, 1, base_of(me) + 64, mended ? 64 : 48, at(1));
        tensor_dealloc(me, 1, 0, 64, at());
      },
      Arch::sm_100a},
     {"growing_allocations", "tmem.increasing", kGroup,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        if (me.warp->index != 0) return;
        tensor_alloc(me, 1, base_of(me) + 64, mended ? 64 : 32, at());
        tensor_alloc(me, 1, base_of(me) + 68, mended ? 32 : 64, at(1));
@@ -379,19 +379,19 @@ const RuleCase kTcgen05[] = {
      },
      Arch::sm_100a},
     {"allocation_after_relinquish", "tmem.relinquished", kGroup,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        if (me.warp->index != 0) return;
-       if (!mended) tensor_relinquish(me, 1, at());
+       if (!fixed) tensor_relinquish(me, 1, at());
        tensor_alloc(me, 1, base_of(me) + 64, 32, at(1));
-       if (mended) tensor_relinquish(me, 1, at());
+       if (fixed) tensor_relinquish(me, 1, at());
        tensor_dealloc(me, 1, 0, 32, at());
      },
      Arch::sm_100a},
     {"more_than_there_is", "deadlock", kGroup,
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        if (me.warp->index != 0) return;
        tensor_alloc(me, 1, base_of(me) + 64, 512, at());
-       if (mended) tensor_dealloc(me, 1, 0, 512, at());
+       if (fixed) tensor_dealloc(me, 1, 0, 512, at());
        tensor_alloc(me, 1, base_of(me) + 68, 32, at(1));
        tensor_dealloc(me, 1, 0, 32, at());
      },
@@ -399,10 +399,10 @@ const RuleCase kTcgen05[] = {
     {"mixed_cta_groups",
      "tmem.cta_group",
      {.grid = {2}, .block = {32}, .cluster = {2}, .shared_bytes = 4096},
-     [](Thread& me, bool mended) {
+     [](Thread& me, bool fixed) {
        tensor_alloc(me, 2, base_of(me) + 64, 32, at());
        tensor_dealloc(me, 2, 0, 32, at());
-       if (!mended) tensor_relinquish(me, 1, at(1));
+       if (!fixed) tensor_relinquish(me, 1, at(1));
      },
      Arch::sm_100a},
 };

@@ -173,7 +173,7 @@ Step::Step(const LoadedModel& model, const Activations& buffers, const KvCache& 
   attention.paged = true;
   attention.page_size = cache.options().page_size;
   attention.variable_length = true;
-  attention.settled_cache = true;  // a pass writes the last keys alone; lengths are its inputs
+  attention.prefetch_cache = true;  // a pass writes the last keys alone; lengths are its inputs
   attention.key_length = std::max(tokens, attention.page_size);
   for (int64_t i = 0; i < c.layers; ++i) {
     const int64_t window = c.windows.empty() ? 0 : c.windows[static_cast<size_t>(i)];
@@ -203,7 +203,7 @@ MatmulProblem Step::problem_of(const MatmulTensors& t) const {
   problem.out = t.out.format();
   problem.bias = t.bias.defined();
   problem.residual = t.residual.defined();
-  problem.constant_weight = true;
+  problem.static_weights = true;
   if (t.up.defined()) problem.gated = GatedActivation::swiglu(), problem.apart = true;
   if (t.norm.defined()) problem.norm = MatmulNorm{model_.config().rms_eps, t.norm.format()};
   return problem;
@@ -358,7 +358,7 @@ void Step::project_heads(size_t index, KvCache& cache, Stream& stream,
   const Tensor &queries = q_rope_tensors_.x, &positions = q_rope_tensors_.positions;
   if (one_pass_ && !on_attention) {
     const MatmulCall calls[] = {layer.q.call(), layer.k.call(), layer.v.call()};
-    if (!run_together(calls, stream)) run_beside(stream, {layer.q, layer.k, layer.v});
+    if (!run_fused(calls, stream)) run_beside(stream, {layer.q, layer.k, layer.v});
     return cache.append(number, queries, layer.key_rows, layer.value_rows, turned(layer), positions,
                         stream);
   }
@@ -379,7 +379,7 @@ void Step::project_heads(size_t index, KvCache& cache, Stream& stream,
 HeadTransform Step::turned(const Layer& layer) const {
   HeadTransform result = layer.heads;
   result.rope = &k_rope_;
-  result.settled_positions = true;  // inputs of a pass
+  result.prefetch_positions = true;  // inputs of a pass
   return result;
 }
 

@@ -39,8 +39,8 @@ constexpr AttentionKernel kKernels[] = {
                      &attention_sm90_gpu, Arch::sm_90a}},
     AttentionKernel{{"attention_sm90_fp8", Device::Kind::cuda, CpuLevel::baseline,
                      attention_sm90_fp8_error, &attention_sm90_fp8_gpu, Arch::sm_90a}},
-    AttentionKernel{{"attention_sm90_expand", Device::Kind::cuda, CpuLevel::baseline,
-                     attention_sm90_expand_error, &attention_sm90_expand_gpu, Arch::sm_90a}},
+    AttentionKernel{{"attention_sm90_dequant", Device::Kind::cuda, CpuLevel::baseline,
+                     attention_sm90_dequant_error, &attention_sm90_dequant_gpu, Arch::sm_90a}},
     AttentionKernel{{"attention_sm80", Device::Kind::cuda, CpuLevel::baseline, attention_sm80_error,
                      &attention_sm80_gpu, Arch::sm_80, true}},
 };

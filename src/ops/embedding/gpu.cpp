@@ -56,12 +56,12 @@ void embedding_gpu(const EmbeddingArgs& args, const EmbeddingRange& range, Strea
     return launch(converts ? pipe::image_for_whole<ExpandSm89>(args.out_format, "embedding_expand",
                                                                Arch::sm_89)
                            : pipe::image_for_whole<ExpandSm80>(args.out_format, "embedding_expand"),
-                  taking_turns(expand_shape(made), stream),
+                  with_pdl(expand_shape(made), stream),
                   EmbeddingExpandGpu<pipe::Access::bf16, false>::Params{made, p.ids}, stream);
   }
   if (!copies(args)) {
     return launch(hw::image_of<EmbeddingGpu>("embedding"),
-                  taking_turns(pipe::RowThreads::shape(range.tokens, p.row_threads), stream), p,
+                  with_pdl(pipe::RowThreads::shape(range.tokens, p.row_threads), stream), p,
                   stream);
   }
   const int64_t each = EmbeddingCopyGpu::kPieces * 16;  // bytes of a thread
@@ -71,7 +71,7 @@ void embedding_gpu(const EmbeddingArgs& args, const EmbeddingRange& range, Strea
     p.row_threads *= 2;
   }
   launch(hw::image_of<EmbeddingCopyGpu>("embedding_copy"),
-         taking_turns(pipe::RowThreads::shape(range.tokens, p.row_threads), stream), p, stream);
+         with_pdl(pipe::RowThreads::shape(range.tokens, p.row_threads), stream), p, stream);
 }
 
 }  // namespace halftone

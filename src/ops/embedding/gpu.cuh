@@ -40,7 +40,7 @@ struct EmbeddingGpu {
   static constexpr uint32_t kThreads = pipe::kMostRowThreads, kMinBlocks = 1;
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const EmbeddingArgs& args = p.args;
     const pipe::RowThreads threads(p.row_threads);
     const int64_t token = threads.row();
@@ -76,7 +76,7 @@ struct EmbeddingExpandGpu {
   static constexpr uint32_t kThreads = Expand::kThreads, kMinBlocks = Expand::kMinBlocks;
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     Expand::template run<Products::through_f32>(
         p.expand, [&](uint32_t token) { return p.ids.row_of(token, true); });
   }
@@ -88,7 +88,7 @@ struct EmbeddingCopyGpu {
   static constexpr uint32_t kThreads = 256, kMinBlocks = 4, kPieces = 4;
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const pipe::RowThreads threads(p.row_threads);
     const int64_t token = threads.row();
     if (token >= p.tokens) return;

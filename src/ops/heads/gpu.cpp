@@ -67,10 +67,10 @@ void heads_gpu(const HeadsArgs& args, Stream& stream) {
   const bool few = args.tokens < properties(stream.device()).sm_count;
   launch(stream.device().arch() >= Arch::sm_89 ? image_of_half<HeadsSm89>(args.format, Arch::sm_89)
                                                : image_of_half<HeadsSm80>(args.format, Arch::sm_80),
-         taking_turns({.grid = {static_cast<uint32_t>(args.tokens), few ? parts : 1, 1},
-                       .block = {kThreads, 1, 1},
-                       .shared_bytes = pipe::RotationTable::kSharedBytes},
-                      stream),
+         with_pdl({.grid = {static_cast<uint32_t>(args.tokens), few ? parts : 1, 1},
+                   .block = {kThreads, 1, 1},
+                   .shared_bytes = pipe::RotationTable::kSharedBytes},
+                  stream),
          p, stream);
 }
 

@@ -41,7 +41,7 @@ struct HeadsGpu {
     Eight read[2];
     if (!args.settled) {
       // All that is read waits for memory at the same time.
-      hw::take_turns();
+      hw::launch_dependents_and_wait();
       load(p, token, item, read);
     }
     const int64_t cached = args.cache_positions != nullptr
@@ -63,7 +63,7 @@ struct HeadsGpu {
     }
     const int64_t cell = p.caches ? args.shape.cell(token / args.sequence_tokens, cached) : 0;
     if (args.settled) {
-      hw::take_turns();
+      hw::launch_dependents_and_wait();
       load(p, token, item, read);
     }
     for (int t = 0; t < args.count && thread == 0 && part == 0 && token == 0; ++t) {

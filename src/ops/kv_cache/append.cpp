@@ -98,7 +98,7 @@ std::optional<HeadsArgs> heads_args(const KvCache& cache, int64_t layer, const T
   args.cache_positions = positions.data<int32_t>();
   // Outside a graph the kernels of a call before this one may still run.
   args.settled =
-      to.settled_positions && (k.device().kind() != Device::Kind::cuda || cuda::captures());
+      to.prefetch_positions && (k.device().kind() != Device::Kind::cuda || cuda::captures());
   if (to.rope != nullptr) {
     const bool whole = to.rope->problem.options.style == RopeStyle::half_split &&
                        2 * static_cast<int64_t>(to.rope->frequencies.size()) == options.head_dim;

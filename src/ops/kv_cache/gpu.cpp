@@ -11,10 +11,10 @@ void append_gpu(const AppendArgs& args, Stream& stream) {
   const int64_t groups = args.shape.head_dim / wide;
   uint32_t threads = 1;
   while (int64_t{8} * threads < wide) threads *= 2;
-  launch(hw::image_of<AppendGpu>("kv_append"),
-         taking_turns(pipe::RowThreads::shape(2 * args.rows * args.shape.heads * groups, threads),
-                      stream),
-         AppendGpu::Params{args, groups, wide, threads}, stream);
+  launch(
+      hw::image_of<AppendGpu>("kv_append"),
+      with_pdl(pipe::RowThreads::shape(2 * args.rows * args.shape.heads * groups, threads), stream),
+      AppendGpu::Params{args, groups, wide, threads}, stream);
 }
 
 }  // namespace halftone

@@ -17,7 +17,7 @@ struct AppendGpu {
   static constexpr uint32_t kThreads = 128, kMinBlocks = 1;
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const AppendArgs& args = p.args;
     const CacheShape& shape = args.shape;
     pipe::RowThreads threads(p.group_threads);

@@ -52,7 +52,7 @@ bool map_codes_gpu(const MapArgs& args, bool interleaved, Format format, const Q
   shape.shared_bytes = Codes::kShared + static_cast<uint32_t>(kept);
   launch(stream.device().arch() >= Arch::sm_89 ? image_of_codes<true>(args, format, Arch::sm_89)
                                                : image_of_codes<false>(args, format, Arch::sm_80),
-         taking_turns(shape, stream), p, stream);
+         with_pdl(shape, stream), p, stream);
   return true;
 }
 

@@ -40,7 +40,7 @@ void map_gpu(const MapArgs& args, int64_t rows, Stream& stream) {
   const int64_t piece = each << p.row_shift;
   p.pieces = static_cast<uint32_t>((columns + piece - 1) / piece);
   launch(whole ? image_of_whole(args) : hw::image_of<MapGpu>("map"),
-         taking_turns(MapGpuBlock::shape(p), stream), p, stream);
+         with_pdl(MapGpuBlock::shape(p), stream), p, stream);
 }
 
 }  // namespace halftone

@@ -140,7 +140,7 @@ struct MapGpu {
   }
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const MapArgs& args = p.args;
     const MapGpuBlock block(p);
     bool half = is_half(args.out.format), wide = !half && has_no_gaps(args, args.out);
@@ -179,7 +179,7 @@ struct MapWholeGpu {
   static constexpr uint32_t kCount = 16, kPieces = kCount / Piece::kElements;  // of a thread
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const MapArgs& args = p.args;
     const MapGpuBlock block(p);
     // The block's piece of the row: one address an operand, distances of 32 bits.

@@ -25,7 +25,7 @@ struct MapCodesGpu {
   static constexpr uint32_t kPieces = 2;
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     pipe::RowThreads threads(p.row_threads);
     const int64_t run = threads.row(), first = run * p.run;
     const bool live = run < p.runs;

@@ -15,7 +15,7 @@
 #include "halftone/transpose.h"
 #endif
 
-namespace halftone::products {
+namespace halftone::dense {
 
 namespace {
 
@@ -197,7 +197,7 @@ using Owned = std::unique_ptr<std::remove_pointer_t<T>, cublasStatus_t (*)(T)>;
 
 // cuBLASLt's matrices are column-major: W is its A and x its B, [K, N] and [K, M], and the result
 // [N, M].
-class Product : public CublasLtProduct {
+class Product : public CublasLtGemm {
  public:
   Product(const MatmulProblem& p, const Device& device)
       : lt_(Library::get()),
@@ -366,7 +366,7 @@ std::string refuse_cublaslt(const MatmulProblem& p) {
   return reason.empty() ? Library::get().missing : reason;
 }
 
-std::unique_ptr<CublasLtProduct> cublaslt_product(const MatmulProblem& p, const Device& device) {
+std::unique_ptr<CublasLtGemm> cublaslt_gemm(const MatmulProblem& p, const Device& device) {
   auto product = std::make_unique<Product>(p, device);
   if (!product->choose()) return nullptr;
   return product;
@@ -380,10 +380,8 @@ std::string refuse_cublaslt(const MatmulProblem& p) {
   return reason.empty() ? "this build has no cuBLASLt" : reason;
 }
 
-std::unique_ptr<CublasLtProduct> cublaslt_product(const MatmulProblem&, const Device&) {
-  return nullptr;
-}
+std::unique_ptr<CublasLtGemm> cublaslt_gemm(const MatmulProblem&, const Device&) { return nullptr; }
 
 #endif
 
-}  // namespace halftone::products
+}  // namespace halftone::dense

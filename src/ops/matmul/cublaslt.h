@@ -6,13 +6,13 @@
 
 #include "halftone/matmul.h"
 
-namespace halftone::products {
+namespace halftone::dense {
 
 // One product with the algorithm that cuBLASLt's heuristic names first, asked once, so that results
 // do not depend on what ran before. Sums are in f32; parts of K are added in f32, in one order.
-class CublasLtProduct {
+class CublasLtGemm {
  public:
-  virtual ~CublasLtProduct() = default;
+  virtual ~CublasLtGemm() = default;
   // Whether rows and addresses lie as the algorithm wants them: on 16 bytes.
   virtual bool fits(const MatmulTensors&) const = 0;
   // Where x is rounded on the way, its codes, row after row, and their scales, likewise.
@@ -29,6 +29,6 @@ bool scaled_by_blocks(const MatmulProblem&);
 // "" or why not: what cuBLASLt is not asked for, or that it is not there.
 std::string refuse_cublaslt(const MatmulProblem&);
 // Null where it has no algorithm for the problem on this device.
-std::unique_ptr<CublasLtProduct> cublaslt_product(const MatmulProblem&, const Device&);
+std::unique_ptr<CublasLtGemm> cublaslt_gemm(const MatmulProblem&, const Device&);
 
-}  // namespace halftone::products
+}  // namespace halftone::dense

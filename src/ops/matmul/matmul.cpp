@@ -14,24 +14,24 @@
 namespace halftone {
 
 struct MatmulKernel
-    : KernelRow<MatmulProblem, CpuOrGpu<const product::Kernels*, const products::MatmulGpu*>> {};
+    : KernelRow<MatmulProblem, CpuOrGpu<const gemm::Kernels*, const dense::MatmulGpu*>> {};
 
 namespace {
 
-product::XRows x_rows(const MatmulProblem& p) {
-  const bool octets = product::octet_order(product::code_of(p.weight, p.scaled, p.scaling));
-  return {products::x_spec(p), octets, p.k};
+gemm::XRows x_rows(const MatmulProblem& p) {
+  const bool octets = gemm::octet_order(gemm::code_of(p.weight, p.scaled, p.scaling));
+  return {dense::x_spec(p), octets, p.k};
 }
 
 std::string accepts_any(const MatmulProblem&) { return ""; }
 
 [[maybe_unused]] std::string accepts_bf16(const MatmulProblem& p) {
-  return product::refuse_bf16(x_rows(p).packed(), p.weight, p.scaled, p.scaling);
+  return gemm::refuse_bf16(x_rows(p).packed(), p.weight, p.scaled, p.scaling);
 }
 
 std::string accepts_int8(const MatmulProblem& p) {
   if (!x_rows(p).can_use_integers()) return "x is not int8 codes with one scale a row";
-  return product::refuse_int8(p.weight, p.scaled, p.scaling, p.k);
+  return gemm::refuse_int8(p.weight, p.scaled, p.scaling, p.k);
 }
 
 constexpr MatmulKernel kTable[] = {
@@ -54,17 +54,17 @@ constexpr MatmulKernel kTable[] = {
       &cpu_baseline::int8_kernels}},
     {{"matmul_baseline_f32", Device::Kind::cpu, CpuLevel::baseline, accepts_any,
       &cpu_baseline::f32_kernels}},
-    {{"matmul_sm90_row", Device::Kind::cuda, CpuLevel::baseline, products::accepts_sm90_row,
-      &products::matmul_sm90_row, Arch::sm_90a}},
-    {{"matmul_sm90_dozens", Device::Kind::cuda, CpuLevel::baseline, products::accepts_sm90_dozens,
-      &products::matmul_sm90_dozens, Arch::sm_90a}},
+    {{"matmul_sm90_gemv", Device::Kind::cuda, CpuLevel::baseline, dense::accepts_sm90_gemv,
+      &dense::matmul_sm90_gemv, Arch::sm_90a}},
+    {{"matmul_sm90_small_m", Device::Kind::cuda, CpuLevel::baseline, dense::accepts_sm90_small_m,
+      &dense::matmul_sm90_small_m, Arch::sm_90a}},
     {{"matmul_cublaslt_blocks", Device::Kind::cuda, CpuLevel::baseline,
-      products::accepts_cublaslt_blocks, &products::matmul_cublaslt, Arch::sm_90a, false, true}},
-    {{"matmul_sm90", Device::Kind::cuda, CpuLevel::baseline, products::accepts_sm90,
-      &products::matmul_sm90, Arch::sm_90a}},
-    {{"matmul_cublaslt", Device::Kind::cuda, CpuLevel::baseline, products::accepts_cublaslt,
-      &products::matmul_cublaslt, Arch::sm_80, true, true}},
-    HALFTONE_GPU_ROW("matmul", products::accepts_gpu, &products::matmul_gpu),
+      dense::accepts_cublaslt_blocks, &dense::matmul_cublaslt, Arch::sm_90a, false, true}},
+    {{"matmul_sm90", Device::Kind::cuda, CpuLevel::baseline, dense::accepts_sm90,
+      &dense::matmul_sm90, Arch::sm_90a}},
+    {{"matmul_cublaslt", Device::Kind::cuda, CpuLevel::baseline, dense::accepts_cublaslt,
+      &dense::matmul_cublaslt, Arch::sm_80, true, true}},
+    HALFTONE_GPU_ROW("matmul", dense::accepts_gpu, &dense::matmul_gpu),
 };
 
 NormProblem norm_problem(const MatmulProblem& p) {
@@ -90,13 +90,13 @@ std::string refuse(const MatmulProblem& p) {
     return concat("weight is ", name(p.weight), p.scaled ? " with scales" : "",
                   " and transposed; that must be f32, f16 or bf16");
   }
-  std::string reason = products::refuse_output(p);
+  std::string reason = dense::refuse_output(p);
   if (reason.empty()) {
-    reason = product::refuse_weight(p.weight, p.scaled, p.scaling, products::weight_rows(p), p.k);
+    reason = gemm::refuse_weight(p.weight, p.scaled, p.scaling, dense::weight_rows(p), p.k);
   }
-  if (reason.empty()) reason = product::refuse_x(products::x_spec(p), p.k);
+  if (reason.empty()) reason = gemm::refuse_x(dense::x_spec(p), p.k);
   if (reason.empty() && p.norm) reason = can_run(norm_problem(p), Device::cpu()).reason;
-  if (reason.empty()) reason = products::refuse_gated(p);
+  if (reason.empty()) reason = dense::refuse_gated(p);
   if (reason.empty()) {  // the parameters of the functions
     ActivationProblem function;
     function.shape = {1};
@@ -111,7 +111,7 @@ std::string refuse(const MatmulProblem& p) {
 const MatmulKernel* find(const MatmulProblem& p, const Device& device, std::string* reason) {
   *reason = refuse(p);
   if (!reason->empty()) return nullptr;
-  if (p.library != ProductLibrary::cublaslt) {
+  if (p.library != MatmulLibrary::cublaslt) {
     return choose<MatmulKernel>(kTable, p, device, reason);
   }
   if (device.kind() != Device::Kind::cuda) {
@@ -119,7 +119,7 @@ const MatmulKernel* find(const MatmulProblem& p, const Device& device, std::stri
     return nullptr;
   }
   for (const MatmulKernel& k : kTable) {
-    if (k.function.gpu != &products::matmul_cublaslt) continue;
+    if (k.function.gpu != &dense::matmul_cublaslt) continue;
     if (k.later ? k.arch > device.arch() : k.arch != device.arch()) continue;
     *reason = k.accepts(p);
     if (reason->empty()) return &k;
@@ -197,7 +197,7 @@ bool lies_alike(const Tensor& a, const Tensor& b) {
 
 void check(const MatmulProblem& p, const MatmulTensors& t, const Device& device) {
   check_matrix(t.x, "x", p.m, p.k, p.x, device);
-  const int64_t weight_rows = products::weight_rows(p);
+  const int64_t weight_rows = dense::weight_rows(p);
   check_matrix(t.weight, "weight", p.weight_transposed ? p.k : weight_rows,
                p.weight_transposed ? weight_rows : p.k, p.weight, device);
   if (p.apart) check_matrix(t.up, "up", p.n, p.k, p.weight, device);
@@ -268,7 +268,7 @@ std::string describe(const MatmulPlan& plan) {
   return concat(
       plan.kernel->name, ": [", p.m, ", ", p.k, "] ", name(p.x), scales(p.x_scaled, p.x_scaling),
       p.norm ? " normalised" : "", p.quantize_x ? " as " + to_string(*p.quantize_x) : "", " x [",
-      products::weight_rows(p), ", ", p.k, "] ", name(p.weight), scales(p.scaled, p.scaling),
+      dense::weight_rows(p), ", ", p.k, "] ", name(p.weight), scales(p.scaled, p.scaling),
       p.weight_transposed ? " transposed" : "", " -> ",
       p.quantize_out ? to_string(*p.quantize_out) : name(p.out), p.bias ? " + bias" : "",
       p.activation.kind != Activation::identity ? concat(", ", name(p.activation.kind)) : "",
@@ -289,13 +289,13 @@ Support can_run(const MatmulProblem& problem, const Device& device) {
 namespace {
 
 MatmulPlan plan_without_cublaslt(const MatmulProblem& problem, const Device& device) {
-  if (problem.library == ProductLibrary::cublaslt) {
+  if (problem.library == MatmulLibrary::cublaslt) {
     fail(ErrorCode::unsupported, "library is cublaslt, which has no algorithm for [", problem.m,
          ", ", problem.k, "] ", name(problem.x), " x [", problem.n, ", ", problem.k, "] on ",
          device.name());
   }
   MatmulProblem own = problem;
-  own.library = ProductLibrary::halftone;
+  own.library = MatmulLibrary::halftone;
   return plan(own, device);
 }
 
@@ -309,8 +309,7 @@ MatmulPlan plan(const MatmulProblem& problem, const Device& device) {
   plan.kernel = find(problem, device, &reason);
   if (plan.kernel == nullptr) throw Error(ErrorCode::unsupported, reason);
   if (problem.weight_transposed) {
-    plan.turned =
-        Tensor::empty({products::weight_rows(problem), problem.k}, problem.weight, device);
+    plan.turned = Tensor::empty({dense::weight_rows(problem), problem.k}, problem.weight, device);
   }
   if (problem.norm) {
     plan.norm = halftone::plan(norm_problem(problem), device);
@@ -318,15 +317,15 @@ MatmulPlan plan(const MatmulProblem& problem, const Device& device) {
   }
   int64_t own = 0;
   for (const Tensor* t : {&plan.turned, &plan.normed}) own += t->defined() ? t->bytes() : 0;
-  if (const products::MatmulGpu* gpu = plan.kernel->function.gpu) {
+  if (const dense::MatmulGpu* gpu = plan.kernel->function.gpu) {
     plan.workspace = gpu->workspace(problem, device, &plan.workspace_bytes);
     if (plan.workspace == nullptr) return plan_without_cublaslt(problem, device);
     plan.workspace_bytes += own;
     return plan;
   }
-  auto w = std::make_shared<products::Workspace>();
-  products::prepare(problem, *plan.kernel->function.cpu, w.get());
-  plan.workspace_bytes = products::bytes(*w) + own;
+  auto w = std::make_shared<dense::Workspace>();
+  dense::prepare(problem, *plan.kernel->function.cpu, w.get());
+  plan.workspace_bytes = dense::bytes(*w) + own;
   plan.workspace = std::move(w);
   return plan;
 }
@@ -342,20 +341,20 @@ void check_run(const MatmulPlan& plan, const MatmulTensors& t, const Stream& str
 
 }  // namespace
 
-bool run_together(std::span<const MatmulCall> calls, Stream& stream) {
+bool run_fused(std::span<const MatmulCall> calls, Stream& stream) {
   for (const MatmulCall& call : calls) check_run(*call.plan, *call.tensors, stream);
   if (calls.empty()) return false;
-  const products::MatmulGpu* kernel = calls[0].plan->kernel->function.gpu;
+  const dense::MatmulGpu* kernel = calls[0].plan->kernel->function.gpu;
   const bool one = std::all_of(calls.begin(), calls.end(), [&](const MatmulCall& call) {
     return call.plan->kernel->function.gpu == kernel;
   });
-  return kernel != nullptr && one && products::run_together_gpu(calls, kernel, stream);
+  return kernel != nullptr && one && dense::run_fused_gpu(calls, kernel, stream);
 }
 
 namespace {
 
 bool normalises(const MatmulKernel& kernel, const MatmulProblem& p) {
-  const products::MatmulGpu* gpu = kernel.function.gpu;
+  const dense::MatmulGpu* gpu = kernel.function.gpu;
   return gpu != nullptr && gpu->norms != nullptr && gpu->norms(p);
 }
 
@@ -371,15 +370,15 @@ void run(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream) {
   const MatmulProblem& p = plan.problem;
   check_run(plan, given, stream);
   if (p.m == 0) return;
-  const products::MatmulGpu* gpu = plan.kernel->function.gpu;
+  const dense::MatmulGpu* gpu = plan.kernel->function.gpu;
   const MatmulTensors t =
-      p.norm && !normalises(*plan.kernel, p) ? products::normalised(plan, given, stream) : given;
+      p.norm && !normalises(*plan.kernel, p) ? dense::normalised(plan, given, stream) : given;
   if (gpu != nullptr) return gpu->run(plan, t, stream);
   const auto multiply = [&](const MatmulTensors& as_rows) {
-    products::run_panels(p, *plan.kernel->function.cpu, as_rows,
-                         static_cast<products::Workspace*>(plan.workspace.get()), stream.pool());
+    dense::run_panels(p, *plan.kernel->function.cpu, as_rows,
+                      static_cast<dense::Workspace*>(plan.workspace.get()), stream.pool());
   };
-  p.weight_transposed ? multiply(products::turned(plan, t, stream)) : multiply(t);
+  p.weight_transposed ? multiply(dense::turned(plan, t, stream)) : multiply(t);
 }
 
 Tensor matmul(const Tensor& x, const Tensor& weight, Stream& stream) {

@@ -11,30 +11,30 @@
 #include "ops/matmul/cublaslt.h"
 #include "ops/matmul/matmul_run.h"
 
-namespace halftone::products {
+namespace halftone::dense {
 
 namespace {
 
 struct GpuWorkspace {
-  product::GpuWeight weight;
-  product::GpuX x;
+  gemm::GpuWeight weight;
+  gemm::GpuX x;
   Tensor results;  // f32, before they are quantised
 };
 
-bool many_rows(const MatmulProblem& p, const product::GpuX& x) {
-  return !product::is_few(p.m * x.terms());
+bool many_rows(const MatmulProblem& p, const gemm::GpuX& x) {
+  return !gemm::is_few(p.m * x.terms());
 }
 
 // The kernel of many rows multiplies 128 columns, however few there are. So where operands have
 // terms, or codes are expanded, some dozens of rows go to that of few, in portions that each read W
 // (docs/findings/gpu-gemv.md).
-int64_t portion_rows(const MatmulProblem& p, const GpuWorkspace& w) {
-  constexpr int64_t kMostPortions = 6;
-  using Code = product::GpuCode;
+int64_t chunk_rows(const MatmulProblem& p, const GpuWorkspace& w) {
+  constexpr int64_t kMaxChunks = 6;
+  using Code = gemm::GpuCode;
   const Code code = w.weight.code;
   const bool plain = code == Code::bf16 || code == Code::f16 || code == Code::f16_sums;
-  const int64_t rows = product::kFewColumns / w.x.terms();
-  if (!many_rows(p, w.x) || (plain && w.x.terms() == 1) || p.m > kMostPortions * rows) return p.m;
+  const int64_t rows = gemm::kFewColumns / w.x.terms();
+  if (!many_rows(p, w.x) || (plain && w.x.terms() == 1) || p.m > kMaxChunks * rows) return p.m;
   return rows;
 }
 
@@ -48,11 +48,11 @@ bool prefers_f16_sums(Arch arch) { return arch == Arch::sm_89 || arch == Arch::s
 
 GpuWorkspace make_workspace(const MatmulProblem& p, Arch arch) {
   GpuWorkspace w;
-  w.weight = product::gpu_weight(x_spec(p), p.weight, p.scaled, p.scaling);
-  w.x = product::GpuX(x_spec(p), w.weight, p.k);
-  if (p.accumulate == Format::f16 && w.weight.code == product::GpuCode::f16 && many_rows(p, w.x) &&
+  w.weight = gemm::gpu_weight(x_spec(p), p.weight, p.scaled, p.scaling);
+  w.x = gemm::GpuX(x_spec(p), w.weight, p.k);
+  if (p.accumulate == Format::f16 && w.weight.code == gemm::GpuCode::f16 && many_rows(p, w.x) &&
       prefers_f16_sums(arch)) {
-    w.weight.code = product::GpuCode::f16_sums;
+    w.weight.code = gemm::GpuCode::f16_sums;
   }
   return w;
 }
@@ -71,12 +71,12 @@ std::shared_ptr<void> workspace(const MatmulProblem& p, const Device& device, in
 
 // Halftone's own as well, for what does not lie as cuBLASLt is told.
 struct CublasLtWorkspace : GpuWorkspace {
-  std::unique_ptr<CublasLtProduct> product;
+  std::unique_ptr<CublasLtGemm> product;
 };
 
 std::shared_ptr<void> workspace_cublaslt(const MatmulProblem& p, const Device& device,
                                          int64_t* bytes) {
-  auto product = p.m > 0 ? cublaslt_product(p, device) : nullptr;
+  auto product = p.m > 0 ? cublaslt_gemm(p, device) : nullptr;
   if (product == nullptr) return nullptr;
   auto w = std::make_shared<CublasLtWorkspace>();
   static_cast<GpuWorkspace&>(*w) = make_workspace(p, device.arch());
@@ -85,8 +85,8 @@ std::shared_ptr<void> workspace_cublaslt(const MatmulProblem& p, const Device& d
   return std::shared_ptr<GpuWorkspace>(std::move(w));
 }
 
-product::GpuFinish finish_of(const MatmulProblem& p, const MatmulTensors& t, const Tensor& out) {
-  product::GpuFinish f;
+gemm::GpuEpilogue finish_of(const MatmulProblem& p, const MatmulTensors& t, const Tensor& out) {
+  gemm::GpuEpilogue f;
   f.out = out.data<char>();
   f.out_format = out.format();
   f.out_row = out.stride(0) * bits(f.out_format) / 8;
@@ -109,20 +109,19 @@ product::GpuFinish finish_of(const MatmulProblem& p, const MatmulTensors& t, con
 }
 
 // The product; x is still to enter.
-product::GpuProduct product_of(const MatmulProblem& p, const GpuWorkspace& w,
-                               const MatmulTensors& t) {
-  product::GpuProduct g;
+gemm::GpuGemm product_of(const MatmulProblem& p, const GpuWorkspace& w, const MatmulTensors& t) {
+  gemm::GpuGemm g;
   g.finish = finish_of(p, t, p.quantize_out ? w.results : t.out);
-  set_weight(w.weight, product::gpu_layout(t.weight, "weight"), &g);
-  g.source[0] = g.source[1] = product::gpu_source(t.weight);
+  set_weight(w.weight, gemm::gpu_layout(t.weight, "weight"), &g);
+  g.source[0] = g.source[1] = gemm::gpu_source(t.weight);
   if (p.apart) {
-    g.source[1] = product::gpu_source(t.up);
+    g.source[1] = gemm::gpu_source(t.up);
   } else if (p.gated) {
     g.weight.row_step = p.interleaved ? 2 : 1;
     g.source[1].first_row = p.interleaved ? 1 : p.n;
   }
   g.n = static_cast<uint32_t>(p.n);
-  g.constant_weight = p.constant_weight && !p.weight_transposed;  // the plan's copy is written
+  g.static_weights = p.static_weights && !p.weight_transposed;  // the plan's copy is written
   return g;
 }
 
@@ -143,14 +142,14 @@ void quantise_results(const MatmulProblem& p, const Tensor& results, Tensor out,
 void run_gpu(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream) {
   const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
   const MatmulTensors t = turned(plan, given, stream);
-  product::GpuProduct g = product_of(plan.problem, w, t);
+  gemm::GpuGemm g = product_of(plan.problem, w, t);
   w.x.enter(t.x, plan.problem.m, &g, stream);
-  const int64_t m = plan.problem.m, rows = portion_rows(plan.problem, w);
+  const int64_t m = plan.problem.m, rows = chunk_rows(plan.problem, w);
   if (rows == m) {
-    launch_product(w.weight, g, many_rows(plan.problem, w.x), 0, stream);
+    launch_gemm(w.weight, g, many_rows(plan.problem, w.x), 0, stream);
   } else {
     for (int64_t first = 0; first < m; first += rows) {
-      launch_product(w.weight, rows_of(g, first, std::min(rows, m - first)), false, 0, stream);
+      launch_gemm(w.weight, rows_of(g, first, std::min(rows, m - first)), false, 0, stream);
     }
   }
   if (plan.problem.quantize_out) quantise_results(plan.problem, w.results, t.out, stream);
@@ -158,15 +157,15 @@ void run_gpu(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream)
 
 std::string describe_gpu(const MatmulProblem& p, const Device& device) {
   const GpuWorkspace w = make_workspace(p, device.arch());
-  const bool half = w.weight.code == product::GpuCode::f16_sums;
-  const int64_t rows = portion_rows(p, w);
+  const bool half = w.weight.code == gemm::GpuCode::f16_sums;
+  const int64_t rows = chunk_rows(p, w);
   if (rows < p.m) return concat("16 rows of W a block, ", rows, " rows of x at a time");
   return concat(many_rows(p, w.x) ? "tiles of 128 x 128" : "16 rows of W a block",
                 half ? ", sums of 64 products in f16" : "");
 }
 
-product::Sm90Problem sm90_problem(const MatmulProblem& p) {
-  product::Sm90Problem s{p.m, p.n, p.k, 0, p.gated.has_value(), p.weight, p.scaled, p.scaling};
+gemm::Sm90Problem sm90_problem(const MatmulProblem& p) {
+  gemm::Sm90Problem s{p.m, p.n, p.k, 0, p.gated.has_value(), p.weight, p.scaled, p.scaling};
   // The rows of a gate and of its other half would have to alternate within a row of [K, N].
   s.transposed = p.weight_transposed && !s.gate && p.n % 8 == 0;
   return s;
@@ -174,10 +173,10 @@ product::Sm90Problem sm90_problem(const MatmulProblem& p) {
 
 void run_sm90(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream) {
   const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
-  const product::Sm90Problem problem = sm90_problem(plan.problem);
+  const gemm::Sm90Problem problem = sm90_problem(plan.problem);
   const MatmulTensors t = problem.transposed ? given : turned(plan, given, stream);
-  product::GpuProduct g = product_of(plan.problem, w, t);
-  const product::Sm90Matrices matrices = product::sm90_matrices(g.weight, g.source, 2);
+  gemm::GpuGemm g = product_of(plan.problem, w, t);
+  const gemm::Sm90Matrices matrices = gemm::sm90_matrices(g.weight, g.source, 2);
   if (!fits_sm90(problem, w.weight, w.x, g.weight, matrices, t.x))
     return run_gpu(plan, given, stream);
   w.x.enter(t.x, plan.problem.m, &g, stream, takes_codes_sm90(problem, w.weight, w.x));
@@ -186,9 +185,9 @@ void run_sm90(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream
 }
 
 bool norms_row(const MatmulProblem& p) {
-  return p.norm && product::norms_sm90_row(p.x, p.norm->weight, p.k);
+  return p.norm && gemm::norms_sm90_gemv(p.x, p.norm->weight, p.k);
 }
-product::Sm90RowNorm norm_of(const MatmulProblem& p, const MatmulTensors& t) {
+gemm::Sm90GemvNorm norm_of(const MatmulProblem& p, const MatmulTensors& t) {
   if (!norms_row(p)) return {};
   return {t.norm.data<uint8_t>(), p.norm->eps, p.norm->weight_offset};
 }
@@ -196,26 +195,26 @@ product::Sm90RowNorm norm_of(const MatmulProblem& p, const MatmulTensors& t) {
 void run_row(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream) {
   const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
   const MatmulTensors t = turned(plan, given, stream);
-  product::GpuProduct g = product_of(plan.problem, w, t);
+  gemm::GpuGemm g = product_of(plan.problem, w, t);
   w.x.enter(t.x, 1, &g, stream);
-  const product::Sm90RowNorm norm = norm_of(plan.problem, t);
-  if (!fits_sm90_row(w.weight, g) || !fits_sm90_row(norm)) {
+  const gemm::Sm90GemvNorm norm = norm_of(plan.problem, t);
+  if (!fits_sm90_gemv(w.weight, g) || !fits_sm90_gemv(norm)) {
     return run_gpu(plan, norm.weight != nullptr ? normalised(plan, given, stream) : given, stream);
   }
-  launch_sm90_row(w.weight, {&g, 1}, stream, 0, norm);
+  launch_sm90_gemv(w.weight, {&g, 1}, stream, 0, norm);
   if (plan.problem.quantize_out) quantise_results(plan.problem, w.results, t.out, stream);
 }
 
-void run_dozens(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream) {
+void run_small_m(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream) {
   const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
   const MatmulTensors t = turned(plan, given, stream);
-  product::GpuProduct g = product_of(plan.problem, w, t);
+  gemm::GpuGemm g = product_of(plan.problem, w, t);
   w.x.enter(t.x, plan.problem.m, &g, stream);
-  if (!fits_sm90_dozens(w.weight, g)) {
+  if (!fits_sm90_small_m(w.weight, g)) {
     return accepts_sm90(plan.problem).empty() ? run_sm90(plan, given, stream)
                                               : run_gpu(plan, given, stream);
   }
-  launch_sm90_dozens(w.weight, {&g, 1}, stream);
+  launch_sm90_small_m(w.weight, {&g, 1}, stream);
   if (plan.problem.quantize_out) quantise_results(plan.problem, w.results, t.out, stream);
 }
 
@@ -223,9 +222,9 @@ void run_cublaslt(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream
   const auto& w = static_cast<const CublasLtWorkspace&>(
       *static_cast<const GpuWorkspace*>(plan.workspace.get()));
   if (!w.product->fits(t)) return run_gpu(plan, t, stream);
-  CublasLtProduct::Codes codes;
+  CublasLtGemm::Codes codes;
   if (plan.problem.quantize_x) {
-    product::GpuProduct g;
+    gemm::GpuGemm g;
     w.x.enter(t.x, plan.problem.m, &g, stream, true);
     codes = {g.x, scaled_by_blocks(plan.problem) ? g.x_scales : g.finish.row_scales};
   }
@@ -240,22 +239,22 @@ std::string describe_row(const MatmulProblem& p, const Device&) {
   return concat("one row, 16 rows of W a tile", norms_row(p) ? ", which normalises x" : "");
 }
 
-std::string describe_dozens(const MatmulProblem& p, const Device& device) {
-  return product::describe_sm90_dozens(p.m, p.n, p.k, p.gated.has_value(),
-                                       properties(device).sm_count);
+std::string describe_small_m(const MatmulProblem& p, const Device& device) {
+  return gemm::describe_sm90_small_m(p.m, p.n, p.k, p.gated.has_value(),
+                                     properties(device).sm_count);
 }
 
 std::string describe_sm90(const MatmulProblem& p, const Device& device) {
   const GpuWorkspace w = make_workspace(p, device.arch());
-  return product::describe_sm90(sm90_problem(p), w.weight, w.x, properties(device).sm_count);
+  return gemm::describe_sm90(sm90_problem(p), w.weight, w.x, properties(device).sm_count);
 }
 
 std::string accepts_dense(const MatmulProblem& p) {
-  if (p.library == ProductLibrary::halftone) return "library is halftone";
-  if (p.library == ProductLibrary::automatic && product::is_few(p.m)) {
+  if (p.library == MatmulLibrary::halftone) return "library is halftone";
+  if (p.library == MatmulLibrary::automatic && gemm::is_few(p.m)) {
     return concat("m is ", p.m, "; cuBLASLt is asked for more than 16 rows");
   }
-  if (p.library == ProductLibrary::automatic && p.weight == Format::f32 && !p.tf32) {
+  if (p.library == MatmulLibrary::automatic && p.weight == Format::f32 && !p.tf32) {
     return "x is f32; cuBLASLt is asked for TF32 where tf32 is set";
   }
   std::string reason = refuse_cublaslt(p);
@@ -271,28 +270,28 @@ std::string accepts_gpu(const MatmulProblem& p) {
   if (p.n > kExtent || p.k > kExtent) {
     return concat("N is ", p.n, " and K ", p.k, "; matmul_gpu takes up to ", kExtent);
   }
-  return product::refuse_gpu_x(x_spec(p));
+  return gemm::refuse_gpu_x(x_spec(p));
 }
 
 std::string accepts_sm90(const MatmulProblem& p) {
   std::string reason = accepts_gpu(p);
   if (!reason.empty()) return reason;
   const GpuWorkspace w = make_workspace(p, Arch::sm_90a);
-  return product::refuse_sm90(sm90_problem(p), w.weight, w.x);
+  return gemm::refuse_sm90(sm90_problem(p), w.weight, w.x);
 }
 
-std::string accepts_sm90_row(const MatmulProblem& p) {
+std::string accepts_sm90_gemv(const MatmulProblem& p) {
   std::string reason = accepts_gpu(p);
   if (!reason.empty()) return reason;
   const GpuWorkspace w = make_workspace(p, Arch::sm_90a);
-  return product::refuse_sm90_row(w.weight, w.x, p.weight, p.scaling, p.m, p.n, p.k);
+  return gemm::refuse_sm90_gemv(w.weight, w.x, p.weight, p.scaling, p.m, p.n, p.k);
 }
 
-std::string accepts_sm90_dozens(const MatmulProblem& p) {
+std::string accepts_sm90_small_m(const MatmulProblem& p) {
   std::string reason = accepts_gpu(p);
   if (!reason.empty()) return reason;
   const GpuWorkspace w = make_workspace(p, Arch::sm_90a);
-  return product::refuse_sm90_dozens(sm90_problem(p), w.weight, w.x);
+  return gemm::refuse_sm90_small_m(sm90_problem(p), w.weight, w.x);
 }
 
 std::string accepts_cublaslt(const MatmulProblem& p) {
@@ -305,28 +304,28 @@ std::string accepts_cublaslt(const MatmulProblem& p) {
 
 std::string accepts_cublaslt_blocks(const MatmulProblem& p) {
   if (!scaled_by_blocks(p)) return "x and weight are not E4M3 with scales of 1x128 and 128x128";
-  if (p.library == ProductLibrary::automatic && p.m <= kOwnBlockRows) {
+  if (p.library == MatmulLibrary::automatic && p.m <= kOwnBlockRows) {
     return concat("m is ", p.m, "; with scales of blocks cuBLASLt is asked for more than ",
                   kOwnBlockRows, " rows");
   }
   return accepts_dense(p);
 }
 
-bool run_together_gpu(std::span<const MatmulCall> calls, const MatmulGpu* kernel, Stream& stream) {
-  constexpr size_t kMost = product::kSm90More + 1;
-  const bool row = kernel == &matmul_sm90_row, dozens = kernel == &matmul_sm90_dozens;
+bool run_fused_gpu(std::span<const MatmulCall> calls, const MatmulGpu* kernel, Stream& stream) {
+  constexpr size_t kMost = gemm::kSm90MaxFused + 1;
+  const bool row = kernel == &matmul_sm90_gemv, dozens = kernel == &matmul_sm90_small_m;
   const bool many = kernel == &matmul_sm90;
   if ((!row && !dozens && !many) || calls.size() > kMost) return false;
   const MatmulProblem& p = calls[0].plan->problem;
-  product::Sm90Problem all_rows = sm90_problem(p);
+  gemm::Sm90Problem all_rows = sm90_problem(p);
   all_rows.n = 0;
-  product::GpuProduct products[kMost];
-  const product::Sm90RowNorm norm = row ? norm_of(p, *calls[0].tensors) : product::Sm90RowNorm{};
-  if (p.norm && (norm.weight == nullptr || !fits_sm90_row(norm))) return false;
+  gemm::GpuGemm products[kMost];
+  const gemm::Sm90GemvNorm norm = row ? norm_of(p, *calls[0].tensors) : gemm::Sm90GemvNorm{};
+  if (p.norm && (norm.weight == nullptr || !fits_sm90_gemv(norm))) return false;
   for (size_t i = 0; i < calls.size(); ++i) {
     const MatmulProblem& own = calls[i].plan->problem;
     const auto& w = *static_cast<const GpuWorkspace*>(calls[i].plan->workspace.get());
-    product::GpuProduct& g = products[i];
+    gemm::GpuGemm& g = products[i];
     if (own.x != p.x || own.m != p.m || own.weight != p.weight || own.scaled != p.scaled ||
         own.scaling != p.scaling || own.weight_transposed || own.quantize_out ||
         own.norm.has_value() != p.norm.has_value()) {
@@ -336,27 +335,28 @@ bool run_together_gpu(std::span<const MatmulCall> calls, const MatmulGpu* kernel
     if (many && !w.x.direct()) return false;
     g = product_of(own, w, *calls[i].tensors);
     w.x.enter(calls[i].tensors->x, own.m, &g, stream);
-    if (row && !fits_sm90_row(w.weight, g)) return false;
-    if (dozens && !fits_sm90_dozens(w.weight, g)) return false;
+    if (row && !fits_sm90_gemv(w.weight, g)) return false;
+    if (dozens && !fits_sm90_small_m(w.weight, g)) return false;
     all_rows.n += own.n;
     // Each with each: the first may have no bias where two others have them in two formats.
     for (size_t j = 0; j < i; ++j) {
-      if (!joins_sm90(products[j], g)) return false;
+      if (!can_fuse_sm90(products[j], g)) return false;
     }
   }
   const auto& w = *static_cast<const GpuWorkspace*>(calls[0].plan->workspace.get());
-  const std::span<const product::GpuProduct> all(products, calls.size());
+  const std::span<const gemm::GpuGemm> all(products, calls.size());
   if (many) {
-    return launch_together_sm90(all_rows, w.weight, w.x, all, calls[0].tensors->x, stream);
+    return launch_fused_sm90(all_rows, w.weight, w.x, all, calls[0].tensors->x, stream);
   }
-  row ? launch_sm90_row(w.weight, all, stream, 0, norm) : launch_sm90_dozens(w.weight, all, stream);
+  row ? launch_sm90_gemv(w.weight, all, stream, 0, norm)
+      : launch_sm90_small_m(w.weight, all, stream);
   return true;
 }
 
 const MatmulGpu matmul_gpu = {workspace, run_gpu, describe_gpu};
 const MatmulGpu matmul_sm90 = {workspace, run_sm90, describe_sm90};
 const MatmulGpu matmul_cublaslt = {workspace_cublaslt, run_cublaslt, describe_cublaslt};
-const MatmulGpu matmul_sm90_row = {workspace, run_row, describe_row, norms_row};
-const MatmulGpu matmul_sm90_dozens = {workspace, run_dozens, describe_dozens};
+const MatmulGpu matmul_sm90_gemv = {workspace, run_row, describe_row, norms_row};
+const MatmulGpu matmul_sm90_small_m = {workspace, run_small_m, describe_small_m};
 
-}  // namespace halftone::products
+}  // namespace halftone::dense

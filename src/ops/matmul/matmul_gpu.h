@@ -2,13 +2,13 @@
 #pragma once
 #include "ops/matmul/together.h"
 
-namespace halftone::products {
+namespace halftone::dense {
 
 // "" or why the kernel does not take the problem.
 std::string accepts_gpu(const MatmulProblem&);
 std::string accepts_sm90(const MatmulProblem&);
-std::string accepts_sm90_row(const MatmulProblem&);
-std::string accepts_sm90_dozens(const MatmulProblem&);
+std::string accepts_sm90_gemv(const MatmulProblem&);
+std::string accepts_sm90_small_m(const MatmulProblem&);
 std::string accepts_cublaslt(const MatmulProblem&);
 std::string accepts_cublaslt_blocks(const MatmulProblem&);
 
@@ -20,13 +20,13 @@ struct MatmulGpu {
   // Whether `run` normalises x by itself, where the problem has a norm; null: never.
   bool (*norms)(const MatmulProblem&) = nullptr;
 };
-extern const MatmulGpu matmul_gpu;          // of every GPU
-extern const MatmulGpu matmul_sm90;         // many rows on wgmma
-extern const MatmulGpu matmul_cublaslt;     // dense, by the vendor's library
-extern const MatmulGpu matmul_sm90_row;     // one row, W by tensor copies
-extern const MatmulGpu matmul_sm90_dozens;  // of codes, some dozens of rows
+extern const MatmulGpu matmul_gpu;           // of every GPU
+extern const MatmulGpu matmul_sm90;          // many rows on wgmma
+extern const MatmulGpu matmul_cublaslt;      // dense, by the vendor's library
+extern const MatmulGpu matmul_sm90_gemv;     // one row, W by tensor copies
+extern const MatmulGpu matmul_sm90_small_m;  // of codes, some dozens of rows
 
-// run_together of plans of one kernel, at least one.
-bool run_together_gpu(std::span<const MatmulCall>, const MatmulGpu*, Stream&);
+// run_fused of plans of one kernel, at least one.
+bool run_fused_gpu(std::span<const MatmulCall>, const MatmulGpu*, Stream&);
 
-}  // namespace halftone::products
+}  // namespace halftone::dense

@@ -11,25 +11,25 @@
 #include "halftone/transpose.h"
 #include "ops/gemm/cpu/weights.h"
 
-namespace halftone::products {
+namespace halftone::dense {
 
 namespace {
 
-using product::Job;
-using product::Kernels;
-using product::Weights;
+using gemm::Job;
+using gemm::Kernels;
+using gemm::Weights;
 
 // Of the weight, or of the other half of a gate; `tiled` is the place for its scales.
 Weights weights_of(const MatmulProblem& p, const Tensor& weight, const char* name,
                    const Tensor& tiled, ThreadPool& pool) {
-  if (!tiled.defined()) return product::view_of(weight, name);
+  if (!tiled.defined()) return gemm::view_of(weight, name);
   // Read anew every run: the caller may have changed them.
   const int64_t rows = weight_rows(p), groups = tiled.numel() / rows;
-  product::parallel(pool, rows, 64, rows * groups * 16, [&](int64_t begin, int64_t end) {
+  gemm::parallel(pool, rows, 64, rows * groups * 16, [&](int64_t begin, int64_t end) {
     linear_scales(weight.scales().data<uint8_t>(), p.scaling.layout, rows, groups, begin, end,
                   tiled.data<uint8_t>());
   });
-  return product::view_of(weight, name, 0, tiled.data<uint8_t>());
+  return gemm::view_of(weight, name, 0, tiled.data<uint8_t>());
 }
 
 // Biases of the gate and of the other half, in the order of their own rows.
@@ -63,7 +63,7 @@ void quantise_rows(const QuantizeOptions& q, const Recipe& recipe, const float* 
       one ? 1.0f / scales.data<float>()[0] : 1.0f;  // as quantize_rows_with_scale
   const int64_t scale_row = one ? 0 : scales.size(1) * halftone::scale_bytes(recipe.scale_format);
   bool fits = true;
-  product::parallel(pool, m, 1, m * n, [&](int64_t begin, int64_t end) {
+  gemm::parallel(pool, m, 1, m * n, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       uint8_t* codes = out.data<uint8_t>() + (m0 + i) * code_row;
       const float* row = results + i * n;
@@ -106,9 +106,7 @@ Recipe output_recipe(const QuantizeOptions& q, const float* results, int64_t m, 
 
 }  // namespace
 
-product::XSpec x_spec(const MatmulProblem& p) {
-  return {p.x, p.x_scaled, p.x_scaling, p.quantize_x};
-}
+gemm::XSpec x_spec(const MatmulProblem& p) { return {p.x, p.x_scaled, p.x_scaling, p.quantize_x}; }
 
 int64_t weight_rows(const MatmulProblem& p) { return p.gated && !p.apart ? 2 * p.n : p.n; }
 
@@ -184,7 +182,7 @@ std::string refuse_gated(const MatmulProblem& p) {
   Weights w;
   w.scales = p.scaled ? reinterpret_cast<const uint8_t*>(&w) : nullptr;
   w.block_rows = p.scaling.block_rows;
-  if (!p.apart && !product::can_take_rows(w, p.interleaved ? 1 : p.n, p.interleaved ? 2 : 1)) {
+  if (!p.apart && !gemm::can_take_rows(w, p.interleaved ? 1 : p.n, p.interleaved ? 2 : 1)) {
     return concat("weight has ", to_string(p.scaling), " scales and N is ", p.n,
                   "; no block of scales may hold rows of both halves of a gate");
   }
@@ -192,10 +190,10 @@ std::string refuse_gated(const MatmulProblem& p) {
 }
 
 void prepare(const MatmulProblem& p, const Kernels& kernels, Workspace* w) {
-  const bool octets = product::octet_order(product::code_of(p.weight, p.scaled, p.scaling));
-  w->rows = product::XRows(x_spec(p), octets, p.k);
+  const bool octets = gemm::octet_order(gemm::code_of(p.weight, p.scaled, p.scaling));
+  w->rows = gemm::XRows(x_spec(p), octets, p.k);
   if (kernels.integer) w->rows.use_integers();
-  const int64_t m = std::min(p.m, product::kPanelRows);
+  const int64_t m = std::min(p.m, gemm::kPanelRows);
   if (m == 0) return;
   w->panel = Tensor::empty({w->rows.panel_bytes(kernels, m)}, Format::u8);
   if (const int64_t scales = w->rows.scale_bytes(kernels, m); scales > 0) {
@@ -206,8 +204,8 @@ void prepare(const MatmulProblem& p, const Kernels& kernels, Workspace* w) {
   if (p.scaled && p.scaling.layout != ScaleLayout::linear) {
     for (Tensor* tiled : {&w->tiled, &w->up_tiled}) {
       if (tiled == &w->up_tiled && !p.apart) continue;
-      *tiled = Tensor::empty({weight_rows(p) * product::ceil_div(p.k, p.scaling.block_cols)},
-                             Format::u8);
+      *tiled =
+          Tensor::empty({weight_rows(p) * gemm::ceil_div(p.k, p.scaling.block_cols)}, Format::u8);
     }
   }
   if (p.bias && p.gated && p.interleaved) w->bias = Tensor::empty({2 * p.n}, Format::f32);
@@ -231,10 +229,10 @@ void run_panels(const MatmulProblem& p, const Kernels& kernels, const MatmulTens
   if (p.apart) {
     gate = all, up = weights_of(p, t.up, "up", w.up_tiled, pool);
   } else if (p.gated) {
-    gate = product::take_rows(all, 0, p.interleaved ? 2 : 1, p.n);
-    up = product::take_rows(all, p.interleaved ? 1 : p.n, p.interleaved ? 2 : 1, p.n);
+    gate = gemm::take_rows(all, 0, p.interleaved ? 2 : 1, p.n);
+    up = gemm::take_rows(all, p.interleaved ? 1 : p.n, p.interleaved ? 2 : 1, p.n);
   }
-  product::XRows::Panel panel;
+  gemm::XRows::Panel panel;
   panel.x = w.panel.data();
   if (w.x_scales.defined()) panel.scales = w.x_scales.data<float>();
   if (w.row_scales.defined()) panel.row_scales = w.row_scales.data<float>();
@@ -259,24 +257,24 @@ void run_panels(const MatmulProblem& p, const Kernels& kernels, const MatmulTens
   const bool by_panel = p.quantize_out && !needs_all(p);
   Recipe recipe;
   if (by_panel) recipe = output_recipe(*p.quantize_out, nullptr, 0, t.out);
-  for (int64_t m0 = 0; m0 < p.m; m0 += product::kPanelRows) {
-    panel.m = job.m = std::min(product::kPanelRows, p.m - m0);
+  for (int64_t m0 = 0; m0 < p.m; m0 += gemm::kPanelRows) {
+    panel.m = job.m = std::min(gemm::kPanelRows, p.m - m0);
     job.x = panel.x;
     job.x_row = 0;
     const char* x = t.x.data<char>() + m0 * x_row;
-    if (!p.quantize_x && product::reads_rows(kernels, *job.weights, p.x, x, x_row)) {
+    if (!p.quantize_x && gemm::reads_rows(kernels, *job.weights, p.x, x, x_row)) {
       job.x = x;
       job.x_row = x_row;
       job.x_block = int64_t{kernels.chunk} * kernels.block_chunks * kernels.element_bytes;
     } else {
-      product::parallel(pool, job.m, 4, job.m * p.k * 4, [&](int64_t begin, int64_t end) {
+      gemm::parallel(pool, job.m, 4, job.m * p.k * 4, [&](int64_t begin, int64_t end) {
         for (int64_t m = begin; m < end; ++m) w.rows.pack(kernels, t.x, m0 + m, panel, m);
       });
     }
     job.out = p.quantize_out ? w.results.data<char>() + (by_panel ? 0 : m0) * job.out_row
                              : t.out.data<char>() + m0 * job.out_row;
     if (p.residual) job.residual = t.residual.data<char>() + m0 * job.residual_row;
-    product::run_jobs(kernels, {&job, 1}, pool);
+    gemm::run_jobs(kernels, {&job, 1}, pool);
     if (by_panel) {
       quantise_rows(*p.quantize_out, recipe, w.results.data<float>(), m0, job.m, t.out, pool);
     }
@@ -286,4 +284,4 @@ void run_panels(const MatmulProblem& p, const Kernels& kernels, const MatmulTens
   quantise_rows(*p.quantize_out, recipe, w.results.data<float>(), 0, p.m, t.out, pool);
 }
 
-}  // namespace halftone::products
+}  // namespace halftone::dense

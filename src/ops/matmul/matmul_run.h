@@ -6,17 +6,17 @@
 #include "ops/gemm/cpu/activations.h"
 #include "ops/gemm/cpu/run.h"
 
-namespace halftone::products {
+namespace halftone::dense {
 
 struct Workspace {
-  product::XRows rows;
+  gemm::XRows rows;
   Tensor panel, x_scales, row_scales, row_offsets;  // packed rows of x
   Tensor tiled, up_tiled;                           // linear copies of tiled weight scales
   Tensor bias;                                      // f32 [2, n], of interleaved gates
   Tensor results;                                   // f32, before they are quantised
 };
 
-product::XSpec x_spec(const MatmulProblem&);
+gemm::XSpec x_spec(const MatmulProblem&);
 // The rows of W: twice N when gated by what is not apart.
 int64_t weight_rows(const MatmulProblem&);
 // The tensors with the weight as [N, K]: of a transposed one the plan's copy, made anew.
@@ -32,9 +32,9 @@ bool needs_all(const MatmulProblem&);
 std::string refuse_output(const MatmulProblem&);
 std::string refuse_gated(const MatmulProblem&);
 
-void prepare(const MatmulProblem&, const product::Kernels&, Workspace*);
+void prepare(const MatmulProblem&, const gemm::Kernels&, Workspace*);
 int64_t bytes(const Workspace&);
-void run_panels(const MatmulProblem&, const product::Kernels&, const MatmulTensors&, Workspace*,
+void run_panels(const MatmulProblem&, const gemm::Kernels&, const MatmulTensors&, Workspace*,
                 ThreadPool&);
 
-}  // namespace halftone::products
+}  // namespace halftone::dense

@@ -13,13 +13,13 @@ namespace {
 
 // The elements of a matrix of any format, in double precision.
 std::vector<double> values_of(const Tensor& t, const char* name) {
-  const std::string reason = product::refuse_weight(
+  const std::string reason = gemm::refuse_weight(
       t.format(), t.has_scales(), t.has_scales() ? t.scaling() : Scaling{}, t.size(0), t.size(1));
   if (!reason.empty()) throw Error(ErrorCode::unsupported, reason);
   const Tensor linear = with_linear_scales(t);
-  const product::Weights w = product::view_of(linear, name);
+  const gemm::Weights w = gemm::view_of(linear, name);
   std::vector<double> values(static_cast<size_t>(t.numel()));
-  for (int64_t i = 0; i < w.n; ++i) product::weight_row(w, i, values.data() + i * w.k);
+  for (int64_t i = 0; i < w.n; ++i) gemm::weight_row(w, i, values.data() + i * w.k);
   return values;
 }
 

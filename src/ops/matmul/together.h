@@ -16,7 +16,7 @@ struct MatmulCall {
 // to three products of one row, or of some dozens by codes, on Hopper. The bits are those of run();
 // of more than one row in as many parts of K as all the tiles have together. Errors: those of
 // run().
-bool run_together(std::span<const MatmulCall>, Stream&);
+bool run_fused(std::span<const MatmulCall>, Stream&);
 
 // Whether the product normalises x itself: no kernel does so ahead of it.
 bool normalises(const MatmulProblem&, const Device&);

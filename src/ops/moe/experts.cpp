@@ -12,7 +12,7 @@ namespace experts {
 
 namespace {
 
-using product::Weights;
+using gemm::Weights;
 
 std::string described(Format format, bool scaled, const Scaling& scaling) {
   return scaled ? concat(name(format), " with ", to_string(scaling), " scales") : name(format);
@@ -74,12 +74,12 @@ void bind_fused(const MoeProblem& p, const ExpertTensors& t, BoundExperts* b) {
   down = linear(down, b);
   const int64_t step = t.interleaved ? 2 : 1, second = t.interleaved ? 1 : p.intermediate;
   for (int64_t e = 0; e < p.experts; ++e) {
-    const Weights both = product::view_of(gate_up, "gate_up", e);
-    require(product::can_take_rows(both, second, step), "gate_up has ", to_string(p.scaling),
+    const Weights both = gemm::view_of(gate_up, "gate_up", e);
+    require(gemm::can_take_rows(both, second, step), "gate_up has ", to_string(p.scaling),
             " scales, whose blocks do not separate gate and up; give separate tensors");
-    b->weights.push_back(product::take_rows(both, 0, step, p.intermediate));
-    b->weights.push_back(product::take_rows(both, second, step, p.intermediate));
-    b->weights.push_back(product::view_of(down, "all_down", e));
+    b->weights.push_back(gemm::take_rows(both, 0, step, p.intermediate));
+    b->weights.push_back(gemm::take_rows(both, second, step, p.intermediate));
+    b->weights.push_back(gemm::view_of(down, "all_down", e));
   }
 }
 
@@ -91,7 +91,7 @@ void bind_separate(const MoeProblem& p, const ExpertTensors& t, BoundExperts* b)
                         int64_t k) {
     const Tensor& w = all[static_cast<size_t>(e)];
     check_matrix(w, concat(what, "[", e, "]"), {n, k}, p.weight, p.scaled, p.scaling);
-    b->weights.push_back(product::view_of(linear(w, b), what));
+    b->weights.push_back(gemm::view_of(linear(w, b), what));
   };
   for (int64_t e = 0; e < p.experts; ++e) {
     bind(t.gate, e, "gate", p.intermediate, p.hidden);
@@ -123,7 +123,7 @@ Tensor k_innermost(const Tensor& t, const char* what) {
 std::string refuse_experts(const MoeProblem& p) {
   const auto refuse = [&](const char* what, Format format, bool scaled, const Scaling& scaling,
                           int64_t n, int64_t k) {
-    const std::string reason = product::refuse_weight(format, scaled, scaling, n, k);
+    const std::string reason = gemm::refuse_weight(format, scaled, scaling, n, k);
     return reason.empty() ? reason : concat(what, reason);
   };
   std::string reason =
@@ -144,14 +144,14 @@ void check_count(const MoeProblem& p, const std::vector<Tensor>* experts, const 
           experts != nullptr ? experts->size() : 0, " tensors; the plan needs ", p.experts);
 }
 
-product::Weights expert_view(const MoeProblem& p, const std::vector<Tensor>& experts, int64_t e,
-                             const char* what, int64_t n, int64_t k) {
+gemm::Weights expert_view(const MoeProblem& p, const std::vector<Tensor>& experts, int64_t e,
+                          const char* what, int64_t n, int64_t k) {
   const Tensor& w = experts[static_cast<size_t>(e)];
   const bool fits = w.defined() && w.rank() == 2 && w.size(0) == n && w.size(1) == k &&
                     w.format() == p.weight && w.has_scales() == p.scaled &&
                     (!p.scaled || w.scaling() == p.scaling);
   if (!fits) check_matrix(w, concat(what, "[", e, "]"), {n, k}, p.weight, p.scaled, p.scaling);
-  return product::view_of(w, what);
+  return gemm::view_of(w, what);
 }
 
 }  // namespace experts
@@ -184,7 +184,7 @@ MoeWeights bind_experts(const MoeProblem& p, ExpertTensors t) {
   if (p.shared_intermediate > 0) {
     const auto bind = [&](const Tensor& w, const char* what, int64_t n, int64_t k) {
       experts::check_matrix(w, what, {n, k}, p.shared_weight, p.shared_scaled, p.shared_scaling);
-      b->weights.push_back(product::view_of(experts::linear(w, b.get()), what));
+      b->weights.push_back(gemm::view_of(experts::linear(w, b.get()), what));
     };
     bind(t.shared_gate, "shared_gate", p.shared_intermediate, p.hidden);
     bind(t.shared_up, "shared_up", p.shared_intermediate, p.hidden);

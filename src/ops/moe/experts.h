@@ -17,7 +17,7 @@ struct BoundExperts {
   bool scaled = false, shared_scaled = false;
   Scaling scaling, shared_scaling;
   // Gate, up and down of each expert; the shared one is the last.
-  std::vector<product::Weights> weights;
+  std::vector<gemm::Weights> weights;
   Tensor gate_bias, up_bias, down_bias;  // f32 [experts, ...], contiguous, or undefined
   std::vector<Tensor> kept;              // what the weights point into
   Device device;
@@ -33,8 +33,8 @@ Tensor k_innermost(const Tensor&, const char* what);
 // Throws unless `experts` has one tensor an expert.
 void check_count(const MoeProblem&, const std::vector<Tensor>* experts, const char* what);
 // One separate matrix, checked.
-product::Weights expert_view(const MoeProblem&, const std::vector<Tensor>& experts, int64_t e,
-                             const char* what, int64_t n, int64_t k);
+gemm::Weights expert_view(const MoeProblem&, const std::vector<Tensor>& experts, int64_t e,
+                          const char* what, int64_t n, int64_t k);
 
 }  // namespace experts
 }  // namespace halftone

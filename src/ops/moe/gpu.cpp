@@ -13,26 +13,26 @@ namespace halftone::experts {
 
 namespace {
 
-using product::GpuProduct;
-using product::GpuSource;
+using gemm::GpuGemm;
+using gemm::GpuSource;
 
 // What enters gate and up, and what enters down: bf16 or f32.
-product::XSpec x_spec(const MoeProblem& p) { return {p.x, false, {}, p.quantize_x}; }
-product::XSpec h_spec(const MoeProblem& p) {
+gemm::XSpec x_spec(const MoeProblem& p) { return {p.x, false, {}, p.quantize_x}; }
+gemm::XSpec h_spec(const MoeProblem& p) {
   return {p.x == Format::bf16 ? Format::bf16 : Format::f32, false, {}, p.quantize_x};
 }
 struct GpuWorkspace {
-  GroupedProduct in, out, shared_in,
+  GroupedGemm in, out, shared_in,
       shared_out;  // products into the intermediate rows and out of them
   Tensor token_of, row_of, row_weights, parts, part_counts;
   Tensor h_rows, shared_h_rows, down;
-  int64_t parts_at_most = 0;
+  int64_t max_chunks = 0;
 };
 
 // Of so many outputs and elements of K; of the routed experts, or of the shared one.
-GroupedProduct product_of(const MoeProblem& p, bool gate, int64_t n, int64_t k, bool shared,
-                          const Device& device) {
-  product::Sm90Problem s{p.tokens * p.top_k, n, k, p.experts, gate, p.weight, p.scaled, p.scaling};
+GroupedGemm product_of(const MoeProblem& p, bool gate, int64_t n, int64_t k, bool shared,
+                       const Device& device) {
+  gemm::Sm90Problem s{p.tokens * p.top_k, n, k, p.experts, gate, p.weight, p.scaled, p.scaling};
   if (shared) {
     s.m = p.tokens, s.experts = 0;
     s.weight = p.shared_weight, s.scaled = p.shared_scaled, s.scaling = p.shared_scaling;
@@ -52,7 +52,7 @@ std::shared_ptr<void> workspace(const MoeProblem& p, const Device& device, int64
     *bytes += t.bytes();
     return t;
   };
-  const auto rows_of = [&](GroupedProduct* s, int64_t m, bool copied = false) {
+  const auto rows_of = [&](GroupedGemm* s, int64_t m, bool copied = false) {
     s->x.allocate(m, device, copied);
     *bytes += s->x.bytes();
   };
@@ -65,8 +65,8 @@ std::shared_ptr<void> workspace(const MoeProblem& p, const Device& device, int64
   w.token_of = allot({rows}, Format::i32);
   w.row_of = allot({rows}, Format::i32);
   if (p.scale_input) w.row_weights = allot({rows}, Format::f32);
-  w.parts_at_most = std::max(w.in.parts_at_most(), w.out.parts_at_most());
-  w.parts = allot({2, w.parts_at_most, 4}, Format::i32);
+  w.max_chunks = std::max(w.in.max_chunks(), w.out.max_chunks());
+  w.parts = allot({2, w.max_chunks, 4}, Format::i32);
   w.part_counts = allot({2}, Format::i32);
   if (!shared) return made;
   w.shared_in = product_of(p, true, p.shared_intermediate, p.hidden, true, device);
@@ -78,7 +78,7 @@ std::shared_ptr<void> workspace(const MoeProblem& p, const Device& device, int64
 }
 
 void sort(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w,
-          const GroupedProduct::Choice& in, const GroupedProduct::Choice& out, Stream& stream) {
+          const GroupedGemm::Choice& in, const GroupedGemm::Choice& out, Stream& stream) {
   GpuSortParams s;
   s.chosen = t.routing.experts.data<int32_t>();
   s.chosen_row = t.routing.experts.stride(0);
@@ -90,33 +90,33 @@ void sort(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w,
     s.weights = t.routing.weights.data<float>(), s.weights_row = t.routing.weights.stride(0);
     s.row_weights = w.row_weights.data<float>();
   }
-  auto* parts = w.parts.data<product::GpuPart>();
+  auto* parts = w.parts.data<gemm::MChunk>();
   auto* counts = w.part_counts.data<uint32_t>();
-  s.in = {parts, counts, in.part_rows};
-  s.out = {parts + w.parts_at_most, counts + 1, out.part_rows};
-  launch(hw::image_of<GpuSort>("moe_sort"), taking_turns(GpuSort::shape(s), stream), s, stream);
+  s.in = {parts, counts, in.chunk_rows};
+  s.out = {parts + w.max_chunks, counts + 1, out.chunk_rows};
+  launch(hw::image_of<GpuSort>("moe_sort"), with_pdl(GpuSort::shape(s), stream), s, stream);
 }
 
-void set_out(const Tensor& out, int64_t row, GpuProduct* g) {
+void set_out(const Tensor& out, int64_t row, GpuGemm* g) {
   g->n = static_cast<uint32_t>(out.size(1));
   g->finish.out_format = out.format();
   g->finish.out_row = out.stride(0) * bits(out.format()) / 8;
   g->finish.out = out.data<char>() + row * g->finish.out_row;
 }
-void set_gate(const MoeProblem& p, GpuProduct* g) {
+void set_gate(const MoeProblem& p, GpuGemm* g) {
   g->finish.gate = true;
   g->finish.gated = p.gated;
 }
 
 // One of the two products of the routed experts, whose x has entered.
 void multiply_experts(const MoeProblem& p, const GpuWorkspace& w, const GpuExperts& e, bool down,
-                      const GroupedProduct::Choice& choice, GpuProduct g, Stream& stream) {
+                      const GroupedGemm::Choice& choice, GpuGemm g, Stream& stream) {
   g.experts = e.sources.data<GpuSource>() + (down ? 2 : 0);
   g.expert_step = 3, g.expert_count = static_cast<uint32_t>(p.experts);
   g.plain_experts = e.plain;
-  g.parts = w.parts.data<product::GpuPart>() + (down ? w.parts_at_most : 0);
-  g.part_count = w.part_counts.data<uint32_t>() + (down ? 1 : 0);
-  g.part_rows = choice.part_rows;
+  g.parts = w.parts.data<gemm::MChunk>() + (down ? w.max_chunks : 0);
+  g.chunk_count = w.part_counts.data<uint32_t>() + (down ? 1 : 0);
+  g.chunk_rows = choice.chunk_rows;
   const Tensor& bias = down ? e.down_bias : e.gate_up_bias;
   if (bias.defined()) {
     const int64_t size = bits(bias.format()) / 8, step = !down && e.interleaved ? 2 : 1;
@@ -130,22 +130,22 @@ void multiply_experts(const MoeProblem& p, const GpuWorkspace& w, const GpuExper
 }
 
 // One of the two products of the shared expert.
-void multiply_shared(const GroupedProduct& s, const product::GpuLayout& layout, GpuProduct g,
+void multiply_shared(const GroupedGemm& s, const gemm::GpuLayout& layout, GpuGemm g,
                      const Tensor& x, Stream& stream) {
   set_weight(s.weight, layout, &g);
-  const product::Sm90Matrices matrices = product::sm90_matrices(layout, g.source, 2);
-  const GroupedProduct::Choice choice = s.choose(layout, matrices, x);
+  const gemm::Sm90Matrices matrices = gemm::sm90_matrices(layout, g.source, 2);
+  const GroupedGemm::Choice choice = s.choose(layout, matrices, x);
   s.x.enter(x, s.sm90.m, &g, stream, s.as_codes(choice));
   s.launch(g, matrices, choice, stream);
 }
 void multiply_shared(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w,
                      const GpuExperts& e, Stream& stream) {
-  GpuProduct g;
+  GpuGemm g;
   g.source[0] = e.shared[0], g.source[1] = e.shared[1];
   set_gate(p, &g);
   set_out(w.shared_h_rows, 0, &g);
   multiply_shared(w.shared_in, e.shared_up, g, t.x, stream);
-  GpuProduct d;
+  GpuGemm d;
   d.source[0] = d.source[1] = e.shared[2];
   set_out(w.down, p.tokens * p.top_k, &d);
   multiply_shared(w.shared_out, e.shared_down, d, w.shared_h_rows, stream);
@@ -179,7 +179,7 @@ void combine(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w, bo
     c.residual = t.residual.data<char>();
     c.residual_row = t.residual.stride(0) * bits(p.x) / 8;
   }
-  launch(hw::image_of<GpuCombine>("moe_combine"), taking_turns(GpuCombine::shape(c), stream), c,
+  launch(hw::image_of<GpuCombine>("moe_combine"), with_pdl(GpuCombine::shape(c), stream), c,
          stream);
 }
 
@@ -188,13 +188,13 @@ void run_gpu(const MoePlan& plan, const MoeTensors& t, Stream& stream) {
   if (p.tokens == 0) return;
   const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
   const GpuExperts& e = *t.weights->experts->gpu;
-  const GroupedProduct::Choice in = w.in.choose(e.up, e.up_matrices, t.x, true);
-  const GroupedProduct::Choice out = w.out.choose(e.down, e.down_matrices, w.h_rows);
+  const GroupedGemm::Choice in = w.in.choose(e.up, e.up_matrices, t.x, true);
+  const GroupedGemm::Choice out = w.out.choose(e.down, e.down_matrices, w.h_rows);
   // The rows of a single token are its slots: nothing is sorted.
   const bool sorted = p.tokens > 1 || !in.few || !out.few;
   if (sorted) sort(p, t, w, in, out, stream);
   const auto* token_of = w.token_of.data<int32_t>();
-  GpuProduct g;
+  GpuGemm g;
   set_weight(w.in.weight, e.up, &g);
   set_gate(p, &g);
   set_out(w.h_rows, 0, &g);
@@ -204,7 +204,7 @@ void run_gpu(const MoePlan& plan, const MoeTensors& t, Stream& stream) {
     w.in.x.enter(t.x, p.tokens, &g, stream);
     g.x_rows = token_of;
   }
-  const auto choose_rows = [&](GpuProduct* of) {
+  const auto choose_rows = [&](GpuGemm* of) {
     of->chosen = t.routing.experts.data<int32_t>();
     of->chosen_rows = static_cast<uint32_t>(p.top_k);
   };
@@ -213,11 +213,11 @@ void run_gpu(const MoePlan& plan, const MoeTensors& t, Stream& stream) {
   }
   if (!sorted) choose_rows(&g), g.x_rows = nullptr, g.x_row = 0;
   multiply_experts(p, w, e, false, in, g, stream);
-  GpuProduct d;
+  GpuGemm d;
   set_weight(w.out.weight, e.down, &d);
   set_out(w.down, 0, &d);
   // Ahead of it is the other product alone, which has waited for the sort.
-  d.constant_weight = in.early() && out.early();
+  d.static_weights = in.early() && out.early();
   if (!sorted) choose_rows(&d);
   w.out.x.enter(w.h_rows, p.tokens * p.top_k, &d, stream, w.out.as_codes(out));
   multiply_experts(p, w, e, true, out, d, stream);
@@ -247,7 +247,7 @@ std::string accepts_gpu(const MoeProblem& p) {
     return concat("hidden is ", p.hidden, " and intermediate ", p.intermediate,
                   "; moe_gpu takes up to ", kExtent);
   }
-  return product::refuse_gpu_x({p.x, false, {}, p.quantize_x});
+  return gemm::refuse_gpu_x({p.x, false, {}, p.quantize_x});
 }
 
 const MoeGpu moe_gpu = {workspace, run_gpu, describe_gpu};
@@ -281,7 +281,7 @@ void route_gpu(const RoutingTensors& t, const RoutingOptions& o, const Routing& 
   }
   if (p.tokens == 0) return;
   const auto start = [&]<class Route>(const char* name, Route) {
-    launch(hw::image_of<Route>(name), taking_turns(Route::shape(p), stream), p, stream);
+    launch(hw::image_of<Route>(name), with_pdl(Route::shape(p), stream), p, stream);
   };
   // A block each while all tokens have one at once.
   const bool few = p.tokens <= static_cast<uint32_t>(properties(stream.device()).sm_count) &&

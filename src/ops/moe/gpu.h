@@ -9,12 +9,12 @@ namespace halftone::experts {
 // What BoundExperts holds of experts in device memory.
 struct GpuExperts {
   Tensor sources;  // of gate, up and down of each expert
-  product::GpuLayout up, down, shared_up, shared_down;
-  product::GpuSource shared[3];
-  product::Sm90Matrices up_matrices, down_matrices;  // of gate and up, and of down
+  gemm::GpuLayout up, down, shared_up, shared_down;
+  gemm::GpuSource shared[3];
+  gemm::Sm90Matrices up_matrices, down_matrices;  // of gate and up, and of down
   Tensor gate_up_bias, down_bias;
   bool interleaved = false;
-  bool plain = true;  // see GpuProduct::plain_experts
+  bool plain = true;  // see GpuGemm::plain_experts
 };
 std::shared_ptr<BoundExperts> bind_gpu(const MoeProblem&, const ExpertTensors&, const Device&);
 

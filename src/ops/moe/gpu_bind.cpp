@@ -4,7 +4,7 @@
 
 namespace halftone::experts {
 
-using product::GpuSource;
+using gemm::GpuSource;
 
 namespace {
 
@@ -19,7 +19,7 @@ void check_expert(const Tensor& w, const std::string& what, const Shape& shape, 
           device.name());
 }
 
-bool same_strides(const product::GpuLayout& a, const product::GpuLayout& b) {
+bool same_strides(const gemm::GpuLayout& a, const gemm::GpuLayout& b) {
   return a.row_bytes == b.row_bytes && a.scale_row == b.scale_row && a.scale_step == b.scale_step &&
          a.zero_row == b.zero_row && a.zero_step == b.zero_step;
 }
@@ -43,14 +43,14 @@ std::shared_ptr<BoundExperts> bind_gpu(const MoeProblem& p, const ExpertTensors&
     }
     check(t.gate_up, "gate_up", {p.experts, 2 * p.intermediate, p.hidden});
     check(t.all_down, "all_down", {p.experts, p.hidden, p.intermediate});
-    gpu->up = product::gpu_layout(t.gate_up, "gate_up");
-    gpu->down = product::gpu_layout(t.all_down, "all_down");
+    gpu->up = gemm::gpu_layout(t.gate_up, "gate_up");
+    gpu->down = gemm::gpu_layout(t.all_down, "all_down");
     if (t.interleaved) gpu->up.row_step = 2;
     for (int64_t e = 0; e < p.experts; ++e) {
-      sources.push_back(product::gpu_source(t.gate_up, e));
+      sources.push_back(gemm::gpu_source(t.gate_up, e));
       sources.push_back(sources.back());
       sources.back().first_row = t.interleaved ? 1 : p.intermediate;
-      sources.push_back(product::gpu_source(t.all_down, e));
+      sources.push_back(gemm::gpu_source(t.all_down, e));
     }
   } else {
     require(!t.input_major && !t.interleaved,
@@ -58,30 +58,30 @@ std::shared_ptr<BoundExperts> bind_gpu(const MoeProblem& p, const ExpertTensors&
     check_count(p, &t.gate, "gate");
     check_count(p, &t.up, "up");
     check_count(p, &t.down, "down");
-    gpu->up = product::gpu_layout(t.gate[0], "gate");
-    gpu->down = product::gpu_layout(t.down[0], "down");
+    gpu->up = gemm::gpu_layout(t.gate[0], "gate");
+    gpu->down = gemm::gpu_layout(t.down[0], "down");
     for (size_t e = 0; e < t.gate.size(); ++e) {
       const auto add = [&](const Tensor& w, const char* what, const Shape& shape,
-                           const product::GpuLayout& layout) {
+                           const gemm::GpuLayout& layout) {
         check(w, concat(what, "[", e, "]"), shape);
-        require(same_strides(product::gpu_layout(w, what), layout), what, "[", e,
+        require(same_strides(gemm::gpu_layout(w, what), layout), what, "[", e,
                 "] has other strides than the experts before; they must be the same");
-        sources.push_back(product::gpu_source(w));
+        sources.push_back(gemm::gpu_source(w));
       };
       add(t.gate[e], "gate", {p.intermediate, p.hidden}, gpu->up);
       add(t.up[e], "up", {p.intermediate, p.hidden}, gpu->up);
       add(t.down[e], "down", {p.hidden, p.intermediate}, gpu->down);
     }
   }
-  for (const GpuSource& s : sources) gpu->plain = gpu->plain && product::is_plain(s);
+  for (const GpuSource& s : sources) gpu->plain = gpu->plain && gemm::is_plain(s);
   const size_t experts = sources.size() / 3;
   std::vector<GpuSource> gates_and_ups, downs;
   for (size_t e = 0; e < experts; ++e) {
     gates_and_ups.insert(gates_and_ups.end(), {sources[3 * e], sources[3 * e + 1]});
     downs.push_back(sources[3 * e + 2]);
   }
-  gpu->up_matrices = product::sm90_matrices(gpu->up, gates_and_ups.data(), 2 * experts);
-  gpu->down_matrices = product::sm90_matrices(gpu->down, downs.data(), experts);
+  gpu->up_matrices = gemm::sm90_matrices(gpu->up, gates_and_ups.data(), 2 * experts);
+  gpu->down_matrices = gemm::sm90_matrices(gpu->down, downs.data(), experts);
   gpu->sources =
       Tensor::copy_of(sources.data(), sources.size() * sizeof(GpuSource),
                       {static_cast<int64_t>(sources.size() * sizeof(GpuSource))}, Format::u8)
@@ -93,12 +93,12 @@ std::shared_ptr<BoundExperts> bind_gpu(const MoeProblem& p, const ExpertTensors&
           i < 2 ? Shape{p.shared_intermediate, p.hidden} : Shape{p.hidden, p.shared_intermediate};
       check_expert(*all[i], "a shared expert", shape, p.shared_weight, p.shared_scaled,
                    p.shared_scaling, device);
-      gpu->shared[i] = product::gpu_source(*all[i]);
+      gpu->shared[i] = gemm::gpu_source(*all[i]);
       bound->kept.push_back(*all[i]);
     }
-    gpu->shared_up = product::gpu_layout(t.shared_gate, "shared_gate");
-    gpu->shared_down = product::gpu_layout(t.shared_down, "shared_down");
-    require(same_strides(gpu->shared_up, product::gpu_layout(t.shared_up, "shared_up")),
+    gpu->shared_up = gemm::gpu_layout(t.shared_gate, "shared_gate");
+    gpu->shared_down = gemm::gpu_layout(t.shared_down, "shared_down");
+    require(same_strides(gpu->shared_up, gemm::gpu_layout(t.shared_up, "shared_up")),
             "shared_up has other strides than shared_gate; they must be the same");
   }
   const auto bias = [&](const Tensor& b, const char* what, int64_t columns) {

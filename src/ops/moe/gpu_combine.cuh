@@ -55,7 +55,7 @@ struct GpuCombine {
   }
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const uint32_t token = hw::block_index().x, thread = hw::thread_index().x;
     const hw::SharedAddress given = hw::shared_memory_base();
     const hw::SharedAddress rows = given + p.top_k * 4, weights = rows + p.top_k * 4;

@@ -7,39 +7,36 @@
 
 namespace halftone::experts {
 
-struct GroupedProduct {
-  product::GpuWeight weight;
-  product::GpuX x;
-  product::Sm90Problem sm90;  // without experts: one weight for all rows
+struct GroupedGemm {
+  gemm::GpuWeight weight;
+  gemm::GpuX x;
+  gemm::Sm90Problem sm90;  // without experts: one weight for all rows
   // The kernels of Hopper for few rows, for dozens and for many, if the copy engine takes the
   // weights.
   bool few = false, dozens = false, hopper = false;
-  bool one_dozens = false;  // the kernel for dozens of rows of one weight
-  bool many = false;        // of the others, the one for many rows
-  uint32_t part_rows = 0;   // of an expert there
+  bool one_small_m = false;  // the kernel for dozens of rows of one weight
+  bool many = false;         // of the others, the one for many rows
+  uint32_t chunk_rows = 0;   // of an expert there
 
-  GroupedProduct() = default;
-  GroupedProduct(const product::XSpec&, const product::Sm90Problem&, const Device&);
+  GroupedGemm() = default;
+  GroupedGemm(const gemm::XSpec&, const gemm::Sm90Problem&, const Device&);
 
   // What runs once the weights are known.
   struct Choice {
     bool few = false, dozens = false, hopper = false;
-    uint32_t part_rows = 0, parts = 0;                 // at most
+    uint32_t chunk_rows = 0, parts = 0;                // at most
     bool ordered() const { return dozens || hopper; }  // rows of x are those of the parts
     bool early() const { return few || dozens; }       // may read the list before its turn
   };
   bool ordered() const { return dozens || hopper; }
   // `x`: as it is given; `copied`: into another order before kernels that want it so.
-  Choice choose(const product::GpuLayout&, const product::Sm90Matrices&, const Tensor& x,
+  Choice choose(const gemm::GpuLayout&, const gemm::Sm90Matrices&, const Tensor& x,
                 bool copied = false) const;
   bool as_codes(const Choice& c) const { return c.hopper && takes_codes_sm90(sm90, weight, x); }
   // Every expert with rows has one part that may not be full.
-  int64_t parts_at_most(uint32_t rows) const {
-    return std::min(sm90.experts, sm90.m) + sm90.m / rows;
-  }
-  int64_t parts_at_most() const;
-  void launch(const product::GpuProduct&, const product::Sm90Matrices&, const Choice&,
-              Stream&) const;
+  int64_t max_chunks(uint32_t rows) const { return std::min(sm90.experts, sm90.m) + sm90.m / rows; }
+  int64_t max_chunks() const;
+  void launch(const gemm::GpuGemm&, const gemm::Sm90Matrices&, const Choice&, Stream&) const;
   std::string describe(const Device&) const;
 };
 

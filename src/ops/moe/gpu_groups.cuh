@@ -9,10 +9,10 @@ struct GpuGroupsParams {
   int64_t count_step = 0;
   uint32_t groups = 0, rows = 0;  // in all
   uint32_t slots = 0;             // of a group; 0: groups follow one another
-  product::GpuSource first;       // the matrix of the first group, and bytes to the next
+  gemm::GpuSource first;          // the matrix of the first group, and bytes to the next
   int64_t data_step = 0, scale_step = 0, zero_step = 0;
-  product::GpuSource* sources = nullptr;
-  GpuParts parts;
+  gemm::GpuSource* sources = nullptr;
+  MChunks parts;
   FaultReporter faults;
 };
 
@@ -35,7 +35,7 @@ struct GpuGroups {
   }
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const uint32_t thread = hw::thread_index().x, group = hw::block_index().x;
     const hw::SharedAddress scratch = hw::shared_memory_base();
     uint32_t before = 0, index = 0, all = 0;
@@ -53,11 +53,11 @@ struct GpuGroups {
     const uint32_t first = p.slots > 0 ? group * p.slots : before;
     GpuSort::write_parts(p.parts, p.groups, fits ? index : 0, first, count);
     if (thread != 0) return;
-    product::GpuSource source = p.first;
+    gemm::GpuSource source = p.first;
     source.data += group * p.data_step;
     if (source.scales != nullptr) source.scales += group * p.scale_step;
     if (source.zeros != nullptr) source.zeros += group * p.zero_step;
-    product::store_source(p.sources + group, source);
+    gemm::store_source(p.sources + group, source);
     const int32_t given = hw::load_global(p.counts + group * p.count_step);
     if (!fits || static_cast<uint32_t>(given) != count) {
       pipe::report_fault(p.faults, Fault::group_count, group, given,

@@ -367,7 +367,7 @@ struct GpuRoute {
   }
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     uint32_t token = hw::block_index().x, place = 0;
     if constexpr (!kTogether) {
       place = hw::warp_index();

@@ -14,8 +14,8 @@
 namespace halftone {
 
 // A list of parts for a product whose blocks take `rows` rows.
-struct GpuParts {
-  product::GpuPart* parts = nullptr;
+struct MChunks {
+  gemm::MChunk* parts = nullptr;
   uint32_t* count = nullptr;
   uint32_t rows = 1;
 };
@@ -30,7 +30,7 @@ struct GpuSortParams {
   int32_t* row_of = nullptr;    // [tokens, top_k]; -1: none
   float* row_weights = nullptr;
   FaultReporter faults;
-  GpuParts in, out;  // of the products into the experts' rows and out of them
+  MChunks in, out;  // of the products into the experts' rows and out of them
 };
 
 // A block for each expert: all count the slots of all experts, and place those of their own.
@@ -64,7 +64,7 @@ struct GpuSort {
   }
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const uint32_t thread = hw::thread_index().x, expert = hw::block_index().x;
     const uint32_t slots = p.tokens * p.top_k;
     const hw::SharedAddress counts = hw::shared_memory_base(), scratch = counts + p.experts * 4;
@@ -114,19 +114,19 @@ struct GpuSort {
     for (uint32_t r = row + thread; r < slots; r += kThreads) hw::store_global(p.token_of + r, 0);
   }
 
-  HT_DEVICE static uint32_t parts_of(uint32_t count, const GpuParts& list) {
+  HT_DEVICE static uint32_t parts_of(uint32_t count, const MChunks& list) {
     return (count + list.rows - 1) / list.rows;
   }
   // Those of the block's expert, from place `index` of the list on.
-  HT_DEVICE static void write_parts(const GpuParts& list, uint32_t experts, uint32_t index,
+  HT_DEVICE static void write_parts(const MChunks& list, uint32_t experts, uint32_t index,
                                     uint32_t first, uint32_t count) {
     const uint32_t expert = hw::block_index().x, parts = parts_of(count, list);
     for (uint32_t i = hw::thread_index().x; i < parts; i += kThreads) {
       const uint32_t done = i * list.rows, left = count - done;
       hw::store_global(
           list.parts + index + i,
-          product::GpuPart{static_cast<int32_t>(expert), static_cast<int32_t>(first + done),
-                           static_cast<int32_t>(left < list.rows ? left : list.rows), 0});
+          gemm::MChunk{static_cast<int32_t>(expert), static_cast<int32_t>(first + done),
+                       static_cast<int32_t>(left < list.rows ? left : list.rows), 0});
     }
     if (expert + 1 == experts && hw::thread_index().x == 0) {
       hw::store_global(list.count, index + parts);

@@ -10,10 +10,10 @@ namespace halftone::experts {
 
 namespace {
 
-using product::Job;
-using product::Kernels;
-using product::Weights;
-using product::XRows;
+using gemm::Job;
+using gemm::Kernels;
+using gemm::Weights;
+using gemm::XRows;
 
 // Rows of the tokens [t0, t0 + tokens), by expert and then by token: a counting sort.
 void group_by_expert(const MoeProblem& p, const Routing& routing, int64_t t0, int64_t tokens,
@@ -52,8 +52,8 @@ struct Panel {
 template <class F>
 void for_each_panel(const MoeProblem& p, const Workspace& w, int64_t tokens, const F& f) {
   const auto cut = [&](int64_t expert, int64_t begin, int64_t end, bool shared, int64_t inter) {
-    for (int64_t r = begin; r < end; r += product::kPanelRows) {
-      f(Panel{expert, r, std::min<int64_t>(product::kPanelRows, end - r), shared, inter});
+    for (int64_t r = begin; r < end; r += gemm::kPanelRows) {
+      f(Panel{expert, r, std::min<int64_t>(gemm::kPanelRows, end - r), shared, inter});
     }
   };
   for (size_t e = 0; e + 1 < w.first_row.size(); ++e) {
@@ -96,7 +96,7 @@ template <class F>
 void for_each_row(const MoeProblem& p, const Workspace& w, int64_t tokens, int64_t k,
                   ThreadPool& pool, const F& f) {
   const int64_t rows = tokens * (p.top_k + (p.shared_intermediate > 0 ? 1 : 0));
-  product::parallel(pool, rows, 4, rows * k * 4, [&](int64_t begin, int64_t end) {
+  gemm::parallel(pool, rows, 4, rows * k * 4, [&](int64_t begin, int64_t end) {
     for_each_panel(p, w, tokens, [&](const Panel& panel) {
       const int64_t to = std::min(end, panel.begin + panel.rows);
       for (int64_t r = std::max(begin, panel.begin); r < to; ++r) f(panel, r);
@@ -107,7 +107,7 @@ void for_each_row(const MoeProblem& p, const Workspace& w, int64_t tokens, int64
 void combine(const MoeProblem& p, const MoeTensors& t, const Workspace& w, const Kernels& kernels,
              int64_t t0, int64_t tokens, ThreadPool& pool) {
   const int64_t size = bits(p.x) / 8;
-  product::parallel(pool, tokens, 1, tokens * p.hidden * p.top_k, [&](int64_t begin, int64_t end) {
+  gemm::parallel(pool, tokens, 1, tokens * p.hidden * p.top_k, [&](int64_t begin, int64_t end) {
     float sums[512];
     for (int64_t i = begin; i < end; ++i) {
       const int32_t* row_of = w.row_of.data() + i * p.top_k;
@@ -134,7 +134,7 @@ void combine(const MoeProblem& p, const MoeTensors& t, const Workspace& w, const
           add(tokens * p.top_k + i,
               scale.defined() ? scale.data<float>()[(t0 + i) * scale.stride(0)] : 1.0f);
         }
-        product::Finish finish;
+        gemm::Finish finish;
         finish.sums = sums;
         finish.count = count;
         finish.out = t.out.data<char>() + ((t0 + i) * t.out.stride(0) + h) * size;
@@ -191,16 +191,16 @@ void prepare(const MoeProblem& p, const Kernels& kernels, Workspace* w) {
   w->jobs.reserve(static_cast<size_t>(std::min(rows, p.experts + 1) + rows / kTokens + 1));
   w->scores.resize(p.scale_input ? static_cast<size_t>(rows) : 0);
 
-  product::XSpec x{p.x, false, {}, p.quantize_x};
-  product::XSpec h = x;
+  gemm::XSpec x{p.x, false, {}, p.quantize_x};
+  gemm::XSpec h = x;
   h.format = p.x == Format::bf16 ? Format::bf16 : Format::f32;
-  const bool octets = product::octet_order(product::code_of(p.weight, p.scaled, p.scaling));
+  const bool octets = gemm::octet_order(gemm::code_of(p.weight, p.scaled, p.scaling));
   w->x = XRows(x, octets, p.hidden);
   w->h = XRows(h, octets, p.intermediate);
   w->shared_x = w->x, w->shared_h = w->h;
   if (shared) {
     const bool shared_octets =
-        product::octet_order(product::code_of(p.shared_weight, p.shared_scaled, p.shared_scaling));
+        gemm::octet_order(gemm::code_of(p.shared_weight, p.shared_scaled, p.shared_scaling));
     w->shared_x = XRows(x, shared_octets, p.hidden);
     w->shared_h = XRows(h, shared_octets, p.shared_intermediate);
   }
@@ -268,7 +268,7 @@ void run_tokens(const MoeProblem& p, const Kernels& kernels, const MoeTensors& t
     job.out_format = w.h_rows.format();
     w.jobs.push_back(job);
   });
-  product::run_jobs(kernels, w.jobs, pool);
+  gemm::run_jobs(kernels, w.jobs, pool);
 
   const Packed h =
       packed(kernels, w.h, w.shared_h, w.packed_h, w.h_scales, w.h_row_scales, w.h_offsets);
@@ -286,7 +286,7 @@ void run_tokens(const MoeProblem& p, const Kernels& kernels, const MoeTensors& t
     job.out_row = p.hidden * 4;
     w.jobs.push_back(job);
   });
-  product::run_jobs(kernels, w.jobs, pool);
+  gemm::run_jobs(kernels, w.jobs, pool);
   combine(p, t, w, kernels, t0, tokens, pool);
 }
 

@@ -11,7 +11,7 @@ namespace halftone::experts {
 
 // Tokens that go through the buffers at a time: enough to use a weight well, few enough that the
 // buffers stay small; a panel of one expert never has more rows.
-inline constexpr int64_t kTokens = product::kPanelRows;
+inline constexpr int64_t kTokens = gemm::kPanelRows;
 
 // A row of the grouped product: one token at one of its experts. Rows of the shared expert, one a
 // token, come after those of the routed ones.
@@ -20,20 +20,20 @@ struct Row {
 };
 
 struct Workspace {
-  std::vector<Row> rows;                // by expert, then token
-  std::vector<int32_t> first_row;       // of each expert, and the end
-  std::vector<int32_t> row_of;          // [token, slot]
-  std::vector<product::Weights> views;  // gate, up and down of separate experts, once in use
-  std::vector<product::Job> jobs;
+  std::vector<Row> rows;             // by expert, then token
+  std::vector<int32_t> first_row;    // of each expert, and the end
+  std::vector<int32_t> row_of;       // [token, slot]
+  std::vector<gemm::Weights> views;  // gate, up and down of separate experts, once in use
+  std::vector<gemm::Job> jobs;
   std::vector<float> scores;                // of rows whose input is scaled
-  product::XRows x, h, shared_x, shared_h;  // what enters gate and up, and down
+  gemm::XRows x, h, shared_x, shared_h;     // what enters gate and up, and down
   Tensor packed_x, packed_h, h_rows, down;  // panels one after the other
   Tensor x_scales, h_scales, x_row_scales, h_row_scales, x_offsets, h_offsets;
 };
 
-void prepare(const MoeProblem&, const product::Kernels&, Workspace*);
+void prepare(const MoeProblem&, const gemm::Kernels&, Workspace*);
 int64_t bytes(const Workspace&);
-void run_tokens(const MoeProblem&, const product::Kernels&, const MoeTensors&, int64_t t0,
+void run_tokens(const MoeProblem&, const gemm::Kernels&, const MoeTensors&, int64_t t0,
                 int64_t tokens, Workspace*, ThreadPool&);
 
 }  // namespace halftone::experts

@@ -13,7 +13,7 @@
 namespace halftone {
 
 struct GroupedKernel
-    : KernelRow<GroupedProblem, CpuOrGpu<const product::Kernels*, const grouped::Gpu*>> {};
+    : KernelRow<GroupedProblem, CpuOrGpu<const gemm::Kernels*, const grouped::Gpu*>> {};
 
 namespace {
 
@@ -23,16 +23,16 @@ std::string accepts_any(const GroupedProblem& p) {
                 "convert_scale_layout");
 }
 [[maybe_unused]] std::string accepts_bf16(const GroupedProblem& p) {
-  const bool octets = product::octet_order(product::code_of(p.weight, p.scaled, p.scaling));
-  const product::XRows x(grouped::x_spec(p), octets, p.k);
+  const bool octets = gemm::octet_order(gemm::code_of(p.weight, p.scaled, p.scaling));
+  const gemm::XRows x(grouped::x_spec(p), octets, p.k);
   const std::string reason = accepts_any(p);
-  return reason.empty() ? product::refuse_bf16(x.packed(), p.weight, p.scaled, p.scaling) : reason;
+  return reason.empty() ? gemm::refuse_bf16(x.packed(), p.weight, p.scaled, p.scaling) : reason;
 }
 std::string accepts_int8(const GroupedProblem& p) {
-  const product::XRows x(grouped::x_spec(p), true, p.k);
+  const gemm::XRows x(grouped::x_spec(p), true, p.k);
   if (!x.can_use_integers()) return "x is not rounded to int8 with one scale a row";
   const std::string reason = accepts_any(p);
-  return reason.empty() ? product::refuse_int8(p.weight, p.scaled, p.scaling, p.k) : reason;
+  return reason.empty() ? gemm::refuse_int8(p.weight, p.scaled, p.scaling, p.k) : reason;
 }
 
 constexpr GroupedKernel kTable[] = {
@@ -71,23 +71,23 @@ std::string refuse(const GroupedProblem& p) {
   if (!is_plain_float(p.out)) {
     return concat("out is ", name(p.out), "; it must be f32, f16 or bf16");
   }
-  const std::string reason = product::refuse_weight(p.weight, p.scaled, p.scaling, p.n, p.k);
-  return reason.empty() ? product::refuse_x(grouped::x_spec(p), p.k) : reason;
+  const std::string reason = gemm::refuse_weight(p.weight, p.scaled, p.scaling, p.n, p.k);
+  return reason.empty() ? gemm::refuse_x(grouped::x_spec(p), p.k) : reason;
 }
 
 // The rows of a panel, packed, of any of the groups.
 struct CpuWorkspace {
-  product::XRows x;
+  gemm::XRows x;
   Tensor panel, scales, row_scales, row_offsets;
 };
 
-std::shared_ptr<void> workspace(const GroupedProblem& p, const product::Kernels& kernels,
+std::shared_ptr<void> workspace(const GroupedProblem& p, const gemm::Kernels& kernels,
                                 int64_t* bytes) {
   auto w = std::make_shared<CpuWorkspace>();
-  const bool octets = product::octet_order(product::code_of(p.weight, p.scaled, p.scaling));
-  w->x = product::XRows(grouped::x_spec(p), octets, p.k);
+  const bool octets = gemm::octet_order(gemm::code_of(p.weight, p.scaled, p.scaling));
+  w->x = gemm::XRows(grouped::x_spec(p), octets, p.k);
   if (kernels.integer) w->x.use_integers();
-  const int64_t rows = std::min(p.rows, product::kPanelRows);
+  const int64_t rows = std::min(p.rows, gemm::kPanelRows);
   const auto allot = [&](int64_t size, Format format) {
     const Tensor t = Tensor::empty({size}, format);
     *bytes += t.bytes();
@@ -101,20 +101,20 @@ std::shared_ptr<void> workspace(const GroupedProblem& p, const product::Kernels&
 }
 
 // One panel of one group.
-void run_panel(const GroupedPlan& plan, const GroupedTensors& t, const product::Weights& weights,
+void run_panel(const GroupedPlan& plan, const GroupedTensors& t, const gemm::Weights& weights,
                int64_t begin, int64_t rows, ThreadPool& pool) {
   const GroupedProblem& p = plan.problem;
-  const product::Kernels& kernels = *plan.kernel->function.cpu;
+  const gemm::Kernels& kernels = *plan.kernel->function.cpu;
   const auto& w = *static_cast<const CpuWorkspace*>(plan.workspace.get());
-  product::XRows::Panel panel;
+  gemm::XRows::Panel panel;
   panel.m = rows, panel.x = w.panel.data();
   if (w.scales.numel() > 0) panel.scales = reinterpret_cast<float*>(w.scales.data());
   panel.row_scales = w.row_scales.data<float>();
   panel.row_offsets = w.row_offsets.data<uint32_t>();
-  product::parallel(pool, rows, 4, rows * p.k * 4, [&](int64_t from, int64_t to) {
+  gemm::parallel(pool, rows, 4, rows * p.k * 4, [&](int64_t from, int64_t to) {
     for (int64_t r = from; r < to; ++r) w.x.pack(kernels, t.x, begin + r, panel, r);
   });
-  product::Job job;
+  gemm::Job job;
   job.weights = &weights;
   job.x = panel.x, job.x_scales = panel.scales, job.m = rows;
   if (w.x.has_row_scales()) job.row_scales = panel.row_scales;
@@ -122,7 +122,7 @@ void run_panel(const GroupedPlan& plan, const GroupedTensors& t, const product::
   job.out_format = p.out;
   job.out_row = t.out.stride(0) * bits(p.out) / 8;
   job.out = t.out.data<char>() + begin * job.out_row;
-  product::run_jobs(kernels, {&job, 1}, pool);
+  gemm::run_jobs(kernels, {&job, 1}, pool);
 }
 
 void run_cpu(const GroupedPlan& plan, const GroupedTensors& t, Stream& stream) {
@@ -142,9 +142,9 @@ void run_cpu(const GroupedPlan& plan, const GroupedTensors& t, Stream& stream) {
     const int64_t begin = p.masked ? g * (p.rows / p.groups) : next, end = begin + count_of(g);
     next = end;
     if (begin == end) continue;
-    const product::Weights weights = product::view_of(t.weight, "weight", g);
-    for (int64_t r = begin; r < end; r += product::kPanelRows) {
-      run_panel(plan, t, weights, r, std::min(product::kPanelRows, end - r), stream.pool());
+    const gemm::Weights weights = gemm::view_of(t.weight, "weight", g);
+    for (int64_t r = begin; r < end; r += gemm::kPanelRows) {
+      run_panel(plan, t, weights, r, std::min(gemm::kPanelRows, end - r), stream.pool());
     }
   }
 }

@@ -6,7 +6,7 @@
 
 namespace halftone::grouped {
 
-inline product::XSpec x_spec(const GroupedProblem& p) {
+inline gemm::XSpec x_spec(const GroupedProblem& p) {
   return {p.x, p.x_scaled, p.x_scaling, p.quantize_x};
 }
 

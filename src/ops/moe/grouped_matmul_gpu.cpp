@@ -8,15 +8,15 @@ namespace halftone::grouped {
 
 namespace {
 
-using experts::GroupedProduct;
-using product::GpuSource;
+using experts::GroupedGemm;
+using gemm::GpuSource;
 
 struct Workspace {
-  GroupedProduct product;
-  Tensor sources, parts, part_count;
+  GroupedGemm product;
+  Tensor sources, parts, chunk_count;
 };
 
-GroupedProduct product_of(const GroupedProblem& p, const Device& device) {
+GroupedGemm product_of(const GroupedProblem& p, const Device& device) {
   return {x_spec(p), {p.rows, p.n, p.k, p.groups, false, p.weight, p.scaled, p.scaling}, device};
 }
 
@@ -25,24 +25,24 @@ std::shared_ptr<void> workspace(const GroupedProblem& p, const Device& device, i
   w->product = product_of(p, device);
   w->product.x.allocate(p.rows, device);
   w->sources = Tensor::empty({p.groups * int64_t{sizeof(GpuSource)}}, Format::u8, device);
-  w->parts = Tensor::empty({w->product.parts_at_most(), 4}, Format::i32, device);
-  w->part_count = Tensor::empty({1}, Format::i32, device);
-  *bytes = w->product.x.bytes() + w->sources.bytes() + w->parts.bytes() + w->part_count.bytes();
+  w->parts = Tensor::empty({w->product.max_chunks(), 4}, Format::i32, device);
+  w->chunk_count = Tensor::empty({1}, Format::i32, device);
+  *bytes = w->product.x.bytes() + w->sources.bytes() + w->parts.bytes() + w->chunk_count.bytes();
   return w;
 }
 
 void run_gpu(const GroupedPlan& plan, const GroupedTensors& t, Stream& stream) {
   const GroupedProblem& p = plan.problem;
   const auto& w = *static_cast<const Workspace*>(plan.workspace.get());
-  product::GpuProduct g;
-  set_weight(w.product.weight, product::gpu_layout(t.weight, "weight"), &g);
+  gemm::GpuGemm g;
+  set_weight(w.product.weight, gemm::gpu_layout(t.weight, "weight"), &g);
   // Matrices lie evenly: the first two and the last say where all are.
   const int64_t last = p.groups - 1;
-  const GpuSource some[] = {product::gpu_source(t.weight),
-                            product::gpu_source(t.weight, std::min<int64_t>(1, last)),
-                            product::gpu_source(t.weight, last)};
-  const product::Sm90Matrices matrices = product::sm90_matrices(g.weight, some, 3);
-  const GroupedProduct::Choice choice = w.product.choose(g.weight, matrices, t.x);
+  const GpuSource some[] = {gemm::gpu_source(t.weight),
+                            gemm::gpu_source(t.weight, std::min<int64_t>(1, last)),
+                            gemm::gpu_source(t.weight, last)};
+  const gemm::Sm90Matrices matrices = gemm::sm90_matrices(g.weight, some, 3);
+  const GroupedGemm::Choice choice = w.product.choose(g.weight, matrices, t.x);
 
   GpuGroupsParams s;
   s.counts = t.counts.data<int32_t>(), s.count_step = t.counts.stride(0);
@@ -53,15 +53,15 @@ void run_gpu(const GroupedPlan& plan, const GroupedTensors& t, Stream& stream) {
   s.scale_step = some[1].scales - some[0].scales;
   s.zero_step = some[1].zeros - some[0].zeros;
   s.sources = w.sources.data<GpuSource>();
-  s.parts = {w.parts.data<product::GpuPart>(), w.part_count.data<uint32_t>(), choice.part_rows};
+  s.parts = {w.parts.data<gemm::MChunk>(), w.chunk_count.data<uint32_t>(), choice.chunk_rows};
   s.faults = fault_reporter(stream.device());
-  launch(hw::image_of<GpuGroups>("grouped_parts"), taking_turns(GpuGroups::shape(s), stream), s,
+  launch(hw::image_of<GpuGroups>("grouped_parts"), with_pdl(GpuGroups::shape(s), stream), s,
          stream);
 
   g.n = static_cast<uint32_t>(p.n);
   g.experts = s.sources, g.expert_step = 1;
-  g.plain_experts = product::is_plain(some[0]) && product::is_plain(some[1]);
-  g.parts = s.parts.parts, g.part_count = s.parts.count, g.part_rows = choice.part_rows;
+  g.plain_experts = gemm::is_plain(some[0]) && gemm::is_plain(some[1]);
+  g.parts = s.parts.parts, g.chunk_count = s.parts.count, g.chunk_rows = choice.chunk_rows;
   g.finish.out = t.out.data<char>();
   g.finish.out_format = p.out;
   g.finish.out_row = t.out.stride(0) * bits(p.out) / 8;
@@ -82,7 +82,7 @@ std::string accepts_gpu(const GroupedProblem& p) {
                   "; grouped_matmul_gpu takes up to ", kGroups, ", ", kRows, ", ", kExtent, " and ",
                   kExtent);
   }
-  return product::refuse_gpu_x(x_spec(p));
+  return gemm::refuse_gpu_x(x_spec(p));
 }
 
 const Gpu gpu = {workspace, run_gpu, describe_gpu};

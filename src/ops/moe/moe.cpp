@@ -13,17 +13,16 @@
 
 namespace halftone {
 
-struct MoeKernel
-    : KernelRow<MoeProblem, CpuOrGpu<const product::Kernels*, const experts::MoeGpu*>> {};
+struct MoeKernel : KernelRow<MoeProblem, CpuOrGpu<const gemm::Kernels*, const experts::MoeGpu*>> {};
 
 namespace {
 
 std::string accepts_any(const MoeProblem&) { return ""; }
 [[maybe_unused]] std::string accepts_bf16(const MoeProblem& p) {
   const auto refuse = [&](Format weight, bool scaled, const Scaling& scaling, int64_t k) {
-    const bool octets = product::octet_order(product::code_of(weight, scaled, scaling));
-    const product::XRows x({p.x, false, {}, p.quantize_x}, octets, k);
-    return product::refuse_bf16(x.packed(), weight, scaled, scaling);
+    const bool octets = gemm::octet_order(gemm::code_of(weight, scaled, scaling));
+    const gemm::XRows x({p.x, false, {}, p.quantize_x}, octets, k);
+    return gemm::refuse_bf16(x.packed(), weight, scaled, scaling);
   };
   const std::string reason = refuse(p.weight, p.scaled, p.scaling, p.hidden);
   if (!reason.empty() || p.shared_intermediate == 0) return reason;
@@ -31,12 +30,12 @@ std::string accepts_any(const MoeProblem&) { return ""; }
 }
 
 std::string accepts_int8(const MoeProblem& p) {
-  const product::XRows x({p.x, false, {}, p.quantize_x}, true, p.hidden);
+  const gemm::XRows x({p.x, false, {}, p.quantize_x}, true, p.hidden);
   if (!x.can_use_integers()) return "x is not rounded to int8 with one scale a row";
   const int64_t k = std::max({p.hidden, p.intermediate, p.shared_intermediate});
-  const std::string reason = product::refuse_int8(p.weight, p.scaled, p.scaling, k);
+  const std::string reason = gemm::refuse_int8(p.weight, p.scaled, p.scaling, k);
   if (!reason.empty() || p.shared_intermediate == 0) return reason;
-  return product::refuse_int8(p.shared_weight, p.shared_scaled, p.shared_scaling, k);
+  return gemm::refuse_int8(p.shared_weight, p.shared_scaled, p.shared_scaling, k);
 }
 
 constexpr MoeKernel kTable[] = {
@@ -75,7 +74,7 @@ std::string refuse(const MoeProblem& p) {
   if (reason.empty()) reason = experts::refuse_experts(p);
   if (!reason.empty() || !p.quantize_x) return reason;
   for (const int64_t k : {p.hidden, p.intermediate, p.shared_intermediate}) {
-    if (k > 0 && reason.empty()) reason = product::refuse_x({p.x, false, {}, p.quantize_x}, k);
+    if (k > 0 && reason.empty()) reason = gemm::refuse_x({p.x, false, {}, p.quantize_x}, k);
   }
   return reason;
 }

@@ -14,12 +14,12 @@ namespace {
 using Row = std::vector<double>;
 
 // x [k] times one weight, in double precision, plus a bias.
-Row product_of(const Row& x, const product::Weights& w, const Tensor& biases, size_t expert) {
+Row product_of(const Row& x, const gemm::Weights& w, const Tensor& biases, size_t expert) {
   require(static_cast<int64_t>(x.size()) == w.k, "a weight has K = ", w.k,
           "; it does not fit a row of ", x.size());
   Row row(x.size()), y(static_cast<size_t>(w.n));
   for (int64_t n = 0; n < w.n; ++n) {
-    product::weight_row(w, n, row.data());
+    gemm::weight_row(w, n, row.data());
     double& sum = y[static_cast<size_t>(n)];
     for (size_t k = 0; k < x.size(); ++k) sum += row[k] * x[k];
     if (biases.defined()) sum += biases.at({static_cast<int64_t>(expert), n});
@@ -64,7 +64,7 @@ Tensor moe_reference(const Tensor& x, const Routing& routing, const MoeProblem& 
     const Row token = rounded(Row(from, from + hidden), p.quantize_x);
     Row sum(static_cast<size_t>(hidden));
     const auto add = [&](size_t e, bool shared, double weight) {
-      const product::Weights* w = all.weights.data() + 3 * e;
+      const gemm::Weights* w = all.weights.data() + 3 * e;
       const double on_input = p.scale_input && !shared ? weight : 1;
       Row scaled = token;
       for (double& v : scaled) v *= on_input;

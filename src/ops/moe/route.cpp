@@ -241,15 +241,14 @@ void route(const RoutingTensors& t, const RoutingOptions& options, const Routing
   require(stream.device() == t.logits.device(), "stream is on ", stream.device().name(),
           "; the logits are on ", t.logits.device().name());
   if (!t.logits.device().is_cpu()) return experts::route_gpu(t, options, out, stream);
-  product::parallel(stream.pool(), tokens, 16, tokens * experts * 64,
-                    [&](int64_t begin, int64_t end) {
-                      // These grow to the number of experts once.
-                      thread_local std::vector<float> scores, keys;
-                      scores.resize(static_cast<size_t>(experts));
-                      for (int64_t i = begin; i < end; ++i) {
-                        route_token(t, options, i, scores, keys, out);
-                      }
-                    });
+  gemm::parallel(stream.pool(), tokens, 16, tokens * experts * 64, [&](int64_t begin, int64_t end) {
+    // These grow to the number of experts once.
+    thread_local std::vector<float> scores, keys;
+    scores.resize(static_cast<size_t>(experts));
+    for (int64_t i = begin; i < end; ++i) {
+      route_token(t, options, i, scores, keys, out);
+    }
+  });
 }
 
 Routing route_reference(const RoutingTensors& t, const RoutingOptions& options) {

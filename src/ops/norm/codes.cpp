@@ -38,7 +38,7 @@ bool norm_codes_gpu(const NormArgs& args, int64_t rows, const QuantizeArgs& to, 
   shape.shared_bytes = RowCodes<pipe::Access::bf16, false>::shared_bytes(kept, shape.block.x);
   launch(stream.device().arch() >= Arch::sm_89 ? image_of_codes<true>(args, w, Arch::sm_89)
                                                : image_of_codes<false>(args, w, Arch::sm_80),
-         taking_turns(shape, stream), p, stream);
+         with_pdl(shape, stream), p, stream);
   return true;
 }
 

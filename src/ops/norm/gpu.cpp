@@ -37,7 +37,7 @@ void norm_gpu(const NormArgs& args, int64_t rows, Stream& stream) {
       : args.format == Format::f32 ? image_of_whole<pipe::Access::f32>(args, w.pieces, w.two)
       : args.format == Format::f16 ? image_of_whole<pipe::Access::f16>(args, w.pieces, w.two)
                                    : image_of_whole<pipe::Access::bf16>(args, w.pieces, w.two);
-  launch(image, taking_turns(pipe::RowThreads::shape(rows, w.threads), stream),
+  launch(image, with_pdl(pipe::RowThreads::shape(rows, w.threads), stream),
          NormGpuParams{args, rows, w.threads, w.whole && same_weight}, stream);
 }
 

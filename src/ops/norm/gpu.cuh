@@ -28,7 +28,7 @@ struct NormGpu {
   static constexpr uint32_t kKept = 2;  // eights of a thread: rows of 8192 are read once
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const NormArgs& args = p.args;
     pipe::RowThreads threads(p.row_threads);
     const int64_t row = threads.row();
@@ -172,7 +172,7 @@ struct NormWholeGpu {
   static constexpr bool kWeightAhead = kPieces <= 4, kBiasAhead = kLayer && kPieces == 2;
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const NormArgs& args = p.args;
     pipe::RowThreads threads(p.row_threads);
     const int64_t row = threads.row();

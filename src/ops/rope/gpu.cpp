@@ -8,7 +8,7 @@ void rope_gpu(const RopeArgs& args, int64_t tokens, Stream& stream) {
   launch(RopeHalvesGpu<pipe::Access::f32>::takes(args)
              ? pipe::image_for_whole<RopeHalvesGpu>(args.format, "rope")
              : hw::image_of<RopeGpu>("rope"),
-         taking_turns(RopeGpu::shape(args, tokens), stream),
+         with_pdl(RopeGpu::shape(args, tokens), stream),
          RopeGpuParams{args, fault_reporter(stream.device())}, stream);
 }
 

@@ -40,7 +40,7 @@ struct RopeGpu {
   }
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const RopeArgs& args = p.args;
     const uint32_t thread = hw::thread_index().x;
     const int64_t token = hw::block_index().x;
@@ -110,7 +110,7 @@ struct RopeHalvesGpu {
   }
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const RopeArgs& args = p.args;
     const uint32_t thread = hw::thread_index().x;
     const int64_t token = hw::block_index().x;

@@ -107,11 +107,11 @@ void TokenDraw::run(const Tensor& logits, Stream& stream) const {
   p.block_stretches = static_cast<uint32_t>(each);
   const auto start = [&](const KernelImage& kernel, uint32_t shared_bytes) {
     launch(kernel,
-           taking_turns({.grid = {static_cast<uint32_t>((stretches + each - 1) / each),
-                                  static_cast<uint32_t>(rows), 1},
-                         .block = {DrawParams::kThreads, 1, 1},
-                         .shared_bytes = shared_bytes},
-                        stream),
+           with_pdl({.grid = {static_cast<uint32_t>((stretches + each - 1) / each),
+                              static_cast<uint32_t>(rows), 1},
+                     .block = {DrawParams::kThreads, 1, 1},
+                     .shared_bytes = shared_bytes},
+                    stream),
            p, stream);
   };
   constexpr uint32_t kFew = DrawBlock::kScratchBytes, kSearch = DrawBlock::kSharedBytes;

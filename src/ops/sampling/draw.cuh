@@ -441,7 +441,7 @@ struct ScoreTokensGpu {
   HT_DEVICE static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
   HT_DEVICE static void run(const DrawParams& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const DrawBlock block(p, true);
     const DrawRow& o = block.options();
     const int64_t row = block.row(), vocabulary = p.logits.vocabulary;
@@ -575,7 +575,7 @@ struct SearchTokensGpu {
   static constexpr uint32_t kEach = DrawParams::kEach;
 
   HT_DEVICE static void run(const DrawParams& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const DrawBlock block(p);
     if (block.is_done() || !block.runs(p.filter)) return;
     const bool top_k = p.filter == Filter::top_k;
@@ -614,7 +614,7 @@ struct CutTiesGpu {
   static constexpr uint32_t kEach = DrawParams::kEach;
 
   HT_DEVICE static void run(const DrawParams& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const DrawBlock block(p);
     if (block.is_done() || !block.runs(p.filter)) return;
     const Cut cut = block.cut(p.filter);
@@ -657,7 +657,7 @@ struct MeanDistanceGpu {
   static constexpr uint32_t kEach = DrawParams::kEach;
 
   HT_DEVICE static void run(const DrawParams& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const DrawBlock block(p);
     if (block.is_done() || !block.runs(Filter::typical)) return;
     const TokensLeft left(p, block, Filter::typical);
@@ -692,7 +692,7 @@ struct DrawTokenGpu {
   static constexpr uint32_t kEach = DrawParams::kEach;
 
   HT_DEVICE static void run(const DrawParams& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const DrawBlock block(p);
     if (block.is_done()) return;
     const DrawRow& o = block.options();

@@ -30,7 +30,7 @@ struct LargestLogitGpu {
   static constexpr int64_t kStretch = 16 * kThreads;
 
   HT_DEVICE static void run(const LogitRows& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const uint32_t thread = hw::thread_index().x;
     const int64_t row = hw::block_index().y, begin = hw::block_index().x * p.stretch;
     const int64_t end = begin + p.stretch < p.vocabulary ? begin + p.stretch : p.vocabulary;
@@ -60,7 +60,7 @@ struct LogitSumGpu {
   static constexpr uint32_t kSharedBytes = kThreads * sizeof(double);
 
   HT_DEVICE static void run(const LogitRows& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const uint32_t thread = hw::thread_index().x;
     const int64_t row = hw::block_index().y, begin = hw::block_index().x * p.stretch;
     const int64_t end = begin + p.stretch < p.vocabulary ? begin + p.stretch : p.vocabulary;

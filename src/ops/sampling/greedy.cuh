@@ -17,7 +17,7 @@ struct NextTokenGpu {
   static constexpr uint32_t kThreads = 128, kMinBlocks = 1;
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const uint32_t sequence = hw::block_index().x * kThreads + hw::thread_index().x;
     if (sequence >= p.sequences) return;
     const uint64_t best = hw::load_global(p.best + sequence);

@@ -92,11 +92,11 @@ struct Decode {
   };
 
   HT_DEVICE static void run(const Params& p) {
-    if (!p.settled) hw::take_turns();
+    if (!p.settled) hw::launch_dependents_and_wait();
     Work work;
     if (!work.locate(p, kKeys)) {
       // Whoever is next counts on those ahead of this kernel, too.
-      if (p.settled) hw::take_turns();
+      if (p.settled) hw::launch_dependents_and_wait();
       return;
     }
     const hw::SharedAddress base = hw::shared_memory_base();
@@ -111,12 +111,12 @@ struct Decode {
     int32_t row = find(first);
     // The last key is the query's own, and new.
     const bool early = p.settled && first + static_cast<int32_t>(kKeys) < work.last;
-    if (p.settled && !early) hw::take_turns();
+    if (p.settled && !early) hw::launch_dependents_and_wait();
     float key_scale = work.row_scale(p.k, row), value_scale = work.row_scale(p.v, row);
     load_keys(p, work, row, k);
     load_values(p, work, row, v);
     row = find(first + kStride);
-    if (early) hw::take_turns();
+    if (early) hw::launch_dependents_and_wait();
     Left::stage(p, work, base + kParts, base + kFactors);
     hw::barrier_sync();
     Left::build(base + kParts, base + kQuery);

@@ -180,9 +180,9 @@ void run_decode(const AttentionPlan& plan, const AttentionTensors& t, Stream& st
   params.batch_rows = static_cast<int32_t>(t.k.size(t.k.rank() - 3));
   // Outside a graph the kernels of a call before this one may still run.
   params.settled =
-      p.settled_cache && (stream.device().kind() != Device::Kind::cuda || cuda::captures());
+      p.prefetch_cache && (stream.device().kind() != Device::Kind::cuda || cuda::captures());
   if (p.paged) params.page_divisor = pipe::Divisor(params.page_size);
-  launch(kernel.image, taking_turns(kernel.shape(params), stream), params, stream);
+  launch(kernel.image, with_pdl(kernel.shape(params), stream), params, stream);
 }
 
 std::string describe_decode(const AttentionPlan& plan) {

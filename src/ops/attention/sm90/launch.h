@@ -14,7 +14,7 @@ extern const AttentionGpu attention_sm90_gpu;
 std::string attention_sm90_fp8_error(const AttentionProblem&);
 extern const AttentionGpu attention_sm90_fp8_gpu;
 
-std::string attention_sm90_expand_error(const AttentionProblem&);
-extern const AttentionGpu attention_sm90_expand_gpu;
+std::string attention_sm90_dequant_error(const AttentionProblem&);
+extern const AttentionGpu attention_sm90_dequant_gpu;
 
 }  // namespace halftone

@@ -7,7 +7,7 @@
 #include "formats/row_quantizer.h"
 #include "formats/scale_layout.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 namespace {
 
@@ -225,4 +225,4 @@ void XRows::pack(const Kernels& kernels, const void* x, Format format, const Pan
   pack_codes(kernels, codes.data(), scales.data(), recipe.tensor_scale, panel, to);
 }
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -11,7 +11,7 @@
 #include "formats/quantize_rows.h"
 #include "ops/gemm/cpu/kernels.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // What a problem says of x.
 struct XSpec {
@@ -68,4 +68,4 @@ class XRows {
   int64_t k_ = 0, group_ = 0, groups_ = 1;
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

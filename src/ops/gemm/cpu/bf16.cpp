@@ -18,7 +18,7 @@ namespace halftone::HALFTONE_LEVEL {
 
 namespace {
 
-using product::Kernels;
+using gemm::Kernels;
 
 constexpr int kChunk = 16 * kLanes;
 
@@ -51,7 +51,7 @@ struct Bf16 {
     }
   }
 };
-static_assert(Bf16::kBlockChunks * Bf16::kSteps * sizeof(words) <= product::kBlockBytes);
+static_assert(Bf16::kBlockChunks * Bf16::kSteps * sizeof(words) <= gemm::kBlockBytes);
 
 // As expand_pairs orders the elements of W.
 constexpr StepOrder<uint16_t> kOrder([](int i, int j) {
@@ -78,7 +78,7 @@ void pack(const void* x, Format, bool octets, int64_t k, void* out, int64_t stri
   }
 }
 
-void gemv(const Weights& w, int64_t n0, int64_t n1, const product::FewRows& few) {
+void gemv(const Weights& w, int64_t n0, int64_t n1, const gemm::FewRows& few) {
   if (w.code == Code::bf16) return gemv_code<Bf16, Code::bf16, false>(w, n0, n1, few);
   if (w.code == Code::int8_rows) return gemv_code<Bf16, Code::int8_rows, false>(w, n0, n1, few);
   gemv_octets<Bf16>(w, n0, n1, few);

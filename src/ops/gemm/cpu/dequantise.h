@@ -7,7 +7,7 @@
 
 namespace halftone::HALFTONE_LEVEL {
 
-using product::Code;
+using gemm::Code;
 
 template <Code C>
 inline constexpr int kBits = C == Code::f32        ? 32
@@ -165,7 +165,7 @@ inline constexpr int kFloatsPerLane = 16;
 template <Code C>
 HALFTONE_INLINE void expand_floats(const uint8_t* p, [[maybe_unused]] const int32_t* zeros,
                                    int part, f32v out[4]) {
-  if constexpr (!product::octet_order(C)) {
+  if constexpr (!gemm::octet_order(C)) {
     for (int j = 0; j < 4; ++j) out[j] = load_plain<C>(p, (4 * part + j) * kLanes);
   } else if constexpr (kBits<C> == 4 && C != Code::int4_asymmetric) {
     // One look-up of a float a code takes as many operations as one of a pair and its splitting,
@@ -193,7 +193,7 @@ inline constexpr int kFloatsPerLane = 8;
 template <Code C>
 HALFTONE_INLINE void expand_floats(const uint8_t* p, [[maybe_unused]] const int32_t* zeros,
                                    int part, f32v out[4]) {
-  if constexpr (!product::octet_order(C)) {
+  if constexpr (!gemm::octet_order(C)) {
     for (int j = 0; j < 4; ++j) out[j] = load_plain<C>(p, (4 * part + j) * kLanes);
   } else {
     u32v octets[2];

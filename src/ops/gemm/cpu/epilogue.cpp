@@ -48,7 +48,7 @@ void gate_row(const GatedActivation& g, float* gate, const float* up, int64_t n)
 
 // Rows in pieces that stay in the first-level cache, so that each step is a loop of its own and the
 // activation is chosen once a piece.
-void finish_piecewise(const product::Finish& f) {
+void finish_piecewise(const gemm::Finish& f) {
   constexpr int kPiece = 512;
   alignas(64) float rows[2][kPiece];
   for (int64_t from = 0; from < f.count; from += kPiece) {
@@ -89,6 +89,6 @@ void finish_piecewise(const product::Finish& f) {
 
 }  // namespace
 
-void finish_row(const product::Finish& f) { finish_piecewise(f); }
+void finish_row(const gemm::Finish& f) { finish_piecewise(f); }
 
 }  // namespace halftone::HALFTONE_LEVEL

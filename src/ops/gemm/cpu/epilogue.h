@@ -4,6 +4,6 @@
 
 namespace halftone::HALFTONE_LEVEL {
 
-void finish_row(const product::Finish&);
+void finish_row(const gemm::Finish&);
 
 }  // namespace halftone::HALFTONE_LEVEL

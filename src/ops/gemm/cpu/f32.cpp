@@ -14,7 +14,7 @@ namespace halftone::HALFTONE_LEVEL {
 
 namespace {
 
-using product::Kernels;
+using gemm::Kernels;
 
 constexpr int kChunk = kFloatsPerLane * kLanes;
 
@@ -34,7 +34,7 @@ struct F32 {
     expand_floats<C>(p, zeros, part, out);
   }
 };
-static_assert(F32::kBlockChunks * F32::kSteps * sizeof(f32v) <= product::kBlockBytes);
+static_assert(F32::kBlockChunks * F32::kSteps * sizeof(f32v) <= gemm::kBlockBytes);
 
 // As expand_floats orders the elements of W: 8 vectors from 8 elements of each lane.
 #if defined(__AVX512BW__)
@@ -85,7 +85,7 @@ void pack(const void* x, Format format, bool octets, int64_t k, void* out, int64
 }
 
 // Rows without a kernel of their own go through a buffer of f32, block by block.
-void gemv_dequantised(const Weights& w, int64_t n0, int64_t n1, const product::FewRows& few) {
+void gemv_dequantised(const Weights& w, int64_t n0, int64_t n1, const gemm::FewRows& few) {
   constexpr int64_t kBlock = int64_t{F32::kBlockChunks} * kChunk;
   alignas(64) float row[kBlock];
   Weights view = w;
@@ -98,7 +98,7 @@ void gemv_dequantised(const Weights& w, int64_t n0, int64_t n1, const product::F
       w.dequantise(w, n, k0, view.k, row);
       for (int64_t m = 0; m < few.m; ++m) {
         float sum;
-        product::FewRows one;
+        gemm::FewRows one;
         one.x = static_cast<const char*>(few.x) + m * few.x_row + k0 / kBlock * few.x_block;
         one.m = 1;
         one.sums = &sum;
@@ -127,7 +127,7 @@ void expand_dequantised(const Weights& w, int64_t n0, int64_t rows, int64_t chun
   expand_rows<F32, Code::f32>(view, 0, rows, 0, count, strip, scales);
 }
 
-void gemv(const Weights& w, int64_t n0, int64_t n1, const product::FewRows& few) {
+void gemv(const Weights& w, int64_t n0, int64_t n1, const gemm::FewRows& few) {
   switch (w.code) {
     case Code::f32:
       return gemv_code<F32, Code::f32, false>(w, n0, n1, few);

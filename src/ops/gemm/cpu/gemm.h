@@ -161,7 +161,7 @@ HALFTONE_INLINE void multiply_tile(const unsigned char* x, int64_t row, const un
 }
 
 template <class A, Scaled kWhich>
-void multiply_rows(const product::Pass& p) {
+void multiply_rows(const gemm::Pass& p) {
   const auto* x = static_cast<const unsigned char*>(p.x);
   const auto* strip = static_cast<const unsigned char*>(p.strip);
   const float* x_scales = p.x_scales;
@@ -187,7 +187,7 @@ void multiply_rows(const product::Pass& p) {
 }
 
 template <class A>
-void multiply(const product::Pass& p) {
+void multiply(const gemm::Pass& p) {
   if (p.x_scales != nullptr) {
     multiply_rows<A, Scaled::both>(p);
   } else if (p.scales != nullptr) {

@@ -129,22 +129,22 @@ HALFTONE_INLINE void gemv_scales(const Weights& w, const Groups& groups, const u
 
 // Rows of x from m0 on, at most kX.
 template <class A, Code C, bool kScaled, int kX>
-void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const product::FewRows& few, int64_t m0) {
+void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const gemm::FewRows& few, int64_t m0) {
   constexpr int kBlock = kScaled ? A::kScaledBlockChunks : A::kBlockChunks;
   constexpr int kChunk = A::kPerLane * kLanes;
   constexpr int64_t kCodeBytes = kChunk * kBits<C> / 8;
   constexpr int64_t kXBytes = A::kSteps * static_cast<int64_t>(sizeof(typename A::Vector));
-  const int64_t chunks = product::ceil_div(w.k, kChunk);
+  const int64_t chunks = gemm::ceil_div(w.k, kChunk);
   const Groups groups = groups_of<A::kPerLane>(w);
   // Scales are spread for several blocks at once.
-  constexpr int64_t kSpan = product::kMaxBlockChunks;
+  constexpr int64_t kSpan = gemm::kMaxBlockChunks;
   static_assert(kSpan % kBlock == 0);
   alignas(64) float scales[kGemvRows][kSpan * kLanes];
   alignas(64) int32_t zeros[kGemvRows][kSpan * kLanes];
   alignas(64) uint8_t ends[kGemvRows][kCodeBytes];
   // Each of the rows read side by side goes on with the row that follows it in memory, so that the
   // processor's prefetchers see a few long streams.
-  const int64_t each = product::ceil_div(n1 - n0, kGemvRows);
+  const int64_t each = gemm::ceil_div(n1 - n0, kGemvRows);
   for (int64_t n = 0; n < each; ++n) {
     const uint8_t* rows[kGemvRows];
     const uint8_t* scale_rows[kGemvRows];
@@ -215,7 +215,7 @@ void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const product::FewRows&
 
 // One row of x has more of its codes under way at once than rows side by side would.
 template <class A, Code C, bool kScaled>
-void gemv_code(const Weights& w, int64_t n0, int64_t n1, const product::FewRows& few) {
+void gemv_code(const Weights& w, int64_t n0, int64_t n1, const gemm::FewRows& few) {
   int64_t m = 0;
   if constexpr (kGemvX > 1) {
     for (; few.m - m > 2; m += kGemvX) gemv_rows<A, C, kScaled, kGemvX>(w, n0, n1, few, m);
@@ -225,7 +225,7 @@ void gemv_code(const Weights& w, int64_t n0, int64_t n1, const product::FewRows&
 }
 
 template <class A>
-void gemv_octets(const Weights& w, int64_t n0, int64_t n1, const product::FewRows& few) {
+void gemv_octets(const Weights& w, int64_t n0, int64_t n1, const gemm::FewRows& few) {
   with_octet_code(w.code, [&]<Code C>() {
     if (C == Code::int4_asymmetric || scaled_in_row(w) || few.x_scales != nullptr) {
       gemv_code<A, C, true>(w, n0, n1, few);

@@ -18,8 +18,8 @@ namespace halftone::HALFTONE_LEVEL {
 
 namespace {
 
-using product::Kernels;
-using product::Weights;
+using gemm::Kernels;
+using gemm::Weights;
 
 #if defined(__AVX512VNNI__)
 constexpr bool kBytes = true;
@@ -34,7 +34,7 @@ constexpr int kBlockChunks = 8;
 constexpr int kTileRows = 3;
 constexpr int kTileColumns = kLanes == 16 ? 8 : 4;
 constexpr int64_t kVector = 4 * kLanes;  // bytes
-static_assert(int64_t{kBlockChunks} * kSteps * kVector <= product::kBlockBytes);
+static_assert(int64_t{kBlockChunks} * kSteps * kVector <= gemm::kBlockBytes);
 
 HALFTONE_INLINE i32v multiply_add(i32v w, i32v x, i32v acc) {
 #if defined(__AVX512VNNI__)
@@ -142,7 +142,7 @@ HALFTONE_INLINE void multiply_tile(const unsigned char* x, int64_t row, const un
   for (int m = 0; m < kRows; ++m) add_sums(acc[m], sums + m * sums_stride, first);
 }
 
-void multiply(const product::Pass& p) {
+void multiply(const gemm::Pass& p) {
   const auto* xs = static_cast<const unsigned char*>(p.x);
   const auto* ws = static_cast<const unsigned char*>(p.strip);
   const int64_t row = p.x_row, steps = p.chunks * kSteps;
@@ -197,7 +197,7 @@ void expand(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int64_t 
 
 // Four rows side by side: as many chains, and as many streams for the prefetcher; the next four are
 // asked for while these are multiplied.
-void gemv(const Weights& w, int64_t n0, int64_t n1, const product::FewRows& few) {
+void gemv(const Weights& w, int64_t n0, int64_t n1, const gemm::FewRows& few) {
   constexpr int kRows = 4;
   uint8_t copy[kChunk];
   const int64_t ahead = kRows * w.row_bytes;

@@ -14,7 +14,7 @@
 #include "halftone/activation_function.h"
 #include "halftone/dtype.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // How an element of a weight is stored. `int8_rows`: int8 without scales within the row, in the
 // order of plain floats, which one instruction widens. `dequantised`: groups that do not align with
@@ -150,4 +150,4 @@ struct Kernels {
   int32_t weight_bias = 0;
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

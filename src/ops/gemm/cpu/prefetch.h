@@ -6,7 +6,7 @@
 namespace halftone::HALFTONE_LEVEL {
 
 // The next lines of `a`.
-HALFTONE_INLINE void ask(product::Ahead& a) {
+HALFTONE_INLINE void ask(gemm::Ahead& a) {
   for (int64_t i = a.lines_per_tile; i > 0 && a.rows > 0; --i) {
     __builtin_prefetch(a.row + a.at, 0, 2);
     a.at += 64;

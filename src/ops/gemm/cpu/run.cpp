@@ -5,7 +5,7 @@
 #include "halftone/dtype.h"
 #include "ops/gemm/cpu/weights.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 namespace {
 
@@ -222,4 +222,4 @@ void run_jobs(const Kernels& kernels, std::span<Job> jobs, ThreadPool& pool) {
   parallel(pool, tasks, 1, work, run);
 }
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

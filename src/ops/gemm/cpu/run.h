@@ -5,7 +5,7 @@
 #include "base/thread_pool.h"
 #include "ops/gemm/cpu/kernels.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // Rows of x packed at a time, for which an expanded strip of W is used.
 inline constexpr int64_t kPanelRows = 512;
@@ -44,4 +44,4 @@ void run_jobs(const Kernels&, std::span<Job>, ThreadPool&);
 void parallel(ThreadPool&, int64_t count, int64_t grain, int64_t work,
               FunctionRef<void(int64_t, int64_t)> f);
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

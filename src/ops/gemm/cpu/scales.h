@@ -7,7 +7,7 @@
 
 namespace halftone::HALFTONE_LEVEL {
 
-using product::Weights;
+using gemm::Weights;
 
 // A vector of up to kLanes scales, one after the other in memory; the other lanes are 0.
 #if defined(__AVX512F__)
@@ -74,7 +74,7 @@ HALFTONE_INLINE Groups groups_of(const Weights& w) {
   constexpr int kChunk = kPerLane * kLanes;
   Groups g;
   if (!scaled_in_row(w)) return g;
-  g.count = product::ceil_div(w.k, w.group);
+  g.count = gemm::ceil_div(w.k, w.group);
   if (w.group % kChunk == 0) {
     g.chunks_per_group = w.group / kChunk;
     if (g.chunks_per_group == 1) g.per_chunk = 1;
@@ -113,7 +113,7 @@ HALFTONE_INLINE void fill_lanes(const Weights& w, const Groups& groups, int64_t 
   for (int64_t i = 0; i < chunks * kLanes;) {
     const int64_t g = (chunk0 * kLanes + i) * kPerLane / w.group;
     const uint32_t value = g < groups.count ? one(g) : 0;
-    const int64_t end = product::ceil_div((g + 1) * w.group, kPerLane) - chunk0 * kLanes;
+    const int64_t end = gemm::ceil_div((g + 1) * w.group, kPerLane) - chunk0 * kLanes;
     for (; i < end && i < chunks * kLanes; ++i) out[i] = value;
   }
 }

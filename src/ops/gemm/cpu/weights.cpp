@@ -8,7 +8,7 @@
 #include "formats/row_quantizer.h"
 #include "ops/gemm/cpu/kernel_sets.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 namespace {
 
@@ -244,4 +244,4 @@ float row_scale(const Weights& w, int64_t n) {
   return read_scale(w.scale_format, scale_address(w, n, 0)) * w.tensor_scale;
 }
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

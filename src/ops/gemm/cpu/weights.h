@@ -5,7 +5,7 @@
 #include "halftone/tensor.h"
 #include "ops/gemm/cpu/kernels.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // How the kernels read a weight of this format and scaling.
 Code code_of(Format, bool scaled, const Scaling&);
@@ -25,4 +25,4 @@ void weight_row(const Weights&, int64_t n, double* out);
 // Scale of a whole row (scales per row or per tensor), times the tensor scale.
 float row_scale(const Weights&, int64_t n);
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -11,7 +11,7 @@
 #include "ops/gemm/sm80/dequantise.h"
 #include "ops/gemm/sm80/operand.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // How an element enters: as it is, as the number that code and scale stand for (one term where that
 // is exact in bf16), or as its code, the scale multiplying sums.
@@ -134,7 +134,7 @@ struct GpuRows {
   }
 
   HT_DEVICE static void run(Params p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const uint32_t row = hw::block_index().x, thread = hw::thread_index().x;
     // x is read as if it began where its row is this one.
     if (p.order != nullptr) p.source.first_row = int64_t{hw::load_global(p.order + row)} - row;
@@ -157,4 +157,4 @@ struct GpuRows {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

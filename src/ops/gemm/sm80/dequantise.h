@@ -14,7 +14,7 @@
 #include "hw/present.h"
 #include "hw/types.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 enum class GpuCode : uint8_t { f32, f16, f16_sums, f16_terms, bf16, e4m3, e5m2, int8, e2m1, int4 };
 
@@ -301,4 +301,4 @@ struct CodePolicy<GpuCode::int4> : NibbleOrder {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -5,16 +5,16 @@
 #include "pipe/activate.h"
 #include "pipe/elements.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // Ends that most products have, so that kernels have a short way to them: scales and a bias, or the
 // product of silu of the one and the other half; then a residual, if any, of 16 bits, and results
 // of 16 bits, both by fours that lie on 8 bytes. What a block does once takes as long as its
 // instructions take to come.
-enum class CommonEnd : uint8_t { none, affine, swiglu };
+enum class SpecialisedEpilogue : uint8_t { none, affine, swiglu };
 
 // Strides in bytes; those of vectors are from one output to the next.
-struct GpuFinish {
+struct GpuEpilogue {
   char* out = nullptr;  // [m, n]
   int64_t out_row = 0;
   const char* residual = nullptr;  // [m, n]
@@ -27,19 +27,20 @@ struct GpuFinish {
   ActivationFunction activation{Activation::identity};
   GatedActivation gated;
   bool gate = false;
-  CommonEnd common = CommonEnd::none;  // of all products of a launch: common_end
+  SpecialisedEpilogue common =
+      SpecialisedEpilogue::none;  // of all products of a launch: specialised_epilogue
   Format out_format = Format::f32, bias_format = Format::f32, residual_format = Format::f32;
 };
 
 // What output (row, n) takes beside its sums. Asked for ahead of them, it holds nobody up.
-struct FinishInputs {
+struct EpilogueInputs {
   float x_scale = 1, scale[2] = {1, 1}, bias[2] = {}, residual = 0;
 };
-HT_DEVICE FinishInputs finish_inputs(const GpuFinish& f, const GpuLayout& weight,
-                                     const GpuSource& source, const GpuSource& up, uint32_t expert,
-                                     uint32_t row, uint32_t x_row, uint32_t n,
-                                     hw::Site site = hw::Site::current()) {
-  FinishInputs in;
+HT_DEVICE EpilogueInputs epilogue_inputs(const GpuEpilogue& f, const GpuLayout& weight,
+                                         const GpuSource& source, const GpuSource& up,
+                                         uint32_t expert, uint32_t row, uint32_t x_row, uint32_t n,
+                                         hw::Site site = hw::Site::current()) {
+  EpilogueInputs in;
   if (f.row_scales != nullptr) {
     in.x_scale = hw::load_global(f.row_scales + x_row * f.row_scale_step, site);
   }
@@ -61,8 +62,9 @@ HT_DEVICE FinishInputs finish_inputs(const GpuFinish& f, const GpuLayout& weight
 }
 
 // Output (row, n) from the sums of its row of W and, of a gate, of the other half's.
-HT_DEVICE void finish_output(const GpuFinish& f, const FinishInputs& in, uint32_t row, uint32_t n,
-                             float sum, float up_sum, hw::Site site = hw::Site::current()) {
+HT_DEVICE void epilogue_output(const GpuEpilogue& f, const EpilogueInputs& in, uint32_t row,
+                               uint32_t n, float sum, float up_sum,
+                               hw::Site site = hw::Site::current()) {
   const auto affine = [&](uint32_t i, float y) {
     y = y * in.scale[i] * in.x_scale;
     return f.bias[i] == nullptr ? y : y + in.bias[i];
@@ -79,12 +81,12 @@ HT_DEVICE void finish_output(const GpuFinish& f, const FinishInputs& in, uint32_
   pipe::store_element(f.out_format, f.out + row * f.out_row + n * pipe::bytes_of(f.out_format), y,
                       site);
 }
-HT_DEVICE void finish_output(const GpuFinish& f, const GpuLayout& weight, const GpuSource& source,
-                             const GpuSource& up, uint32_t expert, uint32_t row, uint32_t x_row,
-                             uint32_t n, float sum, float up_sum,
-                             hw::Site site = hw::Site::current()) {
-  const FinishInputs in = finish_inputs(f, weight, source, up, expert, row, x_row, n, site);
-  finish_output(f, in, row, n, sum, up_sum, site);
+HT_DEVICE void epilogue_output(const GpuEpilogue& f, const GpuLayout& weight,
+                               const GpuSource& source, const GpuSource& up, uint32_t expert,
+                               uint32_t row, uint32_t x_row, uint32_t n, float sum, float up_sum,
+                               hw::Site site = hw::Site::current()) {
+  const EpilogueInputs in = epilogue_inputs(f, weight, source, up, expert, row, x_row, n, site);
+  epilogue_output(f, in, row, n, sum, up_sum, site);
 }
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -5,7 +5,7 @@
 #include "hw/memory.h"
 #include "hw/thread.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 struct GpuGatherParams {
   const uint8_t* x = nullptr;
@@ -30,7 +30,7 @@ struct GpuGather {
   }
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const uint32_t row = hw::block_index().x * kWarps + hw::warp_index(), lane = hw::lane_index();
     if (row >= p.rows) return;
     const uint8_t* from = p.x + hw::load_global(p.order + row) * p.x_row;
@@ -57,4 +57,4 @@ struct GpuGather {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

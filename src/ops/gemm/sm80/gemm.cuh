@@ -1,7 +1,7 @@
 // y = x W^T by tiles on the tensor cores of any GPU since sm_80, weights of every format in
 // checkpoint layout.
 //
-// The weights are the rows of the MMA, x its columns, as in products of few rows (gpu_vector.cuh).
+// The weights are the rows of the MMA, x its columns, as in products of few rows (gpu_gemv.cuh).
 // A lane takes eight consecutive elements of K, an octet, of a row of W and of a row of x: the
 // lanes of a quad 32 elements, a chunk, which is two steps of the MMA whatever the width of a code.
 // Codes become bf16 in registers (gpu_codes.h).
@@ -20,11 +20,11 @@
 #include "hw/mma/mma.h"
 #include "ops/gemm/sm80/stages.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 template <GpuCode kCode, GpuTile kTile>
 struct GpuMultiply : GpuStages<kCode, kTile> {
-  using Params = GpuProduct;
+  using Params = GpuGemm;
   using Stages = GpuStages<kCode, kTile>;
   using Policy = CodePolicy<kCode>;
   static constexpr uint32_t kRows = Stages::kRows, kColumns = Stages::kColumns;
@@ -216,13 +216,13 @@ struct GpuMultiply : GpuStages<kCode, kTile> {
       if (o >= outputs || n >= p.n) continue;
       const float sum = whole_sum(p, task, m, o);
       const float up = p.finish.gate ? whole_sum(p, task, m, outputs + o) : 0;
-      finish_output(p.finish, p.weight, task.source[0], task.source[1], task.expert, task.row0 + m,
-                    static_cast<uint32_t>(x_row_of(p, task, m)), n, sum, up);
+      epilogue_output(p.finish, p.weight, task.source[0], task.source[1], task.expert,
+                      task.row0 + m, static_cast<uint32_t>(x_row_of(p, task, m)), n, sum, up);
     }
   }
 
   HT_DEVICE static void run(const Params& p) {
-    hw::take_turns();
+    hw::launch_dependents_and_wait();
     const GpuTask task = task_of(p, kRows, kColumns);
     if (task.rows == 0) return;
     const uint32_t steps = (p.k + Stages::kDepth - 1) / Stages::kDepth;
@@ -257,4 +257,4 @@ struct GpuMultiply : GpuStages<kCode, kTile> {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

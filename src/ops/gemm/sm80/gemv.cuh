@@ -6,7 +6,7 @@
 // waits for nobody but itself, and makes bf16 of the codes in registers (gpu_codes.h). A lane takes
 // eight consecutive elements of K, an octet, of a row of W and of a row of x. x comes through L1,
 // which cp.async leaves to it. Spans that are whole and well placed have loops of their own
-// (gpu_vector_spans.h); here is the one for all others, in which the lanes of a quad have 32
+// (gpu_gemv_spans.h); here is the one for all others, in which the lanes of a quad have 32
 // elements, a chunk, two steps of the MMA whatever the width of a code.
 //
 // Sums: a warp starts from zero at every span and wherever a group of scales may end, at most 128
@@ -20,14 +20,14 @@
 #include "ops/gemm/sm80/gemv_scales.h"
 #include "ops/gemm/sm80/gemv_spans.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 template <GpuCode kCode, uint32_t kTilesM>
-struct GpuVector {
-  using Params = GpuProduct;
+struct GpuGemv {
+  using Params = GpuGemm;
   using Policy = CodePolicy<kCode>;
-  using Scales = GpuVectorScales<kCode, kTilesM>;
-  using Spans = GpuVectorSpans<kCode, kTilesM>;
+  using Scales = GpuGemvScales<kCode, kTilesM>;
+  using Spans = GpuGemvSpans<kCode, kTilesM>;
   using Sums = GpuSums<kTilesM>;
   static constexpr uint32_t kRows = Scales::kRows, kColumns = Scales::kColumns;
   static constexpr uint32_t kSpan = Scales::kSpan, kDepth = Scales::kDepth;
@@ -65,8 +65,8 @@ struct GpuVector {
             .shared_bytes = kSharedBytes};
   }
 
-  using Copies = GpuVectorCopies<kCode>;
-  using Column = GpuVectorColumn<kCode>;
+  using Copies = GpuGemvCopies<kCode>;
+  using Column = GpuGemvColumn<kCode>;
 
   // The octet of a chunk of a row of W, as stored. Chunks differ in bits of the address that the
   // lane's place in a row leaves to them.
@@ -211,8 +211,8 @@ struct GpuVector {
       const uint32_t tile = o >> log2_rows, row = o & ((1u << log2_rows) - 1);
       const float sum = whole_sum(p, sums, columns, log2_k, tile, m, row);
       const float up = gate ? whole_sum(p, sums, columns, log2_k, tile, m, row + 8) : 0;
-      finish_output(p.finish, p.weight, task.source[0], task.source[1], task.expert, task.row0 + m,
-                    static_cast<uint32_t>(x_row_of(p, task, m)), n, sum, up);
+      epilogue_output(p.finish, p.weight, task.source[0], task.source[1], task.expert,
+                      task.row0 + m, static_cast<uint32_t>(x_row_of(p, task, m)), n, sum, up);
     }
   }
 
@@ -269,7 +269,7 @@ struct GpuVector {
   }
 
   HT_DEVICE static void run(const Params& p) {
-    if (!p.constant_weight) hw::wait_turn();
+    if (!p.static_weights) hw::wait_turn();
     const uint32_t log2_k = log2_warps_along_k(p.k), log2_tiles = kLog2Warps - log2_k;
     const GpuTask task = task_of(p, kRows << log2_tiles, kColumns);
     if (task.rows == 0) return;
@@ -283,7 +283,7 @@ struct GpuVector {
     const hw::SharedAddress ring = task.base + warp * kWarpBytes;
     if (walk.count > 0) walk_spans(p, task, walk, ring, sums);
     hw::wait_turn();  // of warps without spans
-    hw::let_next_start();
+    hw::launch_dependents();
     hw::barrier_sync();
     // Rows of other halves come eight further, as the tile has them.
     HT_UNROLL
@@ -301,4 +301,4 @@ struct GpuVector {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

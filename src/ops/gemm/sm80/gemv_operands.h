@@ -2,11 +2,11 @@
 #pragma once
 #include "ops/gemm/sm80/tile_work.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // What a warp copies. A lane has one chunk of 16 bytes of every fourth row.
 template <GpuCode kCode>
-struct GpuVectorCopies {
+struct GpuGemvCopies {
   using Policy = CodePolicy<kCode>;
   static constexpr uint32_t kRows = 16, kSpan = 128;
   static constexpr uint32_t kDepth = kSpan * 8 / Policy::kBits;
@@ -16,7 +16,7 @@ struct GpuVectorCopies {
   int64_t chunk, end;  // the lane's byte in a span; bytes of a row
   bool aligned = true;
 
-  HT_DEVICE GpuVectorCopies(const GpuProduct& p, const GpuTask& task, uint32_t tile_row) {
+  HT_DEVICE GpuGemvCopies(const GpuGemm& p, const GpuTask& task, uint32_t tile_row) {
     const uint32_t lane = hw::lane_index();
     chunk = lane % 8 * 16;
     end = (int64_t{p.k} * Policy::kBits + 7) / 8;
@@ -30,7 +30,7 @@ struct GpuVectorCopies {
       aligned = aligned && reinterpret_cast<uintptr_t>(rows[i]) % 16 == 0;
     }
   }
-  HT_DEVICE void span(const GpuProduct& p, const GpuTask& task, uint32_t tile_row, uint32_t index,
+  HT_DEVICE void span(const GpuGemm& p, const GpuTask& task, uint32_t tile_row, uint32_t index,
                       hw::SharedAddress to) const {
     const int64_t at = int64_t{index} * kSpan + chunk;
     if constexpr (kCode == GpuCode::f32) {
@@ -47,7 +47,7 @@ struct GpuVectorCopies {
     }
   }
   // Codes and scales become f32 here.
-  HT_DEVICE void expand(const GpuProduct& p, const GpuTask& task, uint32_t tile_row, uint32_t index,
+  HT_DEVICE void expand(const GpuGemm& p, const GpuTask& task, uint32_t tile_row, uint32_t index,
                         hw::SharedAddress to) const {
     const uint32_t lane = hw::lane_index(), k = index * kDepth + lane % 8 * 4;
     HT_UNROLL
@@ -61,19 +61,19 @@ struct GpuVectorCopies {
 
 // The column of x of a lane in a tile of eight.
 template <GpuCode kCode>
-struct GpuVectorColumn {
+struct GpuGemvColumn {
   using Policy = CodePolicy<kCode>;
   const uint8_t* at = nullptr;  // null: no row of x has it
   bool aligned = false;
 
-  HT_DEVICE void find(const GpuProduct& p, const GpuTask& task, uint32_t tile) {
+  HT_DEVICE void find(const GpuGemm& p, const GpuTask& task, uint32_t tile) {
     const uint32_t column = tile * 8 + hw::lane_index() / 4;
     if (column >= task.rows * p.terms) return;
     at = p.x + (x_row_of(p, task, column / p.terms) * p.terms + column % p.terms) * p.x_row;
     aligned = reinterpret_cast<uintptr_t>(at) % 16 == 0;
   }
   // The octet from k on; what does not exist is 0.
-  HT_DEVICE void load(const GpuProduct& p, uint32_t k, uint32_t (&x)[4],
+  HT_DEVICE void load(const GpuGemm& p, uint32_t k, uint32_t (&x)[4],
                       hw::Site site = hw::Site::current()) const {
     HT_UNROLL
     for (uint32_t w = 0; w < 4; ++w) x[w] = 0;
@@ -95,4 +95,4 @@ struct GpuVectorColumn {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

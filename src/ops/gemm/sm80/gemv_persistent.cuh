@@ -6,13 +6,13 @@
 #include "hw/barrier.h"
 #include "ops/gemm/sm80/gemv.cuh"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 template <GpuCode kCode, GpuLoop kLoop = GpuLoop::wide>
-struct GpuVectorStay {
-  using Params = GpuProduct;
-  using Vector = GpuVector<kCode, 1>;
-  using Spans = GpuVectorSpans<kCode, 1>;
+struct GpuGemvPersistent {
+  using Params = GpuGemm;
+  using Vector = GpuGemv<kCode, 1>;
+  using Spans = GpuGemvSpans<kCode, 1>;
   using Policy = CodePolicy<kCode>;
   using Copies = typename Spans::template Copies<kLoop>;
   using Sums = GpuSums<1>;
@@ -21,25 +21,25 @@ struct GpuVectorStay {
   static constexpr uint32_t kSumRow = kRows + 4;
 
   // Shared memory: the rings of the warps, x, the sums of two tiles.
-  HT_HOST_DEVICE static uint32_t ring_bytes(const GpuProduct& p) {
+  HT_HOST_DEVICE static uint32_t ring_bytes(const GpuGemm& p) {
     return Spans::kStages * Spans::stage_bytes(p.spans);
   }
   // A lane has the sums of two columns.
-  HT_HOST_DEVICE static uint32_t sum_columns(const GpuProduct& p) {
+  HT_HOST_DEVICE static uint32_t sum_columns(const GpuGemm& p) {
     return (p.m * p.terms + 1) / 2 * 2;
   }
-  HT_HOST_DEVICE static uint32_t sum_bytes(const GpuProduct& p) {
+  HT_HOST_DEVICE static uint32_t sum_bytes(const GpuGemm& p) {
     return kWarps * (sum_columns(p) * kSumRow + 16) * 4;
   }
-  HT_HOST_DEVICE static uint32_t x_bytes(const GpuProduct& p) { return p.m * p.terms * p.k * 2; }
-  HT_HOST_DEVICE static uint32_t shared_bytes(const GpuProduct& p) {
+  HT_HOST_DEVICE static uint32_t x_bytes(const GpuGemm& p) { return p.m * p.terms * p.k * 2; }
+  HT_HOST_DEVICE static uint32_t shared_bytes(const GpuGemm& p) {
     return kWarps * ring_bytes(p) + x_bytes(p) + 2 * sum_bytes(p);
   }
 
-  HT_DEVICE static uint32_t tile_outputs(const GpuProduct& p) { return p.finish.gate ? 8 : 16; }
+  HT_DEVICE static uint32_t tile_outputs(const GpuGemm& p) { return p.finish.gate ? 8 : 16; }
 
   // Octets of x of all columns: [octet of a lane][column][lane of a quad].
-  HT_DEVICE static void place_x(const GpuProduct& p, hw::SharedAddress to,
+  HT_DEVICE static void place_x(const GpuGemm& p, hw::SharedAddress to,
                                 hw::Site site = hw::Site::current()) {
     const uint32_t columns = p.m * p.terms, all = p.k / 8 * columns;
     constexpr uint32_t kOctets = Spans::kOctets, kOfHalf = Spans::kHalf / 8;
@@ -54,8 +54,8 @@ struct GpuVectorStay {
     }
   }
 
-  HT_DEVICE static void run(const GpuProduct& p) {
-    if (!p.constant_weight) hw::wait_turn();
+  HT_DEVICE static void run(const GpuGemm& p) {
+    if (!p.static_weights) hw::wait_turn();
     GpuTask task = task_of(p, kRows, 8);
     const uint32_t warp = hw::warp_index(), lane_index = hw::lane_index();
     const uint32_t outputs = tile_outputs(p), grid = hw::grid_size().x;
@@ -80,7 +80,7 @@ struct GpuVectorStay {
           if (tile_ahead < tiles) {
             copies = Copies(p, ahead, walk);
           } else {
-            hw::let_next_start();
+            hw::launch_dependents();
           }
         }
       }
@@ -135,4 +135,4 @@ struct GpuVectorStay {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -5,10 +5,10 @@
 #pragma once
 #include "ops/gemm/sm80/tile_work.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 template <GpuCode kCode, uint32_t kTilesM>
-struct GpuVectorScales {
+struct GpuGemvScales {
   using Policy = CodePolicy<kCode>;
   static constexpr uint32_t kRows = 16, kColumns = 8 * kTilesM;
   static constexpr uint32_t kSpan = 128;  // bytes of a row of W
@@ -50,8 +50,8 @@ struct GpuVectorScales {
 
   // Scales at column k of the lane's row, kEntries of them, `step` elements each.
   template <uint32_t kEntries>
-  HT_DEVICE static void load_scales(const GpuProduct& p, const GpuSource& s, uint32_t row,
-                                    uint32_t k, uint32_t step, Loaded<kEntries>& to) {
+  HT_DEVICE static void load_scales(const GpuGemm& p, const GpuSource& s, uint32_t row, uint32_t k,
+                                    uint32_t step, Loaded<kEntries>& to) {
     const GpuLayout& l = p.weight;
     const uint32_t reach = kEntries * step;
     // Beyond the last column the codes are zeros, but their sums are those of the columns before
@@ -107,7 +107,7 @@ struct GpuVectorScales {
                      : from.words[i / 2] >> 16 * (i % 2) & 0xffff;
   }
 
-  HT_DEVICE void load(const GpuProduct& p, const GpuTask& task, const GpuSource& s, uint32_t row,
+  HT_DEVICE void load(const GpuGemm& p, const GpuTask& task, const GpuSource& s, uint32_t row,
                       uint32_t k0) {
     const uint32_t lane = hw::lane_index(), k = k0 + lane % 2 * (kDepth / 2);
     if constexpr (kPairEntries > 0) {
@@ -128,7 +128,7 @@ struct GpuVectorScales {
     }
     load_x(p, task, k0);
   }
-  HT_DEVICE void load_x(const GpuProduct& p, const GpuTask& task, uint32_t k0) {
+  HT_DEVICE void load_x(const GpuGemm& p, const GpuTask& task, uint32_t k0) {
     const uint32_t lane = hw::lane_index();
     if (p.x_scales == nullptr) return;
     HT_UNROLL
@@ -143,7 +143,7 @@ struct GpuVectorScales {
     }
   }
 
-  HT_DEVICE void store(const GpuProduct& p, const GpuSource& s, hw::SharedAddress table) const {
+  HT_DEVICE void store(const GpuGemm& p, const GpuSource& s, hw::SharedAddress table) const {
     const uint32_t lane = hw::lane_index(), row = lane / 2, half = lane % 2;
     const uint32_t size = scale_bytes(p.weight.scale_format);
     if constexpr (kPairEntries > 0) {
@@ -179,7 +179,7 @@ struct GpuVectorScales {
     }
     store_x(p, table);
   }
-  HT_DEVICE void store_x(const GpuProduct& p, hw::SharedAddress table) const {
+  HT_DEVICE void store_x(const GpuGemm& p, hw::SharedAddress table) const {
     const uint32_t lane = hw::lane_index();
     if (p.x_scales == nullptr) return;
     HT_UNROLL
@@ -191,4 +191,4 @@ struct GpuVectorScales {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -15,7 +15,7 @@
 #include "hw/warp.h"
 #include "ops/gemm/sm80/tile_work.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // The spans of a warp: of which tile, from which on and how many, `step` apart.
 struct GpuWalk {
@@ -29,7 +29,7 @@ struct GpuSums {
 };
 
 template <GpuCode kCode, uint32_t kTilesM>
-struct GpuVectorSpans {
+struct GpuGemvSpans {
   using Policy = CodePolicy<kCode>;
   using Sums = GpuSums<kTilesM>;
   static constexpr uint32_t kBits = Policy::kBits, kRows = 16, kSpan = 128;
@@ -64,7 +64,7 @@ struct GpuVectorSpans {
     const uint8_t* scales = nullptr;
     uint32_t place[kRows / 4], scale_place = 0, bytes = 0;
 
-    HT_DEVICE Copies(const GpuProduct& p, const GpuTask& task, const GpuWalk& walk) {
+    HT_DEVICE Copies(const GpuGemm& p, const GpuTask& task, const GpuWalk& walk) {
       const uint32_t lane = hw::lane_index();
       // Rows past the last are the last once more; nobody looks at their sums.
       const auto row_of = [&](uint32_t r) {
@@ -88,7 +88,7 @@ struct GpuVectorSpans {
       }
     }
     // The next span, which is span `index` of the rows; the one after it is `step` further.
-    HT_DEVICE void next(const GpuProduct& p, hw::SharedAddress to, uint32_t index, uint32_t step,
+    HT_DEVICE void next(const GpuGemm& p, hw::SharedAddress to, uint32_t index, uint32_t step,
                         hw::Site site = hw::Site::current()) {
       HT_UNROLL
       for (uint32_t i = 0; i < kRows / 4; ++i) {
@@ -119,7 +119,7 @@ struct GpuVectorSpans {
     const float* x_scales[kTilesM][2];
     uint32_t place, scale_row;
 
-    HT_DEVICE Lane(const GpuProduct& p, const GpuTask& task, const GpuWalk& walk) {
+    HT_DEVICE Lane(const GpuGemm& p, const GpuTask& task, const GpuWalk& walk) {
       const uint32_t lane = hw::lane_index(), row = lane / 4, quad = lane % 4;
       const uint32_t at = quad * (kNarrow ? kBits : 16);
       place = place_of<kLoop>(row, at / 16) + at % 16;
@@ -159,7 +159,7 @@ struct GpuVectorSpans {
       sums.part[j][e] = 0;
     }
   }
-  // The same with x in shared memory, its octets as lanes take them (gpu_vector_stay.cuh).
+  // The same with x in shared memory, its octets as lanes take them (gpu_gemv_persistent.cuh).
   struct SharedLane {
     hw::SharedAddress x;
     uint32_t place, scale_row, unit;  // bytes of an octet of every lane and column
@@ -173,7 +173,7 @@ struct GpuVectorSpans {
 
   // Joins the sums of products since the last time: of half a span or a whole one, ...
   template <GpuLoop kLoop, class AnyLane>
-  HT_DEVICE static void join(const GpuProduct& p, const AnyLane& lane, hw::SharedAddress stage,
+  HT_DEVICE static void join(const GpuGemm& p, const AnyLane& lane, hw::SharedAddress stage,
                              uint32_t half, Sums& sums, hw::Site site = hw::Site::current()) {
     float w[2] = {p.factor, p.factor};
     if constexpr (kBits <= 8 && kCode != GpuCode::e2m1 && kLoop == GpuLoop::wide) {
@@ -190,7 +190,7 @@ struct GpuVectorSpans {
     for (uint32_t j = 0; j < kTilesM; ++j) add(sums, j, w, {1, 1});
   }
   // ... and of an octet a lane, with any scales, those of x too.
-  HT_DEVICE static void join_octet(const GpuProduct& p, const Lane<GpuLoop::narrow>& lane,
+  HT_DEVICE static void join_octet(const GpuGemm& p, const Lane<GpuLoop::narrow>& lane,
                                    hw::SharedAddress stage, uint32_t index, uint32_t octet,
                                    Sums& sums, hw::Site site = hw::Site::current()) {
     float w[2] = {p.factor, p.factor};
@@ -247,7 +247,7 @@ struct GpuVectorSpans {
   // Half a span whose scales bf16 could not take in codes: the lanes of a quad one after the other,
   // the others' elements of x being zeros, so that the sums have one scale each.
   template <class AnyLane>
-  HT_DEVICE static void multiply_apart(const GpuProduct& p, const AnyLane& lane,
+  HT_DEVICE static void multiply_apart(const GpuGemm& p, const AnyLane& lane,
                                        hw::SharedAddress stage, uint32_t half, Sums& sums,
                                        hw::Site site) {
     HT_ROLLED
@@ -280,7 +280,7 @@ struct GpuVectorSpans {
 
   // A span.
   template <GpuLoop kLoop, class AnyLane>
-  HT_DEVICE static void multiply(const GpuProduct& p, const AnyLane& lane, hw::SharedAddress stage,
+  HT_DEVICE static void multiply(const GpuGemm& p, const AnyLane& lane, hw::SharedAddress stage,
                                  Sums& sums, hw::Site site = hw::Site::current()) {
     constexpr bool kLanes = kLoop == GpuLoop::lanes;
     const uint32_t quad = hw::lane_index() % 4;
@@ -340,7 +340,7 @@ struct GpuVectorSpans {
     }
   }
 
-  HT_DEVICE static void multiply_narrow(const GpuProduct& p, const Lane<GpuLoop::narrow>& lane,
+  HT_DEVICE static void multiply_narrow(const GpuGemm& p, const Lane<GpuLoop::narrow>& lane,
                                         hw::SharedAddress stage, uint32_t index, Sums& sums,
                                         hw::Site site = hw::Site::current()) {
     HT_UNROLL
@@ -361,7 +361,7 @@ struct GpuVectorSpans {
   }
 
   template <GpuLoop kLoop>
-  HT_DEVICE static void run(const GpuProduct& p, const GpuTask& task, const GpuWalk& walk,
+  HT_DEVICE static void run(const GpuGemm& p, const GpuTask& task, const GpuWalk& walk,
                             hw::SharedAddress ring, Sums& sums) {
     Copies<kLoop> copies(p, task, walk);
     // One group of copies for every span, empty ones past the end: then "all but the newest" always
@@ -382,7 +382,7 @@ struct GpuVectorSpans {
       hw::warp_sync();                   // ... all lanes', and none reads the span before any more
       fill(i + kStages - 1);
       // Any earlier, and blocks of the next kernel would take places from those of this one.
-      if (i + kStages - 1 == walk.count) hw::let_next_start();
+      if (i + kStages - 1 == walk.count) hw::launch_dependents();
       if constexpr (kLoop == GpuLoop::narrow) {
         multiply_narrow(p, lane, ring + read, walk.first + i * walk.step, sums);
       } else {
@@ -394,7 +394,7 @@ struct GpuVectorSpans {
     }
     hw::cp_async_wait<0>();
   }
-  HT_DEVICE static void run(const GpuProduct& p, const GpuTask& task, const GpuWalk& walk,
+  HT_DEVICE static void run(const GpuGemm& p, const GpuTask& task, const GpuWalk& walk,
                             hw::SharedAddress ring, Sums& sums) {
     if (p.spans.loop == GpuLoop::wide) return run<GpuLoop::wide>(p, task, walk, ring, sums);
     if constexpr (kPowers) {
@@ -404,4 +404,4 @@ struct GpuVectorSpans {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

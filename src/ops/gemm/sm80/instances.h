@@ -4,50 +4,51 @@
 #include "ops/gemm/sm80/gemm.cuh"
 #include "ops/gemm/sm80/gemv_persistent.cuh"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // Many columns: 32 x 64 a warp is 64 accumulators and 64 sums a thread, hence one block a
 // multiprocessor. 99 KB is what sm_89 and sm_120 give a block.
 inline constexpr GpuTile kMany{128, 128, 4, 2, 99 * 1024, 4, 1};
 
 template <GpuCode kCode>
-using GpuEight = GpuVector<kCode, 1>;
+using GpuEight = GpuGemv<kCode, 1>;
 template <GpuCode kCode>
-using GpuSixteen = GpuVector<kCode, 2>;
+using GpuSixteen = GpuGemv<kCode, 2>;
 template <GpuCode kCode>
 using GpuMany = GpuMultiply<kCode, kMany>;
 
 struct GpuInstance {
   KernelImage image;
-  LaunchShape (*shape)(const GpuProduct&, uint32_t parts);
+  LaunchShape (*shape)(const GpuGemm&, uint32_t parts);
 };
 
 // Of each file of entries, for so many columns of x a block; the code is one of its own.
-GpuInstance gpu_plain(GpuCode, uint32_t columns);
+GpuInstance gpu_w16(GpuCode, uint32_t columns);
 GpuInstance gpu_bytes(GpuCode, uint32_t columns);
-GpuInstance gpu_nibbles(GpuCode, uint32_t columns);
+GpuInstance gpu_w4(GpuCode, uint32_t columns);
 // And of blocks that stay, of the codes of each file but f32 and f16 in terms.
-KernelImage gpu_plain_stay(GpuCode);
-KernelImage gpu_bytes_stay(GpuCode, GpuLoop);
-KernelImage gpu_nibbles_stay(GpuCode, GpuLoop);
+KernelImage gpu_w16_persistent(GpuCode);
+KernelImage gpu_w8_persistent(GpuCode, GpuLoop);
+KernelImage gpu_w4_persistent(GpuCode, GpuLoop);
 
 #if defined(__CUDACC__)
-#define HT_PRODUCT_ENTRIES(code)                                                \
-  HT_GPU_ENTRY(halftone::product::GpuEight<halftone::product::GpuCode::code>)   \
-  HT_GPU_ENTRY(halftone::product::GpuSixteen<halftone::product::GpuCode::code>) \
-  HT_GPU_ENTRY(halftone::product::GpuMany<halftone::product::GpuCode::code>)
-#define HT_STAY_ENTRY(code, loop)                                                 \
-  HT_GPU_ENTRY(halftone::product::GpuVectorStay<halftone::product::GpuCode::code, \
-                                                halftone::product::GpuLoop::loop>)
+#define HT_GEMM_ENTRIES(code)                                             \
+  HT_GPU_ENTRY(halftone::gemm::GpuEight<halftone::gemm::GpuCode::code>)   \
+  HT_GPU_ENTRY(halftone::gemm::GpuSixteen<halftone::gemm::GpuCode::code>) \
+  HT_GPU_ENTRY(halftone::gemm::GpuMany<halftone::gemm::GpuCode::code>)
+#define HT_PERSISTENT_ENTRY(code, loop)                                         \
+  HT_GPU_ENTRY(halftone::gemm::GpuGemvPersistent<halftone::gemm::GpuCode::code, \
+                                                 halftone::gemm::GpuLoop::loop>)
 #else
 template <GpuCode kCode, GpuLoop kLoop = GpuLoop::wide>
-KernelImage stay_image() {
-  return hw::image_of<GpuVectorStay<kCode, kLoop> >("matmul_gpu_stay");
+KernelImage persistent_image() {
+  return hw::image_of<GpuGemvPersistent<kCode, kLoop> >("matmul_gpu_persistent");
 }
 // Of a code that may come with powers of two.
 template <GpuCode kCode>
-KernelImage stay_image(GpuLoop loop) {
-  return loop == GpuLoop::lanes ? stay_image<kCode, GpuLoop::lanes>() : stay_image<kCode>();
+KernelImage persistent_image(GpuLoop loop) {
+  return loop == GpuLoop::lanes ? persistent_image<kCode, GpuLoop::lanes>()
+                                : persistent_image<kCode>();
 }
 template <GpuCode kFirst, GpuCode... kRest>
 GpuInstance gpu_instance(GpuCode code, uint32_t columns) {
@@ -63,4 +64,4 @@ GpuInstance gpu_instance(GpuCode code, uint32_t columns) {
 }
 #endif
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

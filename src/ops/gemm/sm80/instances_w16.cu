@@ -1,9 +1,9 @@
 #include "ops/gemm/sm80/instances.h"
 
-HT_PRODUCT_ENTRIES(f32)
-HT_PRODUCT_ENTRIES(f16)
-HT_PRODUCT_ENTRIES(f16_terms)
-HT_PRODUCT_ENTRIES(bf16)
-HT_GPU_ENTRY(halftone::product::GpuMany<halftone::product::GpuCode::f16_sums>)
-HT_STAY_ENTRY(f16, wide)
-HT_STAY_ENTRY(bf16, wide)
+HT_GEMM_ENTRIES(f32)
+HT_GEMM_ENTRIES(f16)
+HT_GEMM_ENTRIES(f16_terms)
+HT_GEMM_ENTRIES(bf16)
+HT_GPU_ENTRY(halftone::gemm::GpuMany<halftone::gemm::GpuCode::f16_sums>)
+HT_PERSISTENT_ENTRY(f16, wide)
+HT_PERSISTENT_ENTRY(bf16, wide)

@@ -1,13 +1,14 @@
 #include "ops/gemm/sm80/instances.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
-GpuInstance gpu_nibbles(GpuCode code, uint32_t columns) {
+GpuInstance gpu_w4(GpuCode code, uint32_t columns) {
   return gpu_instance<GpuCode::e2m1, GpuCode::int4>(code, columns);
 }
 
-KernelImage gpu_nibbles_stay(GpuCode code, GpuLoop loop) {
-  return code == GpuCode::e2m1 ? stay_image<GpuCode::e2m1>(loop) : stay_image<GpuCode::int4>();
+KernelImage gpu_w4_persistent(GpuCode code, GpuLoop loop) {
+  return code == GpuCode::e2m1 ? persistent_image<GpuCode::e2m1>(loop)
+                               : persistent_image<GpuCode::int4>();
 }
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

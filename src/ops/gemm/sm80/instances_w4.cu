@@ -1,7 +1,7 @@
 #include "ops/gemm/sm80/instances.h"
 
-HT_PRODUCT_ENTRIES(e2m1)
-HT_PRODUCT_ENTRIES(int4)
-HT_STAY_ENTRY(e2m1, wide)
-HT_STAY_ENTRY(e2m1, lanes)
-HT_STAY_ENTRY(int4, wide)
+HT_GEMM_ENTRIES(e2m1)
+HT_GEMM_ENTRIES(int4)
+HT_PERSISTENT_ENTRY(e2m1, wide)
+HT_PERSISTENT_ENTRY(e2m1, lanes)
+HT_PERSISTENT_ENTRY(int4, wide)

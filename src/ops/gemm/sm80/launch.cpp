@@ -10,7 +10,7 @@
 #include "ops/gemm/sm80/gather.cuh"
 #include "ops/gemm/sm80/instances.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 GpuLayout gpu_layout(const Tensor& t, const char* name) {
   GpuLayout l;
@@ -160,7 +160,7 @@ int64_t GpuX::bytes() const {
   return total;
 }
 
-void GpuX::enter(const Tensor& x, int64_t m, GpuProduct* product, Stream& stream, bool as_codes,
+void GpuX::enter(const Tensor& x, int64_t m, GpuGemm* product, Stream& stream, bool as_codes,
                  const int32_t* order) const {
   product->k = static_cast<uint32_t>(k_);
   product->m = static_cast<uint32_t>(m);
@@ -180,7 +180,7 @@ void GpuX::enter(const Tensor& x, int64_t m, GpuProduct* product, Stream& stream
                             static_cast<uint32_t>(k_ * 2)};
     product->x = p.out;
     product->x_row = p.out_row;
-    launch(hw::image_of<GpuGather>("product_gather"), taking_turns(GpuGather::shape(p), stream), p,
+    launch(hw::image_of<GpuGather>("product_gather"), with_pdl(GpuGather::shape(p), stream), p,
            stream);
     return;
   }
@@ -223,10 +223,10 @@ void GpuX::enter(const Tensor& x, int64_t m, GpuProduct* product, Stream& stream
     product->x_scales = p.scales = scales_.data<float>();
     product->x_scale_row = p.groups;
   }
-  launch(hw::image_of<GpuRows>("product_rows"), taking_turns(GpuRows::shape(p), stream), p, stream);
+  launch(hw::image_of<GpuRows>("product_rows"), with_pdl(GpuRows::shape(p), stream), p, stream);
 }
 
-void GpuX::enter_quantised(const Tensor& x, int64_t m, GpuProduct* product, Stream& stream) const {
+void GpuX::enter_quantised(const Tensor& x, int64_t m, GpuGemm* product, Stream& stream) const {
   QuantizeArgs q;
   q.recipe = params_.recipe;
   q.source = x.format();
@@ -243,14 +243,14 @@ void GpuX::enter_quantised(const Tensor& x, int64_t m, GpuProduct* product, Stre
   }
 }
 
-void set_weight(const GpuWeight& w, const GpuLayout& layout, GpuProduct* p) {
+void set_weight(const GpuWeight& w, const GpuLayout& layout, GpuGemm* p) {
   p->weight = layout;
   p->scaled = w.scaled, p->dequantise = w.dequantise, p->pairs = w.pairs;
   p->factor = w.pairs ? CodePolicy<GpuCode::e2m1>::kFactor : 1.0f;
   if (w.scaled) p->period = layout.group / 32;
 }
 
-uint32_t rows_of_part(uint32_t terms, bool many, int64_t average) {
+uint32_t rows_of_chunk(uint32_t terms, bool many, int64_t average) {
   // Experts have more rows than the average, and two parts read their weights twice; but sixteen
   // columns cost a fifth more where eight would do (docs/findings/gpu-gemv.md).
   const uint32_t few = average * terms > 6 ? 16 : 8;
@@ -265,7 +265,7 @@ bool is_plain(const GpuSource& s) {
 namespace {
 
 // Whether a span's scales of a row lie together, in bytes that are copied at once.
-bool scales_in_spans(const GpuProduct& p, uint32_t depth, GpuSpans* spans) {
+bool scales_in_spans(const GpuGemm& p, uint32_t depth, GpuSpans* spans) {
   const GpuLayout& l = p.weight;
   if (!p.scaled && !p.pairs) return true;
   const bool e4m3 = l.scale_format == Format::fp8_e4m3;
@@ -289,8 +289,8 @@ bool is_fp(GpuCode code) {
   return code == GpuCode::e2m1 || code == GpuCode::e4m3 || code == GpuCode::e5m2;
 }
 
-GpuSpans spans_of(const GpuWeight& w, const GpuProduct& p) {
-  constexpr uint32_t kSpan = GpuVector<GpuCode::bf16, 1>::kSpan;
+GpuSpans spans_of(const GpuWeight& w, const GpuGemm& p) {
+  constexpr uint32_t kSpan = GpuGemv<GpuCode::bf16, 1>::kSpan;
   const uint32_t depth = kSpan * 8 / static_cast<uint32_t>(bits(p.weight.format));
   GpuSpans spans;
   const bool plain =
@@ -315,9 +315,9 @@ GpuSpans spans_of(const GpuWeight& w, const GpuProduct& p) {
 // Shape of a launch of blocks that stay, if that is the way: every block has some tiles, all its
 // warps share the K of a tile, and three blocks a multiprocessor have room for x beside their
 // rings.
-std::optional<LaunchShape> stay_shape(const GpuProduct& p, LaunchShape shape, const Device& device,
-                                      uint32_t multiprocessors) {
-  using Stay = GpuVectorStay<GpuCode::bf16>;  // of every code alike
+std::optional<LaunchShape> persistent_shape(const GpuGemm& p, LaunchShape shape,
+                                            const Device& device, uint32_t multiprocessors) {
+  using Stay = GpuGemvPersistent<GpuCode::bf16>;  // of every code alike
   const uint64_t spans = uint64_t{p.k} * static_cast<uint64_t>(bits(p.weight.format)) / 1024;
   const uint64_t x_bytes = uint64_t{p.m} * p.terms * p.k * 2;
   if (p.spans.loop != GpuLoop::wide && p.spans.loop != GpuLoop::lanes) return {};
@@ -339,8 +339,8 @@ std::optional<LaunchShape> stay_shape(const GpuProduct& p, LaunchShape shape, co
 
 }  // namespace
 
-GpuProduct rows_of(GpuProduct p, int64_t first, int64_t count) {
-  GpuFinish& f = p.finish;
+GpuGemm rows_of(GpuGemm p, int64_t first, int64_t count) {
+  GpuEpilogue& f = p.finish;
   p.m = static_cast<uint32_t>(count);
   p.x += first * p.terms * p.x_row;
   if (p.x_scales != nullptr) p.x_scales += first * p.x_scale_row;
@@ -351,27 +351,28 @@ GpuProduct rows_of(GpuProduct p, int64_t first, int64_t count) {
   return p;
 }
 
-void launch_product(const GpuWeight& w, GpuProduct p, bool many, uint32_t parts, Stream& stream,
-                    uint32_t multiprocessors) {
-  const uint32_t columns = many ? kMany.columns : p.terms * (parts > 0 ? p.part_rows : p.m);
-  const GpuInstance instance = w.code <= GpuCode::bf16   ? gpu_plain(w.code, columns)
+void launch_gemm(const GpuWeight& w, GpuGemm p, bool many, uint32_t parts, Stream& stream,
+                 uint32_t multiprocessors) {
+  const uint32_t columns = many ? kMany.columns : p.terms * (parts > 0 ? p.chunk_rows : p.m);
+  const GpuInstance instance = w.code <= GpuCode::bf16   ? gpu_w16(w.code, columns)
                                : w.code <= GpuCode::int8 ? gpu_bytes(w.code, columns)
-                                                         : gpu_nibbles(w.code, columns);
+                                                         : gpu_w4(w.code, columns);
   p.spans = spans_of(w, p);
   LaunchShape shape = instance.shape(p, parts);
   // Few rows of a matrix begin with the weights' way from memory. Waiting in place for a turn makes
   // it 0.7 us longer than a launch of its own does, unless weights may come before the turn
   // (docs/findings/gpu-gemv.md).
-  p.constant_weight = p.constant_weight && !many && parts == 0;
-  if (many || parts > 0 || p.constant_weight) shape = taking_turns(shape, stream);
-  const bool may_stay = !many && w.code != GpuCode::f32 && w.code != GpuCode::f16_terms;
-  const auto staying =
-      may_stay ? stay_shape(p, shape, stream.device(), multiprocessors) : std::nullopt;
+  p.static_weights = p.static_weights && !many && parts == 0;
+  if (many || parts > 0 || p.static_weights) shape = with_pdl(shape, stream);
+  const bool can_be_persistent = !many && w.code != GpuCode::f32 && w.code != GpuCode::f16_terms;
+  const auto staying = can_be_persistent
+                           ? persistent_shape(p, shape, stream.device(), multiprocessors)
+                           : std::nullopt;
   if (!staying) return launch(instance.image, shape, p, stream);
-  launch(w.code <= GpuCode::bf16   ? gpu_plain_stay(w.code)
-         : w.code <= GpuCode::int8 ? gpu_bytes_stay(w.code, p.spans.loop)
-                                   : gpu_nibbles_stay(w.code, p.spans.loop),
+  launch(w.code <= GpuCode::bf16   ? gpu_w16_persistent(w.code)
+         : w.code <= GpuCode::int8 ? gpu_w8_persistent(w.code, p.spans.loop)
+                                   : gpu_w4_persistent(w.code, p.spans.loop),
          *staying, p, stream);
 }
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

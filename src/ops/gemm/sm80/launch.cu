@@ -2,5 +2,5 @@
 #include "ops/gemm/sm80/activations.cuh"
 #include "ops/gemm/sm80/gather.cuh"
 
-HT_GPU_ENTRY(halftone::product::GpuRows)
-HT_GPU_ENTRY(halftone::product::GpuGather)
+HT_GPU_ENTRY(halftone::gemm::GpuRows)
+HT_GPU_ENTRY(halftone::gemm::GpuGather)

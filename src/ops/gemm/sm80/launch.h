@@ -8,7 +8,7 @@
 #include "ops/gemm/sm80/activations.cuh"
 #include "ops/gemm/sm80/params.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // A matrix as the kernels read it. Of a tensor [matrices, rows, columns], one.
 GpuLayout gpu_layout(const Tensor&, const char* name);
@@ -17,7 +17,7 @@ GpuSource gpu_source(const Tensor&, int64_t matrix = 0);
 // How the codes of a weight enter, and its scales.
 struct GpuWeight {
   GpuCode code = GpuCode::bf16;
-  bool scaled = false, dequantise = false, pairs = false;  // see GpuProduct
+  bool scaled = false, dequantise = false, pairs = false;  // see GpuGemm
 };
 GpuWeight gpu_weight(const XSpec& x, Format weight, bool scaled, const Scaling&);
 
@@ -41,12 +41,12 @@ class GpuX {
   bool has_codes() const { return codes_ == Format::fp8_e4m3 && params_.entry == GpuEntry::code; }
   // Makes the m rows of x, and says in the product where they are. Of `order`, if it is given, row
   // i is row order[i] of x, allocated as `copied`.
-  void enter(const Tensor& x, int64_t m, GpuProduct*, Stream&, bool as_codes = false,
+  void enter(const Tensor& x, int64_t m, GpuGemm*, Stream&, bool as_codes = false,
              const int32_t* order = nullptr) const;
 
  private:
   // Codes and f32 scales by the kernels of quantize(), at the speed of copies.
-  void enter_quantised(const Tensor& x, int64_t m, GpuProduct*, Stream&) const;
+  void enter_quantised(const Tensor& x, int64_t m, GpuGemm*, Stream&) const;
 
   GpuRowsParams params_;
   Format codes_ = Format::f32;
@@ -58,17 +58,17 @@ class GpuX {
 // On 16 bytes and without zero points.
 bool is_plain(const GpuSource&);
 // The fields of a product that follow from the weight's format and k.
-void set_weight(const GpuWeight&, const GpuLayout&, GpuProduct*);
+void set_weight(const GpuWeight&, const GpuLayout&, GpuGemm*);
 // Whether few rows of x go to the kernel that reads W once for all its columns.
 inline constexpr int64_t kFewColumns = 16;
 inline bool is_few(int64_t columns) { return columns <= kFewColumns; }
 // The product of rows [first, first + count) of x.
-GpuProduct rows_of(GpuProduct, int64_t first, int64_t count);
+GpuGemm rows_of(GpuGemm, int64_t first, int64_t count);
 // `parts`: blocks along the rows of x, where these are cut by a list of parts; else 0. Blocks that
 // stay are as many as `multiprocessors` take; 0: those of the device.
-void launch_product(const GpuWeight&, GpuProduct, bool many, uint32_t parts, Stream&,
-                    uint32_t multiprocessors = 0);
+void launch_gemm(const GpuWeight&, GpuGemm, bool many, uint32_t parts, Stream&,
+                 uint32_t multiprocessors = 0);
 // Rows of a part, where parts of `average` rows are expected.
-uint32_t rows_of_part(uint32_t terms, bool many, int64_t average);
+uint32_t rows_of_chunk(uint32_t terms, bool many, int64_t average);
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

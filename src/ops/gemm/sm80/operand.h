@@ -4,7 +4,7 @@
 #include "formats/scale_layout.h"
 #include "pipe/codes.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // What the two halves of a gate, and all experts of a layer, have in common. Strides in bytes.
 struct GpuLayout {
@@ -120,4 +120,4 @@ HT_DEVICE float element_of(const GpuLayout& l, const GpuSource& s, uint32_t row,
                            integer ? static_cast<float>(zero_of(l, s, row, column, site)) : 0);
 }
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

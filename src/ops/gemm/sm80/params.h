@@ -3,7 +3,7 @@
 #include "ops/gemm/sm80/dequantise.h"
 #include "ops/gemm/sm80/epilogue.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 struct GpuTile {
   uint32_t rows, columns;  // of W and of x
@@ -13,12 +13,12 @@ struct GpuTile {
   uint32_t blocks;  // that share a multiprocessor, at most
 };
 // Rows of one expert for a block: `first` of x's rows, in the order of `x_rows`, `count` of them.
-struct alignas(16) GpuPart {
+struct alignas(16) MChunk {
   int32_t expert, first, count, unused;
 };
 
 // Of products of few rows: the loop over spans that are whole, on 16 bytes and without zero points,
-// whose scales are copied a span at a time (gpu_vector_spans.h).
+// whose scales are copied a span at a time (gpu_gemv_spans.h).
 enum class GpuLoop : uint8_t { any, wide, lanes, narrow };  // any: of other spans
 struct GpuSpans {
   GpuLoop loop = GpuLoop::any;
@@ -29,7 +29,7 @@ struct GpuSpans {
   uint32_t octet_shift = 0;  // ... log2 of the chunks of 32 that share a scale
 };
 
-struct GpuProduct {
+struct GpuGemm {
   GpuLayout weight;
   GpuSource source[2];  // and the other half of a gate
   // Of experts: sources in device memory, those of one after those of another; the parts of the
@@ -37,11 +37,11 @@ struct GpuProduct {
   const GpuSource* experts = nullptr;
   uint32_t expert_step = 0;
   bool plain_experts = false;  // all on 16 bytes and without zero points
-  const GpuPart* parts = nullptr;
-  const uint32_t* part_count = nullptr;
-  uint32_t part_rows = 0;  // of a part, at most
+  const MChunk* parts = nullptr;
+  const uint32_t* chunk_count = nullptr;
+  uint32_t chunk_rows = 0;  // of a part, at most
   // Or no list: the expert of each row, of so many, as for the only token. What is no expert gets
-  // the first one's matrix, for rows that nobody reads. Sm90ExpertRows alone.
+  // the first one's matrix, for rows that nobody reads. Sm90GroupedGemv alone.
   const int32_t* chosen = nullptr;
   uint32_t chosen_rows = 0, expert_count = 0;
   const int32_t* x_rows = nullptr;     // the row of x of each row of y; null: the same
@@ -56,9 +56,9 @@ struct GpuProduct {
   bool pairs = false;       // scales multiply the codes, see CodePolicy, ...
   float factor = 1;         // ... and this the sums of products
   // No kernel ahead writes W or its scales: products of few rows start to copy before their turn.
-  bool constant_weight = false;
+  bool static_weights = false;
   GpuSpans spans;
-  GpuFinish finish;
+  GpuEpilogue finish;
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -4,7 +4,7 @@
 #pragma once
 #include "ops/gemm/sm80/tile_work.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 template <GpuCode kCode, GpuTile kTile>
 struct GpuStages {
@@ -45,7 +45,7 @@ struct GpuStages {
   }
 
   // Columns that no row of x has are zeros for good.
-  HT_DEVICE static void clear(const GpuProduct& p, const GpuTask& task) {
+  HT_DEVICE static void clear(const GpuGemm& p, const GpuTask& task) {
     const uint32_t first = task.rows * p.terms * kXRowBytes / 16;
     constexpr uint32_t kPieces = kColumns * kXRowBytes / 16;
     for (uint32_t stage = 0; stage < kStages; ++stage) {
@@ -56,7 +56,7 @@ struct GpuStages {
     }
   }
 
-  HT_DEVICE static void fill(const GpuProduct& p, const GpuTask& task, uint32_t step) {
+  HT_DEVICE static void fill(const GpuGemm& p, const GpuTask& task, uint32_t step) {
     const uint32_t thread = hw::thread_index().x, k0 = step * kDepth;
     const hw::SharedAddress to = task.base + step % kStages * kStageBytes;
     constexpr uint32_t kPieces = kRowBytes / 16, kXPieces = kXRowBytes / 16;
@@ -105,7 +105,7 @@ struct GpuStages {
       if (entry < kSlots * kWidth) f(i, entry / kWidth, entry % kWidth);
     }
   }
-  HT_DEVICE static void load_tables(const GpuProduct& p, const GpuTask& task, uint32_t step,
+  HT_DEVICE static void load_tables(const GpuGemm& p, const GpuTask& task, uint32_t step,
                                     Scales& scales) {
     const uint32_t k0 = step * kDepth;
     // Beyond the last column the codes are zeros, but their sums are those of the columns before
@@ -147,7 +147,7 @@ struct GpuStages {
                            : 0;
     });
   }
-  HT_DEVICE static void store_tables(const GpuProduct& p, const GpuTask& task, uint32_t step,
+  HT_DEVICE static void store_tables(const GpuGemm& p, const GpuTask& task, uint32_t step,
                                      const Scales& scales) {
     const hw::SharedAddress table = task.base + (kTables + step % 2 * kTableBytes);
     if constexpr (kPairSlots > 0) {
@@ -178,4 +178,4 @@ struct GpuStages {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -4,7 +4,7 @@
 #include "hw/thread.h"
 #include "ops/gemm/sm80/params.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 struct GpuTask {
   GpuSource source[2];
@@ -26,7 +26,7 @@ struct GpuTask {
 
 // Of a block whose tile has `tile_rows` rows of W and `columns` columns of x; without rows where
 // there is nothing to do.
-HT_DEVICE GpuTask task_of(const GpuProduct& p, uint32_t tile_rows, uint32_t columns) {
+HT_DEVICE GpuTask task_of(const GpuGemm& p, uint32_t tile_rows, uint32_t columns) {
   GpuTask task{};
   task.base = hw::shared_memory_base();
   task.n0 = hw::block_index().x * (p.finish.gate ? tile_rows / 2 : tile_rows);
@@ -37,7 +37,7 @@ HT_DEVICE GpuTask task_of(const GpuProduct& p, uint32_t tile_rows, uint32_t colu
     task.rows = left < columns / p.terms ? left : columns / p.terms;
     return task;
   }
-  if (hw::block_index().y >= hw::load_global(p.part_count)) return task;
+  if (hw::block_index().y >= hw::load_global(p.chunk_count)) return task;
   const auto part = hw::load_global(p.parts + hw::block_index().y);
   task.expert = part.expert, task.row0 = part.first, task.rows = part.count;
   task.source[0] = load_source(p.experts + part.expert * p.expert_step);
@@ -45,7 +45,7 @@ HT_DEVICE GpuTask task_of(const GpuProduct& p, uint32_t tile_rows, uint32_t colu
   return task;
 }
 
-HT_DEVICE int64_t x_row_of(const GpuProduct& p, const GpuTask& task, uint32_t row) {
+HT_DEVICE int64_t x_row_of(const GpuGemm& p, const GpuTask& task, uint32_t row) {
   return p.x_rows != nullptr ? hw::load_global(p.x_rows + task.row0 + row) : task.row0 + row;
 }
 
@@ -80,7 +80,7 @@ HT_DEVICE void copy_chunk(hw::SharedAddress to, const uint8_t* from, int64_t val
 }
 
 // Four elements of an operand of any format as f32, of those that exist.
-HT_DEVICE hw::Vector<float, 4> dequantised(const GpuProduct& p, const GpuSource& s, uint32_t row,
+HT_DEVICE hw::Vector<float, 4> dequantised(const GpuGemm& p, const GpuSource& s, uint32_t row,
                                            uint32_t k) {
   hw::Vector<float, 4> values{};
   const bool grouped = s.scales != nullptr && p.weight.group > 0;
@@ -93,4 +93,4 @@ HT_DEVICE hw::Vector<float, 4> dequantised(const GpuProduct& p, const GpuSource&
   return values;
 }
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -6,7 +6,7 @@
 #include "hw/thread.h"
 #include "ops/gemm/sm90/tile.cuh"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // Sums of 64 rows of W, [row of x][row of W] as f32, with what multiplies and joins them: scales of
 // the 64 rows, then their biases.
@@ -20,12 +20,12 @@ inline constexpr uint32_t kSm90Factors = 2 * 64 * 4;  // bytes of an area's fact
 
 // Which common ends a kernel finishes by short ways. Those of gates take some 32 registers more
 // than any end; where there are none left, spills cost more than is won.
-enum class ShortEnds { none, ungated, all };
+enum class EpilogueSet { none, ungated, all };
 
-struct Sm90FinishRows {
+struct Sm90EpilogueRows {
   static constexpr uint32_t kThreads = 128;  // of a warpgroup
 
-  const GpuProduct& p;
+  const GpuGemm& p;
   uint32_t warp, lane, thread;  // within the warpgroup
   // Of the matrix that is multiplied, where a launch has several (sm90_more.h); of the gate's other
   // half the bias is the product's.
@@ -34,7 +34,7 @@ struct Sm90FinishRows {
   int64_t out_row;
   const char* bias;
 
-  HT_DEVICE explicit Sm90FinishRows(const GpuProduct& product)
+  HT_DEVICE explicit Sm90EpilogueRows(const GpuGemm& product)
       : p(product),
         n_end(product.n),
         out(product.finish.out),
@@ -82,14 +82,15 @@ struct Sm90FinishRows {
     }
   }
   // The same, by a short way where the end is a common one and the kernel has registers for it.
-  template <ShortEnds kShort = ShortEnds::all>
+  template <EpilogueSet kShort = EpilogueSet::all>
   HT_DEVICE void finish(const Sm90Tile& t, const Sm90Area& area, uint32_t first, uint32_t count,
                         uint32_t m0, uint32_t parts) const {
-    constexpr bool kGates = kShort == ShortEnds::all;
+    constexpr bool kGates = kShort == EpilogueSet::all;
     const uint32_t left = t.end > m0 ? t.end - m0 : 0, used = count < left ? count : left;
-    if (kShort == ShortEnds::none || p.finish.common == CommonEnd::none || (!kGates && t.gate)) {
+    if (kShort == EpilogueSet::none || p.finish.common == SpecialisedEpilogue::none ||
+        (!kGates && t.gate)) {
       finish_rows(t, area, first, used, m0, parts);
-    } else if constexpr (kShort != ShortEnds::none) {
+    } else if constexpr (kShort != EpilogueSet::none) {
       if (t.gate) {
         if constexpr (kGates) finish_short<true, true>(t, area, first, used, m0, parts);
       } else if (p.finish.residual != nullptr) {
@@ -106,7 +107,7 @@ struct Sm90FinishRows {
     uint32_t width, row, step;
     pipe::Quads q;
 
-    HT_DEVICE Place(const Sm90FinishRows& of, bool gate, const Sm90Area& area)
+    HT_DEVICE Place(const Sm90EpilogueRows& of, bool gate, const Sm90Area& area)
         : width(gate ? 32 : 64),
           step(kThreads * 8 / width),
           q(pipe::quads_of(Format::f32, of.thread % (width / 8), width / 8, 0)) {
@@ -131,7 +132,7 @@ struct Sm90FinishRows {
     }
   };
   HT_DEVICE float row_factor(uint32_t m) const {
-    const GpuFinish& f = p.finish;
+    const GpuEpilogue& f = p.finish;
     float factor =
         f.row_scales != nullptr ? hw::load_global(f.row_scales + m * f.row_scale_step) : 1.0f;
     if (f.row_weights != nullptr) factor *= hw::load_global(f.row_weights + m);
@@ -143,7 +144,7 @@ struct Sm90FinishRows {
   HT_DEVICE void finish_short(const Sm90Tile& t, const Sm90Area& area, uint32_t first,
                               uint32_t count, uint32_t m0, uint32_t parts) const {
     using Pair = hw::Vector<uint32_t, 2>;
-    const GpuFinish& f = p.finish;
+    const GpuEpilogue& f = p.finish;
     const Place place(*this, kGate, area);
     const uint32_t n0 = t.n0 + area.panel * place.width;
     for (uint32_t i = place.row; i < count; i += place.step) {
@@ -181,11 +182,11 @@ struct Sm90FinishRows {
       }
     }
   }
-  // Any end of eight outputs, as finish_output.
+  // Any end of eight outputs, as epilogue_output.
   HT_DEVICE void finish_eight(const pipe::Quads& q, bool gate, uint32_t m, uint32_t n0,
                               hw::SharedAddress sums, hw::SharedAddress factors,
                               uint32_t parts) const {
-    const GpuFinish& f = p.finish;
+    const GpuEpilogue& f = p.finish;
     const float of_row = row_factor(m);
     float x[8];
     load_sums(sums, q, parts, x);
@@ -246,4 +247,4 @@ struct Sm90FinishRows {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -1,12 +1,12 @@
 #include "ops/gemm/sm90/fused_gemms.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
-bool joins_sm90(const GpuProduct& first, const GpuProduct& next) {
+bool can_fuse_sm90(const GpuGemm& first, const GpuGemm& next) {
   const GpuLayout &a = first.weight, &b = next.weight;
-  const GpuFinish &f = first.finish, &g = next.finish;
+  const GpuEpilogue &f = first.finish, &g = next.finish;
   return first.x == next.x && first.x_row == next.x_row && first.m == next.m && first.k == next.k &&
-         first.constant_weight == next.constant_weight && first.factor == next.factor &&
+         first.static_weights == next.static_weights && first.factor == next.factor &&
          a.format == b.format && a.row_bytes == b.row_bytes && a.row_step == b.row_step &&
          a.scale_format == b.scale_format && a.scale_row == b.scale_row &&
          a.scale_step == b.scale_step && a.block_rows == b.block_rows && a.group == b.group &&
@@ -16,33 +16,36 @@ bool joins_sm90(const GpuProduct& first, const GpuProduct& next) {
           (f.bias_format == g.bias_format && f.bias_step == g.bias_step));
 }
 
-CommonEnd common_end(std::span<const GpuProduct> products) {
-  const GpuFinish& f = products[0].finish;
+SpecialisedEpilogue specialised_epilogue(std::span<const GpuGemm> products) {
+  const GpuEpilogue& f = products[0].finish;
   const auto by_fours = [](const char* at, int64_t row) {
     return reinterpret_cast<uintptr_t>(at) % 8 == 0 && row % 8 == 0;
   };
-  for (const GpuProduct& p : products) {
-    const GpuFinish& g = p.finish;
+  for (const GpuGemm& p : products) {
+    const GpuEpilogue& g = p.finish;
     if (g.out_format == Format::f32 || p.n % 4 != 0 || !by_fours(g.out, g.out_row)) {
-      return CommonEnd::none;
+      return SpecialisedEpilogue::none;
     }
     if (g.residual == nullptr) continue;
     if (g.residual_format == Format::f32 || !by_fours(g.residual, g.residual_row)) {
-      return CommonEnd::none;
+      return SpecialisedEpilogue::none;
     }
   }
-  if (f.gate) return f.gated == GatedActivation::swiglu() ? CommonEnd::swiglu : CommonEnd::none;
-  return f.activation.kind == Activation::identity ? CommonEnd::affine : CommonEnd::none;
+  if (f.gate)
+    return f.gated == GatedActivation::swiglu() ? SpecialisedEpilogue::swiglu
+                                                : SpecialisedEpilogue::none;
+  return f.activation.kind == Activation::identity ? SpecialisedEpilogue::affine
+                                                   : SpecialisedEpilogue::none;
 }
 
-uint32_t join_sm90(std::span<const GpuProduct> products, uint32_t rows_of_tile, GpuProduct* first,
-                   Sm90More (&more)[kSm90More]) {
+uint32_t fuse_sm90(std::span<const GpuGemm> products, uint32_t rows_of_tile, GpuGemm* first,
+                   Sm90FusedGemm (&more)[kSm90MaxFused]) {
   *first = products[0];
-  first->finish.common = common_end(products);
+  first->finish.common = specialised_epilogue(products);
   uint32_t tiles = (first->n + rows_of_tile - 1) / rows_of_tile;
   for (size_t i = 1; i < products.size(); ++i) {
-    const GpuProduct& next = products[i];
-    const GpuFinish& f = next.finish;
+    const GpuGemm& next = products[i];
+    const GpuEpilogue& f = next.finish;
     more[i - 1] = {next.source[0], f.out, f.out_row, f.bias[0], tiles, next.n};
     tiles += (next.n + rows_of_tile - 1) / rows_of_tile;
     if (f.bias[0] == nullptr) continue;
@@ -51,4 +54,4 @@ uint32_t join_sm90(std::span<const GpuProduct> products, uint32_t rows_of_tile, 
   return tiles;
 }
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -3,7 +3,7 @@
 #include "hw/copy/tensor_map.h"
 #include "ops/gemm/sm90/fused_gemms.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // How the scales of groups enter, if there are any: `pairs`, E2M1 times E4M3, and `powers` of two
 // multiply the codes, which is exact in bf16; others multiply `sums` of 64 elements or more, or
@@ -16,11 +16,11 @@ enum class Sm90Scales : uint8_t { none, pairs, powers, sums, fp8, short_sums };
 enum class Sm90Factors : uint8_t { rows, columns, both };
 
 struct Sm90Params {
-  GpuProduct product;
+  GpuGemm product;
   hw::TensorMap w, x, out;
   // Further matrices by the same x in the same map, whose tiles follow in the list: whole ones, of
   // 64 columns. The product's n counts the rows of all.
-  Sm90More more[kSm90More];
+  Sm90FusedGemm more[kSm90MaxFused];
   // The map of W has all matrices, the halves of a gate and those of all experts, in its third
   // dimension: how many steps of 2^w_shift bytes from the first. A copy has w_rows rows of W; one
   // of x has x_rows rows.
@@ -35,4 +35,4 @@ struct Sm90Params {
   bool copies_out = false;     // bf16 or f16 leave by tensor copies
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -3,7 +3,7 @@
 #include "hw/copy/tma.h"
 #include "ops/gemm/sm90/params.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // Of W a tile, but where a kernel says otherwise; bytes of K a stage.
 inline constexpr uint32_t kSm90Rows = 128, kSm90Line = 128;
@@ -38,7 +38,7 @@ struct Sm90Tile {
 // of experts x counts the parts of the list.
 template <uint32_t kRows = kSm90Rows>
 HT_DEVICE Sm90Tile sm90_tile(const Sm90Params& params, uint32_t w, uint32_t x, uint32_t columns) {
-  const GpuProduct& p = params.product;
+  const GpuGemm& p = params.product;
   const bool gate = p.finish.gate;
   const uint32_t n0 = w * (gate ? kRows / 2 : kRows), m0 = x * columns;
   if (params.parts == 0) return {{p.source[0], p.source[1]}, n0, m0, p.m, 0, gate};
@@ -78,4 +78,4 @@ struct Sm90Matrix {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -2,15 +2,15 @@
 #pragma once
 #include "ops/gemm/sm90/tile.cuh"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // The tiles of a block, one after the other: tile `tile` of part `part`.
 struct Sm90TileRun {
   uint32_t left, part, tile, tiles;
   bool entered = true;  // a part whose tiles come now for the first time
 
-  HT_DEVICE Sm90TileRun(const GpuProduct& p, uint32_t tiles_of_part)
-      : Sm90TileRun(hw::load_global(p.part_count), tiles_of_part) {}
+  HT_DEVICE Sm90TileRun(const GpuGemm& p, uint32_t tiles_of_part)
+      : Sm90TileRun(hw::load_global(p.chunk_count), tiles_of_part) {}
   HT_DEVICE Sm90TileRun(uint32_t parts, uint32_t tiles_of_part) : tiles(tiles_of_part) {
     const uint64_t all = uint64_t{parts} * tiles;
     const uint32_t block = hw::block_index().x, blocks = hw::grid_size().x;
@@ -25,29 +25,28 @@ struct Sm90TileRun {
   }
 };
 
-struct Sm90Part {
-  GpuPart rows;
+struct Sm90MChunk {
+  MChunk rows;
   GpuSource source[2];  // and of the other half of a gate
 
-  HT_DEVICE void load(const GpuProduct& p, uint32_t index, hw::Site site = hw::Site::current()) {
+  HT_DEVICE void load(const GpuGemm& p, uint32_t index, hw::Site site = hw::Site::current()) {
     rows = hw::load_global(p.parts + index, site);
     load_sources(p, site);
   }
   // Of a product without a list.
-  HT_DEVICE void load_chosen(const GpuProduct& p, uint32_t row,
-                             hw::Site site = hw::Site::current()) {
+  HT_DEVICE void load_chosen(const GpuGemm& p, uint32_t row, hw::Site site = hw::Site::current()) {
     const auto expert = static_cast<uint32_t>(hw::load_global(p.chosen + row, site));
     rows = {static_cast<int32_t>(expert < p.expert_count ? expert : 0), static_cast<int32_t>(row),
             1, 0};
     load_sources(p, site);
   }
-  HT_DEVICE void load_sources(const GpuProduct& p, hw::Site site) {
+  HT_DEVICE void load_sources(const GpuGemm& p, hw::Site site) {
     const GpuSource* at = p.experts + rows.expert * p.expert_step;
     source[0] = load_source(at, site);
     source[1] = load_source(at + (p.finish.gate ? 1 : 0), site);
   }
   // Its tile `index` (sm90_tile.cuh).
-  HT_DEVICE Sm90Tile tile(const GpuProduct& p, uint32_t index) const {
+  HT_DEVICE Sm90Tile tile(const GpuGemm& p, uint32_t index) const {
     const auto first = static_cast<uint32_t>(rows.first);
     const bool gate = p.finish.gate;
     return {{source[0], source[1]},
@@ -63,10 +62,10 @@ struct Sm90Part {
     return static_cast<int32_t>((row_address(weight, source[half], 0) - first) >> shift);
   }
   // Only a part that is not full says that nobody will read W again.
-  HT_DEVICE hw::CachePolicy weight_policy(const GpuProduct& p) const {
-    const bool last = static_cast<uint32_t>(rows.count) < p.part_rows || p.part_rows == 1;
+  HT_DEVICE hw::CachePolicy weight_policy(const GpuGemm& p) const {
+    const bool last = static_cast<uint32_t>(rows.count) < p.chunk_rows || p.chunk_rows == 1;
     return {last ? hw::kEvictFirst.bits : hw::kEvictNormal.bits};
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

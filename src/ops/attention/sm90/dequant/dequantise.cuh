@@ -26,7 +26,7 @@ struct WideRows {
   HT_HOST_DEVICE uint32_t blocks_of_outer() const { return across * down; }
 };
 
-struct WidenParams {
+struct DequantiseParams {
   WideRows operands[3];
   uint32_t blocks[3];
   int64_t pages_stride;
@@ -34,7 +34,7 @@ struct WidenParams {
 };
 
 struct Widen {
-  using Params = WidenParams;
+  using Params = DequantiseParams;
   static constexpr uint32_t kThreads = 256, kMinBlocks = 4;
   // Of a thread, all under way before the first is expanded: of 8-bit formats 32 KB a
   // multiprocessor, what hides the latency of memory at its full rate.

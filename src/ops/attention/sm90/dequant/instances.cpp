@@ -24,7 +24,7 @@ const void* entry_of([[maybe_unused]] Entry entry, [[maybe_unused]] int tile) {
     case Entry::nvfp4_general:
       return gpu_nvfp4_general_entry(tile);
     case Entry::widen:
-      return gpu_widen_entry();
+      return gpu_dequantise_entry();
   }
 #endif
   return nullptr;
@@ -38,7 +38,7 @@ Instance<typename Source::Params> pick(Entry entry, int tile,
   constexpr Instance<typename Source::Params> (*kMake[])(
       const char*, const void*,
       void (*)(const void*)) = {joined<Forward<hw::Type::bf16, kTiles[kIndex], Source>>...};
-  return kMake[tile]("attention_sm90_expand", entry_of(entry, tile), kBodies[tile]);
+  return kMake[tile]("attention_sm90_dequant", entry_of(entry, tile), kBodies[tile]);
 }
 
 }  // namespace
@@ -63,12 +63,12 @@ Instance<ExpandedGeneralParams> nvfp4_general_instance(int tile) {
   return pick<Nvfp4WeightsGeneral, kExpandedGeneralTiles>(
       Entry::nvfp4_general, tile, std::make_integer_sequence<int, kExpandedGeneralTileCount>());
 }
-KernelImage widen_image() {
-  return {"attention_sm90_expand widen",
+KernelImage dequantise_image() {
+  return {"attention_sm90_dequant widen",
           Arch::sm_90a,
           entry_of(Entry::widen, 0),
           hw::sim_body<Widen>,
-          sizeof(WidenParams),
+          sizeof(DequantiseParams),
           Widen::kThreads,
           Widen::kMinBlocks};
 }

@@ -29,6 +29,6 @@ const void* gpu_expanded_general_entry(int tile) {
   return entry<ExpandedGeneral, kExpandedGeneralTiles>(
       tile, std::make_integer_sequence<int, kExpandedGeneralTileCount>());
 }
-const void* gpu_widen_entry() { return hw::gpu_entry<Widen>(); }
+const void* gpu_dequantise_entry() { return hw::gpu_entry<Widen>(); }
 
 }  // namespace halftone::attention_sm90

@@ -129,7 +129,7 @@ void prepare_expanding(AttentionPlan& plan) {
     workspace->counter = reinterpret_cast<uint32_t*>(workspace->operands + operands);
     fill_memory(plan.device, workspace->counter, 0, sizeof(uint32_t));
     plan.workspace_bytes += bytes;
-    load(widen_image(), plan.device);
+    load(dequantise_image(), plan.device);
     load(form == Form::dense ? dense_of(p).image : general_of(p).image, plan.device);
     if (keeps_keys(p)) load(key_codes_instance(dense_tile_of(p)).image, plan.device);
     for (const auto each : {KeyScaling::heads, KeyScaling::blocks, KeyScaling::rows}) {
@@ -148,7 +148,7 @@ bool readable(const Operand& x) { return x.copy_bytes >= attention_sm80::unit_by
 // `kept`: of Q, K and V what stays as it is.
 void widen(AttentionProblem& p, AttentionTensors& t, Codes& codes, const std::array<bool, 3>& kept,
            uint8_t* memory, const Device& device, Stream& stream) {
-  WidenParams params{};
+  DequantiseParams params{};
   uint32_t count = 0, largest = 0;
   const int64_t pages = t.k.size(0);
   if (p.paged) p.key_length = std::min(p.key_length, t.page_table.size(1) * p.page_size);
@@ -194,8 +194,8 @@ void widen(AttentionProblem& p, AttentionTensors& t, Codes& codes, const std::ar
   p.q = t.q.format(), p.k = t.k.format(), p.v = t.v.format();
   p.paged = false;
   if (largest == 0) return;
-  launch(widen_image(), {.grid = {largest, count, 1}, .block = {Widen::kThreads, 1, 1}}, params,
-         stream);
+  launch(dequantise_image(), {.grid = {largest, count, 1}, .block = {Widen::kThreads, 1, 1}},
+         params, stream);
 }
 
 // Q and K in bf16, or both in E4M3.
@@ -332,13 +332,13 @@ std::string describe_expanding(const AttentionPlan& plan) {
 
 }  // namespace
 
-std::string attention_sm90_expand_error(const AttentionProblem& p) {
+std::string attention_sm90_dequant_error(const AttentionProblem& p) {
   // What it hands over to the other kernel must suit that one, too.
   if (std::string error = attention_sm80_error(p); !error.empty()) return error;
   if (!quantised(p.mode.qk) ||
       (p.mode.pv != Format::bf16 && p.mode.pv != Format::fp8_e4m3 && p.mode.pv != Format::nvfp4)) {
     return concat("mode is ", to_string(p.mode),
-                  "; attention_sm90_expand takes those of quantised keys and pv in bf16, fp8 or"
+                  "; attention_sm90_dequant takes those of quantised keys and pv in bf16, fp8 or"
                   " nvfp4");
   }
   const Format formats[] = {p.q, p.k, p.v};
@@ -346,25 +346,25 @@ std::string attention_sm90_expand_error(const AttentionProblem& p) {
   for (int i = 0; i < 3; ++i) {
     if (!quantised(formats[i]) && formats[i] != Format::bf16) {
       return concat(names[i], " is ", name(formats[i]),
-                    "; attention_sm90_expand takes bf16 and quantised formats");
+                    "; attention_sm90_dequant takes bf16 and quantised formats");
     }
   }
   if (p.out != Format::bf16) {
-    return concat("out is ", name(p.out), "; attention_sm90_expand takes bf16");
+    return concat("out is ", name(p.out), "; attention_sm90_dequant takes bf16");
   }
   if (p.head_dim % 16 != 0 || value_dim(p) % 16 != 0) {
     return concat("head_dim is ", p.head_dim, " and value_dim ", value_dim(p),
-                  "; attention_sm90_expand takes multiples of 16");
+                  "; attention_sm90_dequant takes multiples of 16");
   }
   if (p.query_length < kFewRows) {
-    return concat("query_length is ", p.query_length, "; attention_sm90_expand takes ", kFewRows,
+    return concat("query_length is ", p.query_length, "; attention_sm90_dequant takes ", kFewRows,
                   " and more");
   }
-  if (p.mask) return "mask is given; attention_sm90_expand takes no mask tensor";
-  return size_error(p, "attention_sm90_expand");
+  if (p.mask) return "mask is given; attention_sm90_dequant takes no mask tensor";
+  return size_error(p, "attention_sm90_dequant");
 }
 
-const AttentionGpu attention_sm90_expand_gpu = {prepare_expanding, run_expanding,
-                                                describe_expanding};
+const AttentionGpu attention_sm90_dequant_gpu = {prepare_expanding, run_expanding,
+                                                 describe_expanding};
 
 }  // namespace halftone

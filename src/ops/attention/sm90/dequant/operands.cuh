@@ -1,5 +1,5 @@
-// Attention on Hopper over operands that sm90_widen.cuh has expanded: the dense and the general
-// form, with the scales that rows have.
+// Attention on Hopper over operands that sm90_dequantise.cuh has expanded: the dense and the
+// general form, with the scales that rows have.
 //
 // Scales of keys lie strided in memory, where no copy of 16 bytes reaches them: threads bring those
 // of a stage, in the dense form of a warp that has nothing else to do, and arrive as the copies do.

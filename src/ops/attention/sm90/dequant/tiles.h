@@ -39,7 +39,7 @@ inline constexpr int kExpandedTileCount = sizeof(kExpandedTiles) / sizeof(kExpan
 const void* gpu_expanded_entry(int tile);
 const void* gpu_key_codes_entry(int tile);
 const void* gpu_expanded_general_entry(int tile);
-const void* gpu_widen_entry();
+const void* gpu_dequantise_entry();
 // sm90_nvfp4.cu
 const void* gpu_nvfp4_entry(int tile);
 const void* gpu_nvfp4_general_entry(int tile);
@@ -50,6 +50,6 @@ Instance<ExpandedParams> key_codes_instance(int tile);
 Instance<ExpandedGeneralParams> expanded_general_instance(int tile);
 Instance<ExpandedParams> nvfp4_instance(int tile);  // of kExpandedGeneralTiles
 Instance<ExpandedGeneralParams> nvfp4_general_instance(int tile);
-KernelImage widen_image();
+KernelImage dequantise_image();
 
 }  // namespace halftone::attention_sm90

@@ -1,6 +1,6 @@
 // Attention on Hopper with P in NVFP4 of two levels (attention.h has the rule), over operands that
-// sm90_widen.cuh has expanded: P is rounded to codes times a scale for 16 keys, which are numbers
-// of bf16, and multiplied as such.
+// sm90_dequantise.cuh has expanded: P is rounded to codes times a scale for 16 keys, which are
+// numbers of bf16, and multiplied as such.
 //
 // A tile of keys is what shares the second level. Its P are relative to its own largest score,
 // above or below that of the tiles before, so O is rescaled either way. The largest score of each

@@ -6,9 +6,9 @@
 #include "ops/gemm/sm90/fp8/stages.h"
 #include "pipe/named_barrier.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
-struct Sm90Fp8Finish : Sm90FinishRows {
+struct Sm90Fp8Finish : Sm90EpilogueRows {
   using Stages = Sm90Fp8Stages;
   using Sums = float[Stages::kRows / 2];  // of 16 rows of x a warp
   enum class Barrier { first_group, second_group, count };
@@ -20,7 +20,7 @@ struct Sm90Fp8Finish : Sm90FinishRows {
 
   // `multiplier`: of the warps that multiply.
   HT_DEVICE Sm90Fp8Finish(const Sm90Params& all, hw::SharedAddress base, uint32_t multiplier)
-      : Sm90FinishRows(all.product),
+      : Sm90EpilogueRows(all.product),
         params(all),
         group(multiplier / 4),
         staging(base + (Stages::kOut + group * Stages::kStaging)),
@@ -93,7 +93,7 @@ struct Sm90Fp8Finish : Sm90FinishRows {
   // Scales and biases of the outputs, scales of rows of x.
   HT_DEVICE void affine(uint32_t m0, uint32_t end, Sums& sums) const {
     using Pair = hw::Vector<float, 2>;
-    const GpuFinish& f = p.finish;
+    const GpuEpilogue& f = p.finish;
     float of_row[2];
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
@@ -130,4 +130,4 @@ struct Sm90Fp8Finish : Sm90FinishRows {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -22,7 +22,7 @@
 #include "pipe/schedule.h"
 #include "pipe/uniform.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 struct Sm90Fp8Multiply : Sm90Fp8Stages {
   using Params = Sm90Params;
@@ -40,7 +40,7 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
 
   // Of `parts` parts of experts; without experts of all rows of x. Pairs of tiles of W.
   HT_HOST_DEVICE static pipe::ProductGrid tiles(const Params& params, uint32_t parts) {
-    const GpuProduct& p = params.product;
+    const GpuGemm& p = params.product;
     const uint32_t rows = (p.finish.gate ? kRows / 2 : kRows) * params.pair;
     return {(p.n + rows - 1) / rows, params.parts > 0 ? parts : (p.m + kXRows - 1) / kXRows, 1,
             kTogether};
@@ -79,7 +79,7 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
     } else {
       hw::barrier_sync();
     }
-    const uint32_t parts = pipe::uniform(p.parts > 0 ? hw::load_global(p.product.part_count) : 0);
+    const uint32_t parts = pipe::uniform(p.parts > 0 ? hw::load_global(p.product.chunk_count) : 0);
     const Schedule schedule(tiles(p, parts), hw::block_index().x / p.pair,
                             hw::grid_size().x / p.pair);
     const uint32_t warp = pipe::uniform(hw::warp_index());
@@ -219,4 +219,4 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -2,7 +2,7 @@
 #include "ops/gemm/sm90/fp8/gemm.cuh"
 #include "ops/gemm/sm90/fp8/small_m.cuh"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 namespace {
 
@@ -24,4 +24,4 @@ Sm90Instance sm90_fp8(const Sm90Choice& c) {
   return sm90_instance<GpuCode::e4m3, Sm90Scales::fp8>(c.columns);
 }
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -4,7 +4,7 @@
 #include "hw/mma/wgmma.h"
 #include "ops/gemm/sm90/tile.cuh"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 template <class Stages>
 struct Sm90Fp8Chain {
@@ -76,4 +76,4 @@ struct Sm90Fp8Chain {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

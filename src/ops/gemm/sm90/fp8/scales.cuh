@@ -4,7 +4,7 @@
 #pragma once
 #include "ops/gemm/sm90/tile.cuh"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // `Stages` as in sm90_fp8_stages.h. Scales of kAhead stages are loaded at a time: as they lie far
 // apart, each load takes as long as a stage of the largest tiles does, and several of small ones.
@@ -99,7 +99,7 @@ class Sm90Fp8Scales {
     return static_cast<uint32_t>(middle * reciprocal);
   }
 
-  const GpuProduct& p_;
+  const GpuGemm& p_;
   const uint32_t warp_;
   const bool one_run_;  // all of the tile's W has one scale, which joins those of x
   const uint32_t m0_, last_row_;
@@ -110,4 +110,4 @@ class Sm90Fp8Scales {
   float of_rows_[kAhead][kRowsOfLane];
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

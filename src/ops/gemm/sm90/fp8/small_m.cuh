@@ -20,7 +20,7 @@
 #include "pipe/ring.h"
 #include "pipe/roles.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // kTileXRows of x, 64 or 128, by kTileRows of W; `kResident` blocks a multiprocessor.
 template <uint32_t kTileXRows, uint32_t kTileRows, uint32_t kResident>
@@ -134,7 +134,7 @@ struct Sm90Fp8Few : Sm90Fp8FewStages<kTileXRows, kTileRows, kResident> {
                       {static_cast<int32_t>(step * Stages::kDepth), 0}, ring.full(stage));
     };
     // W of the stages that there are, before or after the turn; then x.
-    if (!p.product.constant_weight) hw::griddepcontrol_wait();
+    if (!p.product.static_weights) hw::griddepcontrol_wait();
     const uint32_t steps = range.end - range.begin;
     const uint32_t ahead = steps < Stages::kStages ? steps : Stages::kStages;
     for (uint32_t i = 0; i < ahead; ++i) {
@@ -143,7 +143,7 @@ struct Sm90Fp8Few : Sm90Fp8FewStages<kTileXRows, kTileRows, kResident> {
                                   base + (slot.stage * Stages::kBytes + Stages::kXBytes), slot.full,
                                   policy);
     }
-    if (p.product.constant_weight) hw::griddepcontrol_wait();
+    if (p.product.static_weights) hw::griddepcontrol_wait();
     for (uint32_t i = 0; i < ahead; ++i) load_x(range.begin + i, i);
     for (uint32_t i = ahead; i < steps; ++i) {
       const pipe::Slot slot = fill.acquire();
@@ -159,9 +159,9 @@ struct Sm90Fp8Few : Sm90Fp8FewStages<kTileXRows, kTileRows, kResident> {
     Scales scales(p, tile, mine);
     pipe::Cursor<Stages::kStages> at;
     // Behind the copies of W its scales would wait for all of them.
-    if (!p.product.constant_weight) hw::griddepcontrol_wait();
+    if (!p.product.static_weights) hw::griddepcontrol_wait();
     scales.load_weights(range.begin);
-    if (p.product.constant_weight) hw::griddepcontrol_wait();
+    if (p.product.static_weights) hw::griddepcontrol_wait();
     for (uint32_t step = range.begin; step < range.end; step += kAhead) {
       if (step > range.begin) scales.load_weights(step);
       scales.load_rows(step);
@@ -181,7 +181,7 @@ struct Sm90Fp8Few : Sm90Fp8FewStages<kTileXRows, kTileRows, kResident> {
   HT_DEVICE static void multiply(const Params& p, const Ring& ring, hw::SharedAddress base,
                                  const Sm90Tile& tile, const Range& range) {
     const uint32_t group = pipe::uniform(hw::warp_index()) / 4 - 1;
-    const Sm90FinishRows finish(p.product);
+    const Sm90EpilogueRows finish(p.product);
     hw::griddepcontrol_wait();
     for (uint32_t panel = group; panel < Stages::kPanels; panel += Stages::kGroups) {
       finish.store_factors(tile, base + (Stages::kFactors + panel * kSm90Factors), panel);
@@ -212,7 +212,7 @@ struct Sm90Fp8Few : Sm90Fp8FewStages<kTileXRows, kTileRows, kResident> {
       const Sm90Area area{base + panel * Stages::kPanel,
                           base + (Stages::kFactors + panel * kSm90Factors), Stages::kSumRow, 2,
                           panel};
-      finish.finish<ShortEnds::ungated>(tile, area, first, end - first, tile.m0 + first, p.split);
+      finish.finish<EpilogueSet::ungated>(tile, area, first, end - first, tile.m0 + first, p.split);
     }
   }
 
@@ -289,4 +289,4 @@ using Sm90Fp8Few64x128 = Sm90Fp8Few<64, 128, 2>;
 using Sm90Fp8Few128x64 = Sm90Fp8Few<128, 64, 2>;
 using Sm90Fp8Few128x192 = Sm90Fp8Few<128, 192, 1>;
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -5,7 +5,7 @@
 #include "pipe/epilogue.h"
 #include "pipe/ring.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 struct Sm90Fp8Stages {
   static constexpr uint32_t kRows = kSm90Rows, kXRows = 256, kDepth = kSm90Line;
@@ -39,4 +39,4 @@ struct Sm90Fp8Stages {
   static_assert(kSharedBytes <= 227 * 1024);
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -16,7 +16,7 @@
 #include "ops/gemm/sm80/tile_work.h"
 #include "ops/gemm/sm90/gemv/params.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // 2^exponent, -126 to 127.
 HT_DEVICE float power_of_two(int32_t exponent) {
@@ -29,13 +29,13 @@ HT_DEVICE float scaled_by(float x, int32_t exponent) {
 }
 
 // The threads that bring a row: whole warps.
-struct Sm90RowThreads {
+struct Sm90GemvThreads {
   uint32_t index, count;  // of them
   uint32_t first_warp;
 };
 
 // Where it goes: one of so many rows; there is room for `k` elements in all.
-struct Sm90RowPlace {
+struct Sm90GemvPlace {
   hw::SharedAddress x;
   uint32_t row, rows, k;
 };
@@ -43,15 +43,15 @@ struct Sm90RowPlace {
 // `kKept`: eights of a thread that stay in registers. What is beyond them is read twice, one after
 // the other.
 template <GpuCode kCode, uint32_t kKept>
-class Sm90RowX {
+class Sm90GemvX {
  public:
   using Policy = CodePolicy<kCode>;
-  using Form = Sm90RowForm<kCode>;
+  using Form = Sm90GemvForm<kCode>;
   static constexpr bool kMoved = kCode == GpuCode::e2m1, kTwoParts = Form::kTwoParts;
 
   // Loads the row, but for what is not kept.
-  HT_DEVICE Sm90RowX(const uint8_t* x, uint32_t octets, Sm90RowThreads threads,
-                     hw::Site site = hw::Site::current())
+  HT_DEVICE Sm90GemvX(const uint8_t* x, uint32_t octets, Sm90GemvThreads threads,
+                      hw::Site site = hw::Site::current())
       : x_(reinterpret_cast<const hw::Words4*>(x)), octets_(octets), threads_(threads) {
     HT_UNROLL
     for (uint32_t i = 0; i < kKept; ++i) {
@@ -62,8 +62,8 @@ class Sm90RowX {
 
   // The weights of a norm, in the places of the thread's own elements of a row that stays in
   // registers: before x is there.
-  HT_DEVICE static void bring_weights(const Sm90RowNorm& norm, hw::SharedAddress to,
-                                      uint32_t octets, Sm90RowThreads threads,
+  HT_DEVICE static void bring_weights(const Sm90GemvNorm& norm, hw::SharedAddress to,
+                                      uint32_t octets, Sm90GemvThreads threads,
                                       hw::Site site = hw::Site::current()) {
     const auto* from = reinterpret_cast<const hw::Words4*>(norm.weight);
     HT_UNROLL
@@ -77,7 +77,7 @@ class Sm90RowX {
   // The row by its norm, rounded as rms_norm() rounds it. `words`: shared memory, one a warp, that
   // nobody else uses before the next `sync`.
   template <class Sync>
-  HT_DEVICE void normalise(const Sm90RowNorm& norm, hw::SharedAddress weights,
+  HT_DEVICE void normalise(const Sm90GemvNorm& norm, hw::SharedAddress weights,
                            hw::SharedAddress words, Sync sync,
                            hw::Site site = hw::Site::current()) {
     float squares = 0;
@@ -116,7 +116,7 @@ class Sm90RowX {
   // What sums are to be multiplied by is 2^exponent(); `words`: shared memory, one a warp. By all
   // threads that multiply, which `sync` waits for.
   template <class Sync>
-  HT_DEVICE void place(const Sm90RowPlace& to, hw::SharedAddress words, Sync sync,
+  HT_DEVICE void place(const Sm90GemvPlace& to, hw::SharedAddress words, Sync sync,
                        hw::Site site = hw::Site::current()) {
     if constexpr (kMoved || kTwoParts) {
       const auto binade = static_cast<int32_t>(largest_of_all(words, sync, site) >> 7);
@@ -125,7 +125,7 @@ class Sm90RowX {
     each([&](uint32_t octet, const hw::Words4& x) { store(to, octet, x, site); }, site);
   }
   // Zeros behind the row up to `k` elements.
-  HT_DEVICE void pad(const Sm90RowPlace& to, uint32_t k,
+  HT_DEVICE void pad(const Sm90GemvPlace& to, uint32_t k,
                      hw::Site site = hw::Site::current()) const {
     HT_ROLLED
     for (uint32_t octet = octets_ + threads_.index; octet < k / 8; octet += threads_.count) {
@@ -182,12 +182,12 @@ class Sm90RowX {
     largest = hw::load_shared<uint32_t>(words + warp * 4, site);
     return hw::redux<hw::Reduction::max>(largest, hw::kFullWarp, site);
   }
-  HT_DEVICE static hw::SharedAddress at(const Sm90RowPlace& to, uint32_t octet) {
+  HT_DEVICE static hw::SharedAddress at(const Sm90GemvPlace& to, uint32_t octet) {
     constexpr uint32_t kOctets = Form::kSpanBytes / 16;
     if (to.rows == 1) return to.x + octet * 16;
     return to.x + ((octet / kOctets * to.rows + to.row) * kOctets + octet % kOctets) * 16;
   }
-  HT_DEVICE void store(const Sm90RowPlace& to, uint32_t octet, const hw::Words4& words,
+  HT_DEVICE void store(const Sm90GemvPlace& to, uint32_t octet, const hw::Words4& words,
                        hw::Site site) const {
     uint32_t x[4] = {words[0], words[1], words[2], words[3]}, rest[4] = {};
     if constexpr (kMoved || kTwoParts) {
@@ -215,9 +215,9 @@ class Sm90RowX {
 
   const hw::Words4* x_;
   uint32_t octets_;
-  Sm90RowThreads threads_;
+  Sm90GemvThreads threads_;
   int32_t up_ = 0;
   hw::Words4 kept_[kKept] = {};
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

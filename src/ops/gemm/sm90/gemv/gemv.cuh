@@ -2,7 +2,7 @@
 // grid-th tile of 16 rows of W as one stream of tensor copies, which begins before its turn where W
 // is constant; the warps share the K of a tile, a span of 128 bytes of the rows at a time.
 //
-// How a span is multiplied: sm90_row_span.cuh; why so: docs/findings/gpu-gemv.md.
+// How a span is multiplied: sm90_gemv_span.cuh; why so: docs/findings/gpu-gemv.md.
 #pragma once
 #include "hw/copy/tma.h"
 #include "hw/griddep.h"
@@ -10,13 +10,13 @@
 #include "pipe/named_barrier.h"
 #include "pipe/uniform.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
-template <GpuCode kCode, Sm90RowScales kScales, bool kCopied = false>
-struct Sm90Row {
-  using Params = Sm90RowParams;
-  using Stages = Sm90RowStages<kCode, kScales, kCopied>;
-  using Span = Sm90RowSpan<kCode, kScales>;
+template <GpuCode kCode, Sm90GemvScales kScales, bool kCopied = false>
+struct Sm90Gemv {
+  using Params = Sm90GemvParams;
+  using Stages = Sm90GemvStages<kCode, kScales, kCopied>;
+  using Span = Sm90GemvSpan<kCode, kScales>;
   using Scales = typename Span::Scales;
   using Copied = Sm90CopiedScales<Stages, Scales>;
   using Ring = typename Stages::Ring;
@@ -24,16 +24,16 @@ struct Sm90Row {
   static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
   static constexpr uint32_t kWarps = Stages::kWarps, kBits = Stages::kBits;
   static constexpr uint32_t kSpan = Stages::kSpan, kRows = Stages::kRows;
-  static constexpr bool kLanes = kScales != Sm90RowScales::none && !kCopied;
+  static constexpr bool kLanes = kScales != Sm90GemvScales::none && !kCopied;
   static constexpr bool kNorms = kCode != GpuCode::f16;  // x is bf16
-  // Of x a thread keeps so many eights in registers: all of rows of up to kSm90RowKept elements.
-  static constexpr uint32_t kKept = kSm90RowKept / 8 / (kWarps * 32);
+  // Of x a thread keeps so many eights in registers: all of rows of up to kSm90GemvKept elements.
+  static constexpr uint32_t kKept = kSm90GemvKept / 8 / (kWarps * 32);
   enum class Barrier { multipliers, count };
 
   HT_DEVICE static void sync(hw::Site site = hw::Site::current()) {
     pipe::sync<Barrier::multipliers>(kWarps * 32, site);
   }
-  HT_DEVICE static uint32_t outputs(const GpuProduct& p) { return p.finish.gate ? 8 : 16; }
+  HT_DEVICE static uint32_t outputs(const GpuGemm& p) { return p.finish.gate ? 8 : 16; }
 
   // Fills a quarter of the ring and more before x has been read: copies that wait in the memory's
   // queues would make x wait behind them.
@@ -41,8 +41,8 @@ struct Sm90Row {
 
   HT_DEVICE static void load(const Params& params, const Ring& ring, hw::Mbarrier x_read,
                              hw::SharedAddress base, uint32_t tiles) {
-    const GpuProduct& p = params.product;
-    if (!p.constant_weight) hw::griddepcontrol_wait();
+    const GpuGemm& p = params.product;
+    if (!p.static_weights) hw::griddepcontrol_wait();
     const uint32_t chunks = (params.spans + kWarps - 1) / kWarps;
     const uint32_t scale_bytes = kCopied ? kWarps * params.scale_span : 0;  // of a row and stage
     const uint32_t bytes = 2 * (Stages::kHalf + params.scale_rows * scale_bytes);
@@ -83,7 +83,7 @@ struct Sm90Row {
   // nobody up.
   HT_DEVICE static void finish_all(const Params& params, const SumRing& ring,
                                    hw::SharedAddress base, uint32_t tiles) {
-    const GpuProduct& p = params.product;
+    const GpuGemm& p = params.product;
     const uint32_t lane = hw::lane_index();
     hw::griddepcontrol_wait();
     auto read = ring.consumer();
@@ -91,10 +91,10 @@ struct Sm90Row {
       const Sm90Place place(p, params.more, tile);
       const uint32_t n = place.tile * outputs(p) + lane;
       const bool live = lane < outputs(p) && n < place.n;
-      const GpuFinish f = place.finish(p, params.more);
-      FinishInputs in;
+      const GpuEpilogue f = place.finish(p, params.more);
+      EpilogueInputs in;
       if (live)
-        in = finish_inputs(f, p.weight, place.source(p, params.more), p.source[1], 0, 0, 0, n);
+        in = epilogue_inputs(f, p.weight, place.source(p, params.more), p.source[1], 0, 0, 0, n);
       const hw::SharedAddress sums = base + (Stages::kSums + read.wait() * Stages::kSumBytes);
       const auto exponent = hw::load_shared<int32_t>(base + Stages::kExponent);
       float whole[2] = {};
@@ -113,7 +113,7 @@ struct Sm90Row {
       hw::warp_sync();
       read.release(lane == 0);
       if (live) {
-        finish_output(f, in, 0, n, scaled_by(whole[0], exponent), scaled_by(whole[1], exponent));
+        epilogue_output(f, in, 0, n, scaled_by(whole[0], exponent), scaled_by(whole[1], exponent));
       }
     }
   }
@@ -121,7 +121,7 @@ struct Sm90Row {
   HT_DEVICE static void multiply_all(const Params& params, const Ring& ring,
                                      const SumRing& sum_ring, hw::Mbarrier x_read,
                                      hw::SharedAddress base, uint32_t tiles, uint32_t warp) {
-    const GpuProduct& p = params.product;
+    const GpuGemm& p = params.product;
     const uint32_t lane = hw::lane_index(), grid = hw::grid_size().x;
     uint32_t tile = hw::block_index().x;
     Scales scales;
@@ -140,8 +140,8 @@ struct Sm90Row {
         ask(warp);
       }
     };
-    using Row = Sm90RowX<kCode, kKept>;
-    const Sm90RowThreads threads{hw::thread_index().x, kWarps * 32, 0};
+    using Row = Sm90GemvX<kCode, kKept>;
+    const Sm90GemvThreads threads{hw::thread_index().x, kWarps * 32, 0};
     const hw::SharedAddress x = base + Stages::kX;
     const auto begin = [&] {
       begin_scales(tile);
@@ -149,9 +149,9 @@ struct Sm90Row {
         if (params.norm.weight != nullptr) Row::bring_weights(params.norm, x, p.k / 8, threads);
       }
     };
-    if (p.constant_weight) begin();
+    if (p.static_weights) begin();
     hw::griddepcontrol_wait();
-    if (!p.constant_weight) begin();
+    if (!p.static_weights) begin();
     Row row(p.x, p.k / 8, threads);
     hw::warp_sync();
     if (lane == 0) hw::mbarrier_arrive(x_read);
@@ -243,4 +243,4 @@ struct Sm90Row {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -1,7 +1,7 @@
 // A few rows of x for each expert times its W on Hopper, the experts and their rows known on the
 // device alone: a list of parts, each with up to four rows of one expert.
 //
-// As the product of one row (sm90_row.cuh) it is one stream of copies for blocks that stay, which
+// As the product of one row (sm90_gemv.cuh) it is one stream of copies for blocks that stay, which
 // have warps that multiply, one that copies and one for results. A block takes a run of the tiles
 // of all parts, one part after the other, so that it seldom changes the part: then its warps
 // bring other rows of x, while copies go on. A tile is a matrix's rows for warps_n warps, its K is
@@ -15,13 +15,13 @@
 #include "ops/gemm/sm90/tile_list.cuh"
 #include "pipe/named_barrier.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
-template <GpuCode kCode, Sm90RowScales kScales, Sm90ExpertScales kWay = Sm90ExpertScales::loaded>
-struct Sm90ExpertRows {
-  using Params = Sm90ExpertRowsParams;
-  using Stages = Sm90ExpertRowsStages<kCode, kWay>;
-  using Span = Sm90RowSpan<kCode, kScales>;
+template <GpuCode kCode, Sm90GemvScales kScales, Sm90ExpertScales kWay = Sm90ExpertScales::loaded>
+struct Sm90GroupedGemv {
+  using Params = Sm90GroupedGemvParams;
+  using Stages = Sm90GroupedGemvStages<kCode, kWay>;
+  using Span = Sm90GemvSpan<kCode, kScales>;
   using Scales = typename Span::Scales;
   using Ring = typename Stages::Ring;
   using SumRing = typename Stages::SumRing;
@@ -29,7 +29,7 @@ struct Sm90ExpertRows {
   static constexpr uint32_t kWarps = Stages::kWarps, kMostRows = Stages::kMostRows;
   static constexpr bool kLines = kWay == Sm90ExpertScales::lines;
   static constexpr bool kRows = kWay == Sm90ExpertScales::rows;
-  static constexpr bool kLanes = kScales != Sm90RowScales::none && !kLines && !kRows;
+  static constexpr bool kLanes = kScales != Sm90GemvScales::none && !kLines && !kRows;
   enum class Barrier { multipliers, count };
 
   HT_DEVICE static void sync(hw::Site site = hw::Site::current()) {
@@ -44,11 +44,11 @@ struct Sm90ExpertRows {
   }
 
   HT_DEVICE static Sm90TileRun run_of(const Params& params) {
-    const GpuProduct& p = params.product;
-    const uint32_t parts = p.chosen != nullptr ? p.chosen_rows : hw::load_global(p.part_count);
+    const GpuGemm& p = params.product;
+    const uint32_t parts = p.chosen != nullptr ? p.chosen_rows : hw::load_global(p.chunk_count);
     return {parts, params.tiles};
   }
-  HT_DEVICE static void load_part(const GpuProduct& p, uint32_t index, Sm90Part& part) {
+  HT_DEVICE static void load_part(const GpuGemm& p, uint32_t index, Sm90MChunk& part) {
     if (p.chosen != nullptr) {
       part.load_chosen(p, index);
     } else {
@@ -63,10 +63,10 @@ struct Sm90ExpertRows {
   HT_DEVICE static void load(const Params& params, const Ring& ring, hw::SharedAddress base) {
     const hw::Mbarrier x_read{base + Stages::kXRead};
     uint32_t filled = 0;
-    const GpuProduct& p = params.product;
+    const GpuGemm& p = params.product;
     const uint32_t span_bytes = params.warps_n * 8 * Stages::kSpan;  // of a half
     auto fill = ring.producer();
-    Sm90Part part;
+    Sm90MChunk part;
     int32_t matrix[2] = {}, scale_matrix[2] = {};
     uint32_t tiles = 0;
     hw::CachePolicy policy = hw::kEvictFirst;
@@ -128,7 +128,7 @@ struct Sm90ExpertRows {
                                                 uint32_t tile) {
     return base + (params.scale_room + tile % Stages::kScaleTiles * 2 * params.scale_rows);
   }
-  HT_DEVICE static void load_rows(const Params& params, const Sm90Part& part, uint32_t n0,
+  HT_DEVICE static void load_rows(const Params& params, const Sm90MChunk& part, uint32_t n0,
                                   hw::SharedAddress base, uint32_t tile, hw::Mbarrier full) {
     const GpuLayout& l = params.product.weight;
     const hw::SharedAddress to = rows_place(params, base, tile);
@@ -146,19 +146,19 @@ struct Sm90ExpertRows {
   // up.
   HT_DEVICE static void finish_all(const Params& params, const SumRing& ring,
                                    hw::SharedAddress base) {
-    const GpuProduct& p = params.product;
+    const GpuGemm& p = params.product;
     const uint32_t lane = hw::lane_index(), all = outputs(params), of_half = params.warps_n * 8;
     auto read = ring.consumer();
     for (Sm90TileRun run = run_of(params); run.left > 0; run.next()) {
-      Sm90Part part;
+      Sm90MChunk part;
       load_part(p, run.part, part);
       const auto inputs = [&](uint32_t m, uint32_t o) {
         const uint32_t y_row = static_cast<uint32_t>(part.rows.first) + m, n = run.tile * all + o;
-        if (o >= all || n >= p.n) return FinishInputs{};
-        return finish_inputs(p.finish, p.weight, part.source[0], part.source[1],
-                             static_cast<uint32_t>(part.rows.expert), y_row, y_row, n);
+        if (o >= all || n >= p.n) return EpilogueInputs{};
+        return epilogue_inputs(p.finish, p.weight, part.source[0], part.source[1],
+                               static_cast<uint32_t>(part.rows.expert), y_row, y_row, n);
       };
-      FinishInputs in = inputs(0, lane);
+      EpilogueInputs in = inputs(0, lane);
       const hw::SharedAddress sums = base + (Stages::kSums + read.wait() * Stages::kSumBytes);
       HT_ROLLED
       for (uint32_t m = 0; m < static_cast<uint32_t>(part.rows.count); ++m) {
@@ -178,8 +178,8 @@ struct Sm90ExpertRows {
           }
           if (m > 0 || first > 0) in = inputs(m, o);
           if (o >= all || n >= p.n) continue;
-          finish_output(p.finish, in, y_row, n, scaled_by(whole[0], exponent),
-                        scaled_by(whole[1], exponent));
+          epilogue_output(p.finish, in, y_row, n, scaled_by(whole[0], exponent),
+                          scaled_by(whole[1], exponent));
         }
       }
       hw::warp_sync();
@@ -286,7 +286,7 @@ struct Sm90ExpertRows {
         find(source[0], source[1], tile);
       }
     }
-    HT_DEVICE void keep(const Sm90Part& part, hw::Site site = hw::Site::current()) const {
+    HT_DEVICE void keep(const Sm90MChunk& part, hw::Site site = hw::Site::current()) const {
       HT_UNROLL
       for (uint32_t half = 0; half < 2; ++half) {
         const Kept kept{part.source[half].scales, part.source[half].first_row};
@@ -295,23 +295,23 @@ struct Sm90ExpertRows {
       }
     }
     // Rows of x of a part, each by as many warps as there are for each.
-    HT_DEVICE void bring_x(const Sm90Part& part, bool first) {
-      const GpuProduct& p = params.product;
+    HT_DEVICE void bring_x(const Sm90MChunk& part, bool first) {
+      const GpuGemm& p = params.product;
       const auto rows = static_cast<uint32_t>(part.rows.count);
       const uint32_t places = rows == 3 ? 4 : rows, warps = kWarps / places;
       const uint32_t m = warp / warps, first_warp = m * warps;
-      const Sm90RowThreads threads{(warp - first_warp) * 32 + hw::lane_index(), warps * 32,
-                                   first_warp};
+      const Sm90GemvThreads threads{(warp - first_warp) * 32 + hw::lane_index(), warps * 32,
+                                    first_warp};
       int64_t row = part.rows.first + static_cast<int32_t>(m);
       if (m < rows && p.x_rows != nullptr) row = hw::load_global(p.x_rows + row);
-      Sm90RowX<kCode, 4> x(p.x + row * p.x_row, m < rows ? p.k / 8 : 0, threads);
+      Sm90GemvX<kCode, 4> x(p.x + row * p.x_row, m < rows ? p.k / 8 : 0, threads);
       if (first) {
         hw::warp_sync();
         if (hw::lane_index() == 0) hw::mbarrier_arrive(hw::Mbarrier{base + Stages::kXRead});
       }
       sync();  // nobody reads what is of the part before
       if (kLanes && hw::thread_index().x == 0) keep(part);
-      const Sm90RowPlace to{base + Stages::kX, m, places, params.x_elements};
+      const Sm90GemvPlace to{base + Stages::kX, m, places, params.x_elements};
       x.place(to, base + Stages::kMaxima, [] { sync(); });
       x.pad(to, Stages::padded(p.k));
       if (threads.index == 0) {
@@ -384,7 +384,7 @@ struct Sm90ExpertRows {
     uint32_t rows = 0, count = 0;
     for (Sm90TileRun run = run_of(params); run.left > 0; run.next(), ++count) {
       if (run.entered) {
-        Sm90Part part;
+        Sm90MChunk part;
         load_part(params.product, run.part, part);
         if constexpr (kLanes) {
           lane.find(part.source[0], part.source[1], run.tile);
@@ -429,13 +429,13 @@ struct Sm90ExpertRows {
     }
     hw::barrier_sync();
     // The next kernel may take the parts as written before its turn: so this one's comes first.
-    if (!params.product.constant_weight) hw::griddepcontrol_wait();
+    if (!params.product.static_weights) hw::griddepcontrol_wait();
     hw::griddepcontrol_launch_dependents();
     if (hw::warp_index() == kWarps) {
       if (hw::lane_index() == 0) load(params, ring, base);
       return;
     }
-    if (params.product.constant_weight) hw::griddepcontrol_wait();
+    if (params.product.static_weights) hw::griddepcontrol_wait();
     if (hw::warp_index() < kWarps) {
       multiply_all(params, ring, sum_ring, base);
     } else {
@@ -444,4 +444,4 @@ struct Sm90ExpertRows {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -10,7 +10,7 @@
 #include "ops/gemm/sm90/gemv/launch.h"
 #include "pipe/tensor_map.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 namespace {
 
@@ -21,33 +21,33 @@ struct Instance {
   uint32_t (*x_bytes)(uint32_t elements);
 };
 
-template <GpuCode kCode, Sm90RowScales kScales, Sm90ExpertScales kWay = Sm90ExpertScales::loaded>
+template <GpuCode kCode, Sm90GemvScales kScales, Sm90ExpertScales kWay = Sm90ExpertScales::loaded>
 Instance instance(uint32_t k) {
-  using Kernel = Sm90ExpertRows<kCode, kScales, kWay>;
+  using Kernel = Sm90GroupedGemv<kCode, kScales, kWay>;
   using Stages = typename Kernel::Stages;
-  return {hw::image_of<Kernel>("matmul_sm90_expert_rows", Arch::sm_90a),
+  return {hw::image_of<Kernel>("matmul_sm90_grouped_gemv", Arch::sm_90a),
           Stages::kThreads,
           Stages::kWarps,
           Stages::kDepth,
           Stages::kX,
           Stages::padded(k),
-          Sm90RowForm<kCode>::bytes};
+          Sm90GemvForm<kCode>::bytes};
 }
 
 // With scales of groups in a format, or without.
 template <GpuCode kCode>
 Instance floats_instance(const Scaling& s, uint32_t k) {
-  return s.format == Format::f32 ? instance<kCode, Sm90RowScales::words>(k)
-                                 : instance<kCode, Sm90RowScales::halves>(k);
+  return s.format == Format::f32 ? instance<kCode, Sm90GemvScales::words>(k)
+                                 : instance<kCode, Sm90GemvScales::halves>(k);
 }
 template <GpuCode kCode>
 Instance bytes_instance(const GpuWeight& w, const Scaling& s, uint32_t k) {
-  return w.scaled ? floats_instance<kCode>(s, k) : instance<kCode, Sm90RowScales::none>(k);
+  return w.scaled ? floats_instance<kCode>(s, k) : instance<kCode, Sm90GemvScales::none>(k);
 }
 
 // The formats whose scales are copied have a way; of the others lanes load them.
 using Way = Sm90ExpertScales;
-template <GpuCode kCode, Sm90RowScales kScales>
+template <GpuCode kCode, Sm90GemvScales kScales>
 Instance lines_instance(uint32_t k, Way way) {
   return way == Way::lines ? instance<kCode, kScales, Way::lines>(k) : instance<kCode, kScales>(k);
 }
@@ -58,15 +58,16 @@ Instance instance_of(const GpuWeight& w, const Scaling& s, uint32_t k, Way way) 
     case GpuCode::int8:
       return bytes_instance<GpuCode::int8>(w, s, k);
     case GpuCode::e2m1:
-      if (w.pairs) return lines_instance<GpuCode::e2m1, Sm90RowScales::pairs>(k, way);
-      return way == Way::rows ? instance<GpuCode::e2m1, Sm90RowScales::powers, Way::rows>(k)
-                              : lines_instance<GpuCode::e2m1, Sm90RowScales::powers>(k, way);
+      if (w.pairs) return lines_instance<GpuCode::e2m1, Sm90GemvScales::pairs>(k, way);
+      return way == Way::rows ? instance<GpuCode::e2m1, Sm90GemvScales::powers, Way::rows>(k)
+                              : lines_instance<GpuCode::e2m1, Sm90GemvScales::powers>(k, way);
     case GpuCode::int4:
-      return s.format == Format::f32 ? lines_instance<GpuCode::int4, Sm90RowScales::words>(k, way)
-                                     : lines_instance<GpuCode::int4, Sm90RowScales::halves>(k, way);
+      return s.format == Format::f32
+                 ? lines_instance<GpuCode::int4, Sm90GemvScales::words>(k, way)
+                 : lines_instance<GpuCode::int4, Sm90GemvScales::halves>(k, way);
     default:
       return w.scaled && s.format == Format::ue8m0
-                 ? instance<GpuCode::e4m3, Sm90RowScales::powers>(k)
+                 ? instance<GpuCode::e4m3, Sm90GemvScales::powers>(k)
                  : bytes_instance<GpuCode::e4m3>(w, s, k);
   }
 }
@@ -113,8 +114,8 @@ int64_t words_of_a_bank(int64_t stride) {
 
 // How scales come to the warps, told to `p`, whose tiles are known.
 Way set_way(const GpuWeight& w, const Sm90Matrices& m, const Sm90Problem& problem,
-            Sm90ExpertRowsParams* p, const Device& device) {
-  const GpuProduct& g = p->product;
+            Sm90GroupedGemvParams* p, const Device& device) {
+  const GpuGemm& g = p->product;
   const GpuLayout& l = g.weight;
   constexpr int64_t kHalf = 2048, kRoom = 12 * 1024;  // of shared memory: lines of a half, rows
   constexpr uint32_t kLeastLine = 48;  // shorter ones take the copy engine longer than lanes
@@ -157,48 +158,48 @@ Way set_way(const GpuWeight& w, const Sm90Matrices& m, const Sm90Problem& proble
 
 }  // namespace
 
-bool takes_sm90_expert_rows(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
+bool takes_sm90_grouped_gemv(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
   if (p.experts == 0 || p.m > kMostAverage * p.experts || bits(p.weight) > 8) return false;
   const int64_t line = 1024 / bits(p.weight);
   // Scales and x by the rules of one row; rows need not be whole lines.
-  if (!refuse_sm90_row(w, x, p.weight, p.scaling, 1, p.n, ceil_div(p.k, line) * line).empty()) {
+  if (!refuse_sm90_gemv(w, x, p.weight, p.scaling, 1, p.n, ceil_div(p.k, line) * line).empty()) {
     return false;
   }
   if (p.k % 8 != 0 || p.k * bits(p.weight) % 128 != 0 || (w.pairs && p.k % 64 != 0)) return false;
-  return part_rows_sm90_expert_rows(p, w) > 0;
+  return chunk_rows_sm90_grouped_gemv(p, w) > 0;
 }
 
-bool fits_sm90_expert_rows(const GpuWeight& w, const GpuLayout& l, const Sm90Matrices& matrices,
-                           const Tensor& x) {
+bool fits_sm90_grouped_gemv(const GpuWeight& w, const GpuLayout& l, const Sm90Matrices& matrices,
+                            const Tensor& x) {
   if (!matrices.aligned) return false;
   if (reinterpret_cast<uintptr_t>(x.data()) % 16 != 0 || x.stride(0) * 2 % 16 != 0) return false;
   if (w.pairs) return matrices.scales_aligned >= 4 && l.scale_step == 1 && l.scale_row % 4 == 0;
   return !w.scaled || l.scale_step % scale_bytes(l.scale_format) == 0;
 }
 
-uint32_t part_rows_sm90_expert_rows(const Sm90Problem& p, const GpuWeight& w) {
+uint32_t chunk_rows_sm90_grouped_gemv(const Sm90Problem& p, const GpuWeight& w) {
   // The way that takes most.
   const Instance i = instance_of(p, w, has_lines(w) ? Way::lines : Way::loaded);
   const auto fitting = [&](uint32_t rows) {
     return kMultiprocessor / (i.shared + i.x_bytes(rows * i.padded) + 1024);
   };
   // Two blocks a multiprocessor, unless experts' weights would be read twice for it.
-  uint32_t rows = Sm90ExpertRowsStages<GpuCode::e4m3, Way::loaded>::kMostRows;
+  uint32_t rows = Sm90GroupedGemvStages<GpuCode::e4m3, Way::loaded>::kMostRows;
   const uint32_t wanted = ceil_div(p.m, p.experts) > 1 ? rows : rows / 2;
   while (rows > wanted && fitting(rows) < 2) rows /= 2;
   while (rows > 0 && fitting(rows) < 1) rows /= 2;
   return rows;
 }
 
-void launch_sm90_expert_rows(const Sm90Problem& problem, const GpuWeight& w,
-                             const GpuProduct& product, const Sm90Matrices& matrices,
-                             uint32_t parts, Stream& stream) {
+void launch_sm90_grouped_gemv(const Sm90Problem& problem, const GpuWeight& w,
+                              const GpuGemm& product, const Sm90Matrices& matrices, uint32_t parts,
+                              Stream& stream) {
   const Device& device = stream.device();
   const DeviceProperties& d = properties(device);
   Instance i = instance_of(problem, w, Way::loaded);
-  Sm90ExpertRowsParams p{};
+  Sm90GroupedGemvParams p{};
   p.product = product;
-  GpuProduct& g = p.product;
+  GpuGemm& g = p.product;
   g.n = static_cast<uint32_t>(problem.n);
   p.spans = (g.k + i.line - 1) / i.line;
   if (w.scaled) p.log2_group = static_cast<uint32_t>(std::countr_zero(g.weight.group));
@@ -211,7 +212,7 @@ void launch_sm90_expert_rows(const Sm90Problem& problem, const GpuWeight& w,
   }
   const Way way = set_way(w, matrices, problem, &p, device);
   i = instance_of(problem, w, way);
-  p.x_elements = g.part_rows * i.padded;
+  p.x_elements = g.chunk_rows * i.padded;
   p.w_first = matrices.first, p.w_shift = matrices.shift;
   p.w = pipe::make_tensor_map(weight_box_sm90(g.weight, problem, matrices, p.warps_n * 8), device);
   LaunchShape shape;
@@ -224,7 +225,7 @@ void launch_sm90_expert_rows(const Sm90Problem& problem, const GpuWeight& w,
   const uint32_t room = static_cast<uint32_t>(d.shared_per_sm) / (shape.shared_bytes + 1024);
   const uint32_t blocks = std::clamp(room, 1u, 2u) * static_cast<uint32_t>(d.sm_count);
   shape.grid.x = static_cast<uint32_t>(std::min<uint64_t>(blocks, uint64_t{parts} * p.tiles));
-  launch(i.image, taking_turns(shape, stream), p, stream);
+  launch(i.image, with_pdl(shape, stream), p, stream);
 }
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

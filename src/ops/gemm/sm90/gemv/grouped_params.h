@@ -3,7 +3,7 @@
 #pragma once
 #include "ops/gemm/sm90/gemv/params.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // How scales along K, if there are any, come to the warps: lanes load them; in lines of as many
 // bytes as the spans of a stage have, by tensor copies with its codes; or the rows of a tile as
@@ -11,10 +11,10 @@ namespace halftone::product {
 // memory's queues behind the copies of W that were asked for before.
 enum class Sm90ExpertScales : uint8_t { loaded, lines, rows };
 
-struct Sm90ExpertRowsParams {
-  // Its constant_weight also says that the list of parts had been written before the kernel ahead
+struct Sm90GroupedGemvParams {
+  // Its static_weights also says that the list of parts had been written before the kernel ahead
   // began its turn.
-  GpuProduct product;
+  GpuGemm product;
   // All matrices in one map, as in Sm90Params.
   hw::TensorMap w;
   const uint8_t* w_first = nullptr;
@@ -27,7 +27,7 @@ struct Sm90ExpertRowsParams {
   uint32_t scale_rows = 0;                 // of `rows`: bytes of the rows of half a tile, ...
   uint32_t scale_room = 0;                 // ... and where they lie in shared memory
   uint32_t spans = 0;                      // lines of a row of W
-  uint32_t log2_group = 0, log2_rows = 0;  // as in Sm90RowParams
+  uint32_t log2_group = 0, log2_rows = 0;  // as in Sm90GemvParams
   // Bytes from the scales of a tile's rows to those of the next tile; 0: they are no such steps.
   uint32_t scale_tile = 0;
   uint32_t tiles = 0;                 // of a matrix
@@ -38,8 +38,8 @@ struct Sm90ExpertRowsParams {
 // A tile is 16 rows of W for each of warps_n, half of them the other halves of gates. A stage has a
 // span of 128 bytes of them for each of warps_k.
 template <GpuCode kCode, Sm90ExpertScales kWay>
-struct Sm90ExpertRowsStages {
-  using Form = Sm90RowForm<kCode>;
+struct Sm90GroupedGemvStages {
+  using Form = Sm90GemvForm<kCode>;
   static constexpr uint32_t kBits = CodePolicy<kCode>::kBits, kSpan = 128;
   static constexpr uint32_t kDepth = kSpan * 8 / kBits;
   static constexpr uint32_t kMostRows = 4;  // of x
@@ -80,4 +80,4 @@ struct Sm90ExpertRowsStages {
   HT_HOST_DEVICE static uint32_t padded(uint32_t k) { return (k + kDepth - 1) / kDepth * kDepth; }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

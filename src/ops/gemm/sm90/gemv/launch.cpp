@@ -8,50 +8,50 @@
 #include "ops/gemm/sm90/gemv/launch.h"
 #include "pipe/tensor_map.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 namespace {
 
-struct Sm90RowInstance {
+struct Sm90GemvInstance {
   KernelImage image;
   uint32_t spans, threads, blocks;  // of a stage; of a block; a multiprocessor, at most
   uint32_t (*shared_bytes)(uint32_t k);
 };
 
-template <GpuCode kCode, Sm90RowScales kScales, bool kCopied>
-Sm90RowInstance instance() {
-  using Row = Sm90Row<kCode, kScales, kCopied>;
+template <GpuCode kCode, Sm90GemvScales kScales, bool kCopied>
+Sm90GemvInstance instance() {
+  using Row = Sm90Gemv<kCode, kScales, kCopied>;
   using Stages = typename Row::Stages;
-  return {hw::image_of<Row>("matmul_sm90_row", Arch::sm_90a), Stages::kWarps, Stages::kThreads,
+  return {hw::image_of<Row>("matmul_sm90_gemv", Arch::sm_90a), Stages::kWarps, Stages::kThreads,
           Stages::kMinBlocks, Stages::shared_bytes};
 }
 
 // Scales along K that are copied with the codes, or that lanes load.
-template <GpuCode kCode, Sm90RowScales kScales>
-Sm90RowInstance scaled_instance(bool copied) {
+template <GpuCode kCode, Sm90GemvScales kScales>
+Sm90GemvInstance scaled_instance(bool copied) {
   return copied ? instance<kCode, kScales, true>() : instance<kCode, kScales, false>();
 }
 // With scales of groups in a format, or without.
 template <GpuCode kCode>
-Sm90RowInstance floats_instance(Format scale, bool copied) {
-  return scale == Format::f32 ? scaled_instance<kCode, Sm90RowScales::words>(copied)
-                              : scaled_instance<kCode, Sm90RowScales::halves>(copied);
+Sm90GemvInstance floats_instance(Format scale, bool copied) {
+  return scale == Format::f32 ? scaled_instance<kCode, Sm90GemvScales::words>(copied)
+                              : scaled_instance<kCode, Sm90GemvScales::halves>(copied);
 }
 template <GpuCode kCode>
-Sm90RowInstance bytes_instance(const GpuWeight& w, Format scale, bool copied) {
+Sm90GemvInstance bytes_instance(const GpuWeight& w, Format scale, bool copied) {
   return w.scaled ? floats_instance<kCode>(scale, copied)
-                  : instance<kCode, Sm90RowScales::none, false>();
+                  : instance<kCode, Sm90GemvScales::none, false>();
 }
 
-Sm90RowInstance instance_of(const GpuWeight& w, Format scale, bool copied) {
+Sm90GemvInstance instance_of(const GpuWeight& w, Format scale, bool copied) {
   switch (w.code) {
     case GpuCode::f16:
-      return instance<GpuCode::f16, Sm90RowScales::none, false>();
+      return instance<GpuCode::f16, Sm90GemvScales::none, false>();
     case GpuCode::f16_terms:
-      return instance<GpuCode::f16_terms, Sm90RowScales::none, false>();
+      return instance<GpuCode::f16_terms, Sm90GemvScales::none, false>();
     case GpuCode::e4m3:
       if (w.scaled && scale == Format::ue8m0) {
-        return scaled_instance<GpuCode::e4m3, Sm90RowScales::powers>(copied);
+        return scaled_instance<GpuCode::e4m3, Sm90GemvScales::powers>(copied);
       }
       return bytes_instance<GpuCode::e4m3>(w, scale, copied);
     case GpuCode::e5m2:
@@ -59,12 +59,12 @@ Sm90RowInstance instance_of(const GpuWeight& w, Format scale, bool copied) {
     case GpuCode::int8:
       return bytes_instance<GpuCode::int8>(w, scale, copied);
     case GpuCode::e2m1:
-      return w.pairs ? instance<GpuCode::e2m1, Sm90RowScales::pairs, true>()
-                     : scaled_instance<GpuCode::e2m1, Sm90RowScales::powers>(copied);
+      return w.pairs ? instance<GpuCode::e2m1, Sm90GemvScales::pairs, true>()
+                     : scaled_instance<GpuCode::e2m1, Sm90GemvScales::powers>(copied);
     case GpuCode::int4:
       return floats_instance<GpuCode::int4>(scale, copied);
     default:
-      return instance<GpuCode::bf16, Sm90RowScales::none, false>();
+      return instance<GpuCode::bf16, Sm90GemvScales::none, false>();
   }
 }
 
@@ -74,7 +74,7 @@ constexpr int64_t kShared = 227 * 1024;  // a block's on Hopper
 constexpr int64_t kMostRows = 16896;
 
 // Rows of W as lines of 128 bytes.
-pipe::TensorBox weight_box(const GpuProduct& p, const GpuSource& source, uint32_t spans,
+pipe::TensorBox weight_box(const GpuGemm& p, const GpuSource& source, uint32_t spans,
                            uint32_t of_stage) {
   const GpuLayout& l = p.weight;
   pipe::TensorBox b;
@@ -90,11 +90,11 @@ bool aligned(const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0;
 
 // How the scales of a row of W and its spans of `depth` elements are copied.
 struct ScaleCopies {
-  uint32_t span, shared, rows;  // as in Sm90RowParams
+  uint32_t span, shared, rows;  // as in Sm90GemvParams
 };
 // `spans` of a stage. Nothing where copies cannot take them: rows that are not on 16 bytes, scales
 // that are no neighbours, groups longer than a span, lines of a stage longer than 128 bytes.
-std::optional<ScaleCopies> scale_copies(const GpuWeight& w, std::span<const GpuProduct> products,
+std::optional<ScaleCopies> scale_copies(const GpuWeight& w, std::span<const GpuGemm> products,
                                         uint32_t spans) {
   if (!w.pairs && !w.scaled) return {};
   const GpuLayout& l = products[0].weight;
@@ -107,7 +107,7 @@ std::optional<ScaleCopies> scale_copies(const GpuWeight& w, std::span<const GpuP
   if (l.scale_step != bytes || l.scale_row * l.row_step % 16 != 0) return {};
   // A copy is of 8 rows of W: each has its own scales, or all have the same.
   if (!own && (l.block_rows == 0 || l.block_rows % (8 * l.row_step) != 0)) return {};
-  for (const GpuProduct& p : products) {
+  for (const GpuGemm& p : products) {
     for (const GpuSource& s : p.source) {
       if (s.scales == nullptr) continue;  // no gate
       if (!aligned(scale_address(l, s, 0, 0))) return {};
@@ -116,7 +116,7 @@ std::optional<ScaleCopies> scale_copies(const GpuWeight& w, std::span<const GpuP
   }
   return c;
 }
-pipe::TensorBox scale_box(const GpuProduct& p, const GpuSource& source, const ScaleCopies& c,
+pipe::TensorBox scale_box(const GpuGemm& p, const GpuSource& source, const ScaleCopies& c,
                           uint32_t spans) {
   using tile::Swizzle;
   const GpuLayout& l = p.weight;
@@ -134,22 +134,22 @@ pipe::TensorBox scale_box(const GpuProduct& p, const GpuSource& source, const Sc
 
 }  // namespace
 
-std::string refuse_sm90_row(const GpuWeight& w, const GpuX& x, Format weight, const Scaling& s,
-                            int64_t m, int64_t n, int64_t k) {
-  if (m != 1) return concat("m is ", m, "; matmul_sm90_row multiplies one row");
+std::string refuse_sm90_gemv(const GpuWeight& w, const GpuX& x, Format weight, const Scaling& s,
+                             int64_t m, int64_t n, int64_t k) {
+  if (m != 1) return concat("m is ", m, "; matmul_sm90_gemv multiplies one row");
   if (!x.direct() || w.dequantise || w.code == GpuCode::f32 || w.code == GpuCode::f16_sums) {
     return concat("x is not bf16, or f16 as the weight, or the weight is ", name(weight),
-                  "; matmul_sm90_row multiplies 16 bits by codes that bf16 or f16 hold");
+                  "; matmul_sm90_gemv multiplies 16 bits by codes that bf16 or f16 hold");
   }
   const bool grouped = w.pairs || w.scaled;
   if ((w.code == GpuCode::e2m1 || w.code == GpuCode::int4) != grouped && bits(weight) == 4) {
-    return concat("weight is ", name(weight), " without groups; matmul_sm90_row scales groups");
+    return concat("weight is ", name(weight), " without groups; matmul_sm90_gemv scales groups");
   }
   if (grouped && (s.layout != ScaleLayout::linear || s.asymmetric ||
                   !std::has_single_bit(static_cast<uint64_t>(s.block_cols)) ||
                   (s.block_rows > 0 && !std::has_single_bit(static_cast<uint64_t>(s.block_rows))) ||
                   (w.pairs && (s.block_cols != 16 || s.block_rows != 1)))) {
-    return concat("weight has ", to_string(s), " scales; matmul_sm90_row takes linear ones of ",
+    return concat("weight has ", to_string(s), " scales; matmul_sm90_gemv takes linear ones of ",
                   "blocks of powers of two, without zero points");
   }
   // Which kernel has an instance for the format of the scales.
@@ -158,23 +158,23 @@ std::string refuse_sm90_row(const GpuWeight& w, const GpuX& x, Format weight, co
                    : powers                ? w.code != GpuCode::e4m3
                                            : !is_plain_float(s.format))) {
     return concat("weight is ", name(weight), " with ", to_string(s),
-                  " scales; matmul_sm90_row takes those of floats, and powers of two of E4M3 and ",
+                  " scales; matmul_sm90_gemv takes those of floats, and powers of two of E4M3 and ",
                   "E2M1");
   }
   if (k * bits(weight) % 1024 != 0 || (w.pairs && k % 256 != 0)) {
-    return concat("K is ", k, "; matmul_sm90_row takes rows of whole 128 bytes");
+    return concat("K is ", k, "; matmul_sm90_gemv takes rows of whole 128 bytes");
   }
   if (bits(weight) == 16 && w.code != GpuCode::f16_terms && n > kMostRows) {
-    return concat("N is ", n, "; matmul_sm90_row takes 16 bits of up to ", kMostRows);
+    return concat("N is ", n, "; matmul_sm90_gemv takes 16 bits of up to ", kMostRows);
   }
   if (k > kShared ||
       instance_of(w, s.format, true).shared_bytes(static_cast<uint32_t>(k)) > kShared) {
-    return concat("K is ", k, "; matmul_sm90_row keeps the row in shared memory");
+    return concat("K is ", k, "; matmul_sm90_gemv keeps the row in shared memory");
   }
   return "";
 }
 
-bool fits_sm90_row(const GpuWeight& w, const GpuProduct& p) {
+bool fits_sm90_gemv(const GpuWeight& w, const GpuGemm& p) {
   const GpuLayout& l = p.weight;
   for (const GpuSource& s : p.source) {
     if (s.zeros != nullptr || !aligned(row_address(l, s, 0))) return false;
@@ -189,32 +189,32 @@ uint32_t log2_scale_rows(const GpuLayout& l) {
   return l.block_rows > 0 ? static_cast<uint32_t>(std::countr_zero(l.block_rows)) : 31;
 }
 
-bool fits_sm90_row(const Sm90RowNorm& norm) { return aligned(norm.weight); }
+bool fits_sm90_gemv(const Sm90GemvNorm& norm) { return aligned(norm.weight); }
 
-bool norms_sm90_row(Format x, Format norm_weight, int64_t k) {
-  return x == Format::bf16 && norm_weight == Format::bf16 && k <= kSm90RowKept;
+bool norms_sm90_gemv(Format x, Format norm_weight, int64_t k) {
+  return x == Format::bf16 && norm_weight == Format::bf16 && k <= kSm90GemvKept;
 }
 
-void launch_sm90_row(const GpuWeight& w, std::span<const GpuProduct> products, Stream& stream,
-                     uint32_t multiprocessors, const Sm90RowNorm& norm) {
+void launch_sm90_gemv(const GpuWeight& w, std::span<const GpuGemm> products, Stream& stream,
+                      uint32_t multiprocessors, const Sm90GemvNorm& norm) {
   const Device& device = stream.device();
   const DeviceProperties& d = properties(device);
   const Format scale = products[0].weight.scale_format;
   const std::optional<ScaleCopies> copies =
       scale_copies(w, products, instance_of(w, scale, true).spans);
-  const Sm90RowInstance i = instance_of(w, scale, copies.has_value());
-  Sm90RowParams p{};
+  const Sm90GemvInstance i = instance_of(w, scale, copies.has_value());
+  Sm90GemvParams p{};
   if (copies) {
     p.scale_span = copies->span, p.scale_shared = copies->shared, p.scale_rows = copies->rows;
   }
   p.norm = norm;
   const uint32_t of_tile = products[0].finish.gate ? 8 : 16;
-  p.tiles = join_sm90(products, of_tile, &p.product, p.more);
-  const GpuProduct& g = p.product;
+  p.tiles = fuse_sm90(products, of_tile, &p.product, p.more);
+  const GpuGemm& g = p.product;
   p.spans = static_cast<uint32_t>(int64_t{g.k} * bits(g.weight.format) / 1024);
   if (w.scaled) p.log2_group = static_cast<uint32_t>(std::countr_zero(g.weight.group));
   p.log2_rows = log2_scale_rows(g.weight);
-  const auto set_maps = [&](size_t at, const GpuProduct& of, const GpuSource& source) {
+  const auto set_maps = [&](size_t at, const GpuGemm& of, const GpuSource& source) {
     p.w[at] = pipe::make_tensor_map(weight_box(of, source, p.spans, i.spans), device);
     if (copies) {
       p.scales[at] = pipe::make_tensor_map(scale_box(of, source, *copies, i.spans), device);
@@ -234,8 +234,8 @@ void launch_sm90_row(const GpuWeight& w, std::span<const GpuProduct> products, S
   const uint32_t blocks = few ? 1 : std::clamp(room, 1u, i.blocks);
   shape.grid.x = std::min(p.tiles, blocks * multiprocessors);
   // Without constant weights there is nothing to do before the turn (gpu.cpp).
-  if (g.constant_weight) shape = taking_turns(shape, stream);
+  if (g.static_weights) shape = with_pdl(shape, stream);
   launch(i.image, shape, p, stream);
 }
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -1,26 +1,26 @@
-// One row of x times W on Hopper, host side (sm90_row.cuh).
+// One row of x times W on Hopper, host side (sm90_gemv.cuh).
 #pragma once
 #include <span>
 
 #include "ops/gemm/sm80/launch.h"
 #include "ops/gemm/sm90/gemv/params.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // Empty, or the rule that a weight [n, k] with its scales breaks, or x: it has one row of bf16, or
 // of f16 beside weights in it.
-std::string refuse_sm90_row(const GpuWeight&, const GpuX&, Format weight, const Scaling&, int64_t m,
-                            int64_t n, int64_t k);
+std::string refuse_sm90_gemv(const GpuWeight&, const GpuX&, Format weight, const Scaling&,
+                             int64_t m, int64_t n, int64_t k);
 // Whether the operands lie where tensor copies can take them.
-bool fits_sm90_row(const GpuWeight&, const GpuProduct&);
-bool fits_sm90_row(const Sm90RowNorm&);
-// One product, or up to kSm90More others that join it (sm90_more.h). Of as many blocks as
+bool fits_sm90_gemv(const GpuWeight&, const GpuGemm&);
+bool fits_sm90_gemv(const Sm90GemvNorm&);
+// One product, or up to kSm90MaxFused others that join it (sm90_more.h). Of as many blocks as
 // `multiprocessors` take; 0: those of the device.
-void launch_sm90_row(const GpuWeight&, std::span<const GpuProduct>, Stream&,
-                     uint32_t multiprocessors = 0, const Sm90RowNorm& = {});
+void launch_sm90_gemv(const GpuWeight&, std::span<const GpuGemm>, Stream&,
+                      uint32_t multiprocessors = 0, const Sm90GemvNorm& = {});
 // log2 of the rows of a tensor that share a scale; 31: all do.
 uint32_t log2_scale_rows(const GpuLayout&);
 // Whether the kernel can normalise rows of so many elements by itself.
-bool norms_sm90_row(Format x, Format norm_weight, int64_t k);
+bool norms_sm90_gemv(Format x, Format norm_weight, int64_t k);
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

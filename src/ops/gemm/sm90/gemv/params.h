@@ -4,26 +4,26 @@
 #include "ops/gemm/sm90/fused_gemms.h"
 #include "pipe/ring.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // Scales along K: there are none; NVFP4's, a byte for 16 elements; or any for 32 elements or more:
 // powers of two in a byte, f16 or bf16, f32.
-enum class Sm90RowScales : uint8_t { none, pairs, powers, halves, words };
+enum class Sm90GemvScales : uint8_t { none, pairs, powers, halves, words };
 
 // RMS norm of the row of x before it is multiplied, with weights in bf16.
-struct Sm90RowNorm {
+struct Sm90GemvNorm {
   const uint8_t* weight = nullptr;  // null: there is none
   float eps = 0, offset = 0;        // added to the mean of squares; to each weight
-  bool operator==(const Sm90RowNorm&) const = default;
+  bool operator==(const Sm90GemvNorm&) const = default;
 };
 
-struct Sm90RowParams {
-  GpuProduct product;
-  Sm90RowNorm norm;
+struct Sm90GemvParams {
+  GpuGemm product;
+  Sm90GemvNorm norm;
   // Of each W, or of it and of the other halves of gates, rows as lines of 128 bytes; and of their
   // scales.
-  hw::TensorMap w[kSm90More + 1], scales[kSm90More + 1];
-  Sm90More more[kSm90More];
+  hw::TensorMap w[kSm90MaxFused + 1], scales[kSm90MaxFused + 1];
+  Sm90FusedGemm more[kSm90MaxFused];
   uint32_t tiles = 0;       // of all
   uint32_t spans = 0;       // lines of a row
   uint32_t log2_group = 0;  // elements that share a scale, ...
@@ -33,12 +33,12 @@ struct Sm90RowParams {
   uint32_t scale_span = 0, scale_shared = 1, scale_rows = 8;
 };
 
-inline constexpr uint32_t kSm90RowKept = 16384;
+inline constexpr uint32_t kSm90GemvKept = 16384;
 
 // How rows of x lie in shared memory, of each span the elements of all rows: as they are, or beside
 // codes of 8 bits and f16 in two parts, the second beyond the first's place in the banks.
 template <GpuCode kCode>
-struct Sm90RowForm {
+struct Sm90GemvForm {
   static constexpr bool kTwoParts = CodePolicy<kCode>::kBits == 8 || kCode == GpuCode::f16_terms;
   static constexpr uint32_t kSpanBytes = 1024 / CodePolicy<kCode>::kBits * 2;
   HT_HOST_DEVICE static uint32_t second_part(uint32_t k) { return k * 2 + 16; }
@@ -52,8 +52,8 @@ struct Sm90RowForm {
 //
 // `kCopied`: scales come by tensor copies, those of a row and its spans together, rows next to one
 // another under the swizzle as wide as they are; else lanes load them.
-template <GpuCode kCode, Sm90RowScales kScales, bool kCopied>
-struct Sm90RowStages {
+template <GpuCode kCode, Sm90GemvScales kScales, bool kCopied>
+struct Sm90GemvStages {
   static constexpr uint32_t kBits = CodePolicy<kCode>::kBits, kRows = 16, kSpan = 128;
   static constexpr uint32_t kDepth = kSpan * 8 / kBits;  // elements of a span
   // Codes of 4 bits are bound by instructions and want every warp that fits; the others by memory,
@@ -67,8 +67,8 @@ struct Sm90RowStages {
   // [half][8 rows][of each warp as many bytes, 128 at most].
   static constexpr uint32_t kHalf = kWarps * 8 * kSpan, kScaleLine = 128;
   static constexpr uint32_t kScaleHalf = 8 * kScaleLine;
-  static_assert(kCopied || kScales != Sm90RowScales::pairs);
-  static_assert(!kCopied || kScales != Sm90RowScales::none);
+  static_assert(kCopied || kScales != Sm90GemvScales::pairs);
+  static_assert(!kCopied || kScales != Sm90GemvScales::none);
   static constexpr uint32_t kBytes = 2 * (kHalf + (kCopied ? kScaleHalf : 0));
   using Ring = pipe::Ring<kStages, kBytes>;
 
@@ -84,8 +84,8 @@ struct Sm90RowStages {
   static_assert(kMaxima + kWarps * 4 <= kX && kX % 128 == 0);
 
   HT_HOST_DEVICE static uint32_t shared_bytes(uint32_t k) {
-    return kX + Sm90RowForm<kCode>::bytes(k);
+    return kX + Sm90GemvForm<kCode>::bytes(k);
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -12,18 +12,18 @@
 #include "hw/mma/mma.h"
 #include "ops/gemm/sm90/gemv/activations.cuh"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // The scales of a lane's elements in a span: of both its rows one for 32 elements, or a word of
 // four for 16 each.
-template <GpuCode kCode, Sm90RowScales kScales>
+template <GpuCode kCode, Sm90GemvScales kScales>
 struct Sm90LaneScales {
   static constexpr uint32_t kBits = CodePolicy<kCode>::kBits, kDepth = 1024 / kBits;
-  static constexpr bool kPairs = kScales == Sm90RowScales::pairs;
+  static constexpr bool kPairs = kScales == Sm90GemvScales::pairs;
   static constexpr uint32_t kEach = kBits == 4 && !kPairs ? 2 : 1;
   using Code =
-      std::conditional_t<kScales == Sm90RowScales::powers, uint8_t,
-                         std::conditional_t<kScales == Sm90RowScales::halves, uint16_t, uint32_t>>;
+      std::conditional_t<kScales == Sm90GemvScales::powers, uint8_t,
+                         std::conditional_t<kScales == Sm90GemvScales::halves, uint16_t, uint32_t>>;
   static constexpr uint32_t kBytes = sizeof(Code);  // of `pairs` a lane's four
   const uint8_t* row[2] = {};
   uint32_t next[2][kEach] = {};
@@ -36,7 +36,7 @@ struct Sm90LaneScales {
   // Of outputs `first` of one source and `second` of the other, of n each; 2^log2_rows rows of the
   // tensor share a scale. What scale_address() does for every layout and block is five times the
   // instructions, once a tile, which is a span or two.
-  HT_DEVICE void find(const GpuProduct& p, uint32_t log2_rows, uint32_t n, const GpuSource& source,
+  HT_DEVICE void find(const GpuGemm& p, uint32_t log2_rows, uint32_t n, const GpuSource& source,
                       const GpuSource& other, uint32_t first, uint32_t second) {
     row[0] = address(p.weight, log2_rows, source, first < n ? first : n - 1);
     row[1] = address(p.weight, log2_rows, other, second < n ? second : n - 1);
@@ -50,7 +50,7 @@ struct Sm90LaneScales {
   // Those of a span, which a warp asks for a stage ahead. Where the row ends within the span
   // (kEnds) the rest gets the last ones: it is multiplied by zeros.
   template <bool kEnds = false>
-  HT_DEVICE void ask(const GpuProduct& p, uint32_t log2_group, uint32_t span,
+  HT_DEVICE void ask(const GpuGemm& p, uint32_t log2_group, uint32_t span,
                      hw::Site site = hw::Site::current()) {
     const auto step = static_cast<uint32_t>(p.weight.scale_step);
     HT_UNROLL
@@ -71,10 +71,10 @@ struct Sm90LaneScales {
   HT_DEVICE float scale(Format format, uint32_t r, uint32_t i) const {
     const uint32_t code = next[r][i];
     // 2^(code - 127); 0 is subnormal, 255 NaN: both have the upper bit of the mantissa.
-    if constexpr (kScales == Sm90RowScales::powers) {
+    if constexpr (kScales == Sm90GemvScales::powers) {
       return std::bit_cast<float>(code << 23 | (code - 1 < 254 ? 0 : 0x400000));
     }
-    if constexpr (kScales == Sm90RowScales::halves) {
+    if constexpr (kScales == Sm90GemvScales::halves) {
       return format == Format::f16 ? hw::cvt_f32_f16(static_cast<uint16_t>(code))
                                    : std::bit_cast<float>(code << 16);
     }
@@ -92,7 +92,7 @@ HT_DEVICE uint32_t swizzled_in_lines(uint32_t at, uint32_t line) {
 template <class Stages, class Scales>
 class Sm90CopiedScales {
  public:
-  HT_DEVICE Sm90CopiedScales(const Sm90RowParams& p, uint32_t warp) {
+  HT_DEVICE Sm90CopiedScales(const Sm90GemvParams& p, uint32_t warp) {
     const uint32_t line = Stages::kWarps * p.scale_span;  // 16 to 128 bytes
     const uint32_t row = p.scale_rows > 1 ? hw::lane_index() / 4 : 0;
     HT_UNROLL
@@ -123,7 +123,7 @@ class Sm90CopiedScales {
 template <GpuCode kCode>
 struct Sm90Columns {
   static constexpr uint32_t kBits = CodePolicy<kCode>::kBits;
-  using Form = Sm90RowForm<kCode>;
+  using Form = Sm90GemvForm<kCode>;
   hw::SharedAddress at[2];  // of the first 16 codes of 4 bits and of the others; else the same
   uint32_t step[2];         // to the next span
 
@@ -150,10 +150,10 @@ struct Sm90Columns {
   }
 };
 
-template <GpuCode kCode, Sm90RowScales kScales>
-struct Sm90RowSpan {
+template <GpuCode kCode, Sm90GemvScales kScales>
+struct Sm90GemvSpan {
   using Policy = CodePolicy<kCode>;
-  using Form = Sm90RowForm<kCode>;
+  using Form = Sm90GemvForm<kCode>;
   using Scales = Sm90LaneScales<kCode, kScales>;
   using Columns = Sm90Columns<kCode>;
   static constexpr uint32_t kBits = Policy::kBits, kSpan = 128;
@@ -243,7 +243,7 @@ struct Sm90RowSpan {
           float sum = part[m][2 * r];
           if constexpr (Form::kTwoParts) sum = hw::fma(part[m][2 * r + 1], 0x1p-33f, sum);
           float& all = sums[m][r];
-          all = kScales == Sm90RowScales::none
+          all = kScales == Sm90GemvScales::none
                     ? all + sum
                     : hw::fma(sum, scales.scale(scale_format, r, 0), all);
         }
@@ -284,4 +284,4 @@ struct Sm90RowSpan {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

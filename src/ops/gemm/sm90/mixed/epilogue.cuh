@@ -11,7 +11,7 @@
 #include "pipe/uniform.h"
 #include "tile/swizzle.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 enum class Sm90Barrier {
   first_group,
@@ -25,19 +25,19 @@ enum class Sm90Barrier {
 };
 
 template <class Stages>
-struct Sm90Finish : Sm90FinishRows {
+struct Sm90Finish : Sm90EpilogueRows {
   using Tile = Sm90Tile;
   static constexpr uint32_t kColumns = Stages::kColumns, kPiece = Stages::kPiece;
-  static constexpr ShortEnds kShort = kColumns > 64 || Stages::kPairs == 2 ? ShortEnds::none
-                                      : Stages::kBlocks == 2               ? ShortEnds::ungated
-                                                                           : ShortEnds::all;
+  static constexpr EpilogueSet kShort = kColumns > 64 || Stages::kPairs == 2 ? EpilogueSet::none
+                                        : Stages::kBlocks == 2               ? EpilogueSet::ungated
+                                                                             : EpilogueSet::all;
 
   const Sm90Params& params;
   hw::SharedAddress base;
   uint32_t group;  // the warpgroup, whose rows of W are the tile's panel
 
   HT_DEVICE Sm90Finish(const Sm90Params& all, hw::SharedAddress shared)
-      : Sm90FinishRows(all.product), params(all), base(shared) {
+      : Sm90EpilogueRows(all.product), params(all), base(shared) {
     group = pipe::uniform(hw::warp_index()) / 4 - 1;
   }
 
@@ -52,7 +52,7 @@ struct Sm90Finish : Sm90FinishRows {
   HT_DEVICE hw::SharedAddress factors() const { return staging() + kPiece * Stages::kPieceRow; }
   HT_DEVICE void store_factors(const Tile& t) const {
     // Beside the sums of 256 columns there are no registers for scales that plain weights lack.
-    Sm90FinishRows::store_factors<!Stages::kPlain>(t, factors(), group);
+    Sm90EpilogueRows::store_factors<!Stages::kPlain>(t, factors(), group);
   }
   HT_DEVICE Sm90Area area_at(hw::SharedAddress sums, uint32_t pitch) const {
     return {sums, factors(), pitch, 4, group};
@@ -109,7 +109,7 @@ struct Sm90Finish : Sm90FinishRows {
 
   // Scales and bias, rounding, and 64 outputs of 32 rows at a time to the copy engine.
   HT_DEVICE void copy_out(const Tile& t, const float (&sums)[kColumns / 2]) const {
-    const GpuFinish& f = p.finish;
+    const GpuEpilogue& f = p.finish;
     float scale[2], bias[2];
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
@@ -166,4 +166,4 @@ struct Sm90Finish : Sm90FinishRows {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -27,7 +27,7 @@
 #include "pipe/schedule.h"
 #include "pipe/uniform.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kTileColumns,
           tile::Major kMajorW = tile::Major::k>
@@ -63,7 +63,7 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
 
   // Of `parts` parts of experts; without experts of all rows of x.
   HT_HOST_DEVICE static pipe::HalvedGrid tiles(const Params& params, uint32_t parts) {
-    const GpuProduct& p = params.product;
+    const GpuGemm& p = params.product;
     const uint32_t rows = p.finish.gate ? Stages::kRows / 2 : Stages::kRows;
     const uint32_t columns = params.parts > 0 ? parts : (p.m + kColumns - 1) / kColumns;
     // As many rows of W as of x in work at a time.
@@ -87,8 +87,8 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
       begin = steps * rank / p.split, end = steps * (rank + 1) / p.split;
     }
   };
-  HT_DEVICE static Tile tile_of(const Params& params, const pipe::HalvedTile& t) {
-    using Part = pipe::HalvedTile::Part;
+  HT_DEVICE static Tile tile_of(const Params& params, const pipe::HalfTile& t) {
+    using Part = pipe::HalfTile::Part;
     Tile tile = sm90_tile(params, t.m, t.n, kColumns);
     if constexpr (kNarrow) {
       if (t.part != Part::whole) {
@@ -109,7 +109,7 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
 
   // Whether W may be read before the kernel's turn.
   HT_DEVICE static bool is_early(const Params& p) {
-    return p.product.constant_weight && p.parts == 0;
+    return p.product.static_weights && p.parts == 0;
   }
 
   struct Rings {
@@ -135,7 +135,7 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
     // parameters and instructions, takes as long as the first copy. Lists of parts are results.
     if (p.parts > 0) hw::griddepcontrol_wait();
     hw::barrier_sync();
-    const uint32_t parts = p.parts > 0 ? hw::load_global(p.product.part_count) : 0;
+    const uint32_t parts = p.parts > 0 ? hw::load_global(p.product.chunk_count) : 0;
     const Schedule schedule(tiles(p, parts), hw::block_index().x / p.split,
                             hw::grid_size().x / p.split);
     if (pipe::enter<kRoles, Worker::load, kMinBlocks>()) {
@@ -187,7 +187,7 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
     auto fill_x = rings.x.producer();
     // Stages of W to be filled before the kernel's turn.
     uint32_t ahead = is_early(p) ? Stages::kStages : 0;
-    for (pipe::HalvedTile t; schedule.next(t);) {
+    for (pipe::HalfTile t; schedule.next(t);) {
       const Tile tile = tile_of(p, t);
       const Sm90Matrix matrix(p, tile);
       const uint32_t copies = (tile.end - tile.m0 + p.x_rows - 1) / p.x_rows;
@@ -228,7 +228,7 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
     pipe::Cursor<Stages::kStages> at;
     // Scales of x are what a kernel ahead has written.
     const bool early = is_early(p) && p.factors == Sm90Factors::rows;
-    for (pipe::HalvedTile t; schedule.next(t);) {
+    for (pipe::HalfTile t; schedule.next(t);) {
       Tables tables(p, tile_of(p, t), mine);
       if (!early) hw::griddepcontrol_wait();
       for (uint32_t step = range.begin; step < range.end; ++step, at.advance()) {
@@ -268,7 +268,7 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
     const Finish alone(p, base);
     Sums sums(p, base, warpgroup, rings.w, rings.x);
     hw::griddepcontrol_wait();
-    for (pipe::HalvedTile t; schedule.next(t);) {
+    for (pipe::HalfTile t; schedule.next(t);) {
       Finish finish = alone;
       if constexpr (kJoins) {
         const Sm90Place place(p.product, p.more, t.m);
@@ -312,4 +312,4 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

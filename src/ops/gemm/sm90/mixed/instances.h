@@ -4,7 +4,7 @@
 #include "hw/image.h"
 #include "ops/gemm/sm90/mixed/gemm.cuh"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 struct Sm90Instance {
   KernelImage image;
@@ -20,23 +20,23 @@ struct Sm90Choice {
 };
 
 // Of each file of entries; the code is one of its own.
-Sm90Instance sm90_plain(const Sm90Choice&);
+Sm90Instance sm90_w16(const Sm90Choice&);
 Sm90Instance sm90_bytes(const Sm90Choice&);
-Sm90Instance sm90_nibbles(const Sm90Choice&);
+Sm90Instance sm90_w4(const Sm90Choice&);
 Sm90Instance sm90_fp8(const Sm90Choice&);
 
 template <GpuCode kCode, Sm90Scales kScales>
 inline constexpr uint32_t kMostColumns = kScales == Sm90Scales::fp8 ? 128 : 256;
 
 #if defined(__CUDACC__)
-#define HT_SM90_ENTRY(code, scales, columns)                                     \
-  HT_GPU_ENTRY(halftone::product::Sm90Multiply<halftone::product::GpuCode::code, \
-                                               halftone::product::Sm90Scales::scales, columns>)
+#define HT_SM90_ENTRY(code, scales, columns)                               \
+  HT_GPU_ENTRY(halftone::gemm::Sm90Multiply<halftone::gemm::GpuCode::code, \
+                                            halftone::gemm::Sm90Scales::scales, columns>)
 // W as [K, N].
-#define HT_SM90_TRANSPOSED(code, columns)                                                    \
-  HT_GPU_ENTRY(halftone::product::Sm90Multiply<halftone::product::GpuCode::code,             \
-                                               halftone::product::Sm90Scales::none, columns, \
-                                               halftone::tile::Major::mn>)
+#define HT_SM90_TRANSPOSED(code, columns)                                              \
+  HT_GPU_ENTRY(halftone::gemm::Sm90Multiply<halftone::gemm::GpuCode::code,             \
+                                            halftone::gemm::Sm90Scales::none, columns, \
+                                            halftone::tile::Major::mn>)
 #define HT_SM90_SUMS(code, scales) \
   HT_SM90_ENTRY(code, scales, 32) HT_SM90_ENTRY(code, scales, 64) HT_SM90_ENTRY(code, scales, 128)
 #define HT_SM90_ENTRIES(code, scales) HT_SM90_SUMS(code, scales) HT_SM90_ENTRY(code, scales, 256)
@@ -52,4 +52,4 @@ Sm90Instance sm90_instance(uint32_t columns) {
 }
 #endif
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -1,6 +1,6 @@
 #include "ops/gemm/sm90/mixed/instances.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 namespace {
 
@@ -13,8 +13,8 @@ Sm90Instance instance(const Sm90Choice& c) {
 
 }  // namespace
 
-Sm90Instance sm90_plain(const Sm90Choice& c) {
+Sm90Instance sm90_w16(const Sm90Choice& c) {
   return c.transposed ? instance<tile::Major::mn>(c) : instance<tile::Major::k>(c);
 }
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

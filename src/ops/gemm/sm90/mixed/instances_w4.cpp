@@ -1,8 +1,8 @@
 #include "ops/gemm/sm90/mixed/instances.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
-Sm90Instance sm90_nibbles(const Sm90Choice& c) {
+Sm90Instance sm90_w4(const Sm90Choice& c) {
   using S = Sm90Scales;
   if (c.scales == S::short_sums) return sm90_instance<GpuCode::int4, S::short_sums>(c.columns);
   if (c.code == GpuCode::int4) return sm90_instance<GpuCode::int4, S::sums>(c.columns);
@@ -10,4 +10,4 @@ Sm90Instance sm90_nibbles(const Sm90Choice& c) {
                               : sm90_instance<GpuCode::e2m1, S::powers>(c.columns);
 }
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -1,6 +1,6 @@
 #include "ops/gemm/sm90/mixed/instances.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 Sm90Instance sm90_bytes(const Sm90Choice& c) {
   using S = Sm90Scales;
@@ -15,4 +15,4 @@ Sm90Instance sm90_bytes(const Sm90Choice& c) {
                                : of.template operator()<GpuCode::e4m3>();
 }
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -11,7 +11,7 @@
 #include "ops/gemm/sm90/mixed/instances.h"
 #include "pipe/tensor_map.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 namespace {
 
@@ -60,7 +60,7 @@ Sm90Scales scales_of(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
 }
 
 // `rows`: of W a tile.
-Sm90Factors factors_of(const Sm90Problem& p, const GpuProduct& g, int64_t rows) {
+Sm90Factors factors_of(const Sm90Problem& p, const GpuGemm& g, int64_t rows) {
   if (g.x_scales == nullptr) return Sm90Factors::rows;
   // One scale for all rows of a tile.
   const bool one = !g.scaled || (!p.gate && p.experts == 0 && g.weight.row_step == 1 &&
@@ -88,8 +88,8 @@ int64_t clusters(int64_t blocks, int multiprocessors) {
 
 // How many tiles of the last wave two blocks share: all of them, if there are so few. Both halves
 // have rows of x.
-int64_t halved_tiles(const Sm90Problem& p, int64_t columns, int64_t tiles, int64_t resident,
-                     bool fp8) {
+int64_t half_tiles(const Sm90Problem& p, int64_t columns, int64_t tiles, int64_t resident,
+                   bool fp8) {
   const int64_t left = tiles % resident, rows = p.m % columns;
   const bool can = columns == 256 && !fp8 && tiles > resident && (rows == 0 || rows > columns / 2);
   return can && 2 * left <= resident ? left : 0;
@@ -173,7 +173,7 @@ Sm90Choice choose(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, int m
         return ceil_div(steps, split) * std::max({mma / parts, expand, take / parts, read}) + 1000 +
                8 * columns / parts;
       };
-      const int64_t halved = halved_tiles(p, columns, tiles, resident, fp8);
+      const int64_t halved = half_tiles(p, columns, tiles, resident, fp8);
       const int64_t waves = ceil_div(tiles - halved, resident);
       const int64_t clocks = waves * wave(1) + (halved > 0 ? wave(2) : 0) + (split > 1 ? 3000 : 0);
       if (least != 0 && clocks >= least) continue;
@@ -320,7 +320,7 @@ bool fits_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, const Gp
           (layout.scale_step == 1 && layout.scale_row % unit == 0));
 }
 
-uint32_t part_rows_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
+uint32_t chunk_rows_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
   return choose(p, w, x, 1).columns;
 }
 
@@ -330,15 +330,15 @@ bool takes_codes_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
 
 namespace {
 
-void launch_products(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
-                     std::span<const GpuProduct> products, const Sm90Matrices& matrices,
-                     uint32_t parts, Stream& stream) {
+void launch_gemms(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
+                  std::span<const GpuGemm> products, const Sm90Matrices& matrices, uint32_t parts,
+                  Stream& stream) {
   const Device& device = stream.device();
   const int multiprocessors = properties(device).sm_count;
   const Sm90Choice choice = choose(problem, w, x, multiprocessors, matrices.scales_of_runs);
   Sm90Params p{};
-  join_sm90(products, kRows, &p.product, p.more);
-  GpuProduct& g = p.product;
+  fuse_sm90(products, kRows, &p.product, p.more);
+  GpuGemm& g = p.product;
   g.n = static_cast<uint32_t>(problem.n);
   p.split = choice.split, p.halved = choice.halved;
   p.parts = parts;
@@ -360,7 +360,7 @@ void launch_products(const Sm90Problem& problem, const GpuWeight& w, const GpuX&
       pipe::matrix_box(type, const_cast<uint8_t*>(g.x), g.m, g.k, static_cast<uint64_t>(g.x_row),
                        p.x_rows, fp8 ? 128 : 64, tile::Swizzle::b128),
       device);
-  const GpuFinish& f = g.finish;
+  const GpuEpilogue& f = g.finish;
   const bool plain = f.out_format != Format::f32 && f.residual == nullptr && !f.gate &&
                      f.activation.kind == Activation::identity && products.size() == 1 &&
                      copyable(f.out, f.out_row);
@@ -375,27 +375,26 @@ void launch_products(const Sm90Problem& problem, const GpuWeight& w, const GpuX&
   p.factors = factors_of(problem, g, rows);
   p.chains_of_two = g.weight.group % 128 == 0 && g.x_group % 128 == 0;
   const Sm90Instance instance = fp8                       ? sm90_fp8(choice)
-                                : w.code <= GpuCode::bf16 ? sm90_plain(choice)
+                                : w.code <= GpuCode::bf16 ? sm90_w16(choice)
                                 : w.code <= GpuCode::int8 ? sm90_bytes(choice)
-                                                          : sm90_nibbles(choice);
+                                                          : sm90_w4(choice);
   const LaunchShape shape = instance.shape(p, static_cast<uint32_t>(multiprocessors));
-  launch(instance.image, taking_turns(shape, stream), p, stream);
+  launch(instance.image, with_pdl(shape, stream), p, stream);
 }
 
 }  // namespace
 
 void launch_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
-                 const GpuProduct& product, const Sm90Matrices& matrices, uint32_t parts,
+                 const GpuGemm& product, const Sm90Matrices& matrices, uint32_t parts,
                  Stream& stream) {
-  launch_products(problem, w, x, {&product, 1}, matrices, parts, stream);
+  launch_gemms(problem, w, x, {&product, 1}, matrices, parts, stream);
 }
 
-bool launch_together_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
-                          std::span<const GpuProduct> products, const Tensor& given,
-                          Stream& stream) {
+bool launch_fused_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
+                       std::span<const GpuGemm> products, const Tensor& given, Stream& stream) {
   // Tiles are whole, so that a copy reads no rows that a matrix does not have.
   std::vector<GpuSource> sources;
-  for (const GpuProduct& g : products) {
+  for (const GpuGemm& g : products) {
     if (g.n % kRows != 0) return false;
     sources.push_back(g.source[0]);
   }
@@ -407,8 +406,8 @@ bool launch_together_sm90(const Sm90Problem& problem, const GpuWeight& w, const 
   }
   const int multiprocessors = properties(stream.device()).sm_count;
   if (choose(problem, w, x, multiprocessors, matrices.scales_of_runs).columns != 64) return false;
-  launch_products(problem, w, x, products, matrices, 0, stream);
+  launch_gemms(problem, w, x, products, matrices, 0, stream);
   return true;
 }
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

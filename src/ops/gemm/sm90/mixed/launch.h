@@ -6,7 +6,7 @@
 #include "ops/gemm/sm80/launch.h"
 #include "pipe/tensor_map.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // Matrices of one layout, by how many steps of 2^shift bytes they lie behind the first: one tensor
 // map has them all.
@@ -43,18 +43,18 @@ std::string describe_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&, int
 bool fits_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&, const GpuLayout&,
                const Sm90Matrices&, const Tensor& x);
 // Rows of a part of an expert.
-uint32_t part_rows_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&);
+uint32_t chunk_rows_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&);
 // Matrices in boxes of `rows` rows of 128 bytes; of [K, N], panels of 64 rows.
 pipe::TensorBox weight_box_sm90(const GpuLayout&, const Sm90Problem&, const Sm90Matrices&,
                                 uint32_t rows);
 // Whether x is to enter as E4M3 codes.
 bool takes_codes_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&);
 // `parts`: how many there are at most; the product has their list.
-void launch_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&, const GpuProduct&,
+void launch_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&, const GpuGemm&,
                  const Sm90Matrices&, uint32_t parts, Stream&);
-// Several matrices by the same x, each with each as joins_sm90 has it, in one launch; the problem's
-// n counts the rows of all. False, and nothing happens, where they are better run apart.
-bool launch_together_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&,
-                          std::span<const GpuProduct>, const Tensor& x, Stream&);
+// Several matrices by the same x, each with each as can_fuse_sm90 has it, in one launch; the
+// problem's n counts the rows of all. False, and nothing happens, where they are better run apart.
+bool launch_fused_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&, std::span<const GpuGemm>,
+                       const Tensor& x, Stream&);
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -21,7 +21,7 @@
 #include "ops/gemm/sm90/mixed/epilogue.cuh"
 #include "ops/gemm/sm90/mixed/operand.cuh"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns, tile::Major kMajorW>
 struct Sm90Sums {
@@ -473,4 +473,4 @@ struct Sm90Sums {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -6,7 +6,7 @@
 #include "hw/thread.h"
 #include "ops/gemm/sm90/mixed/stages.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns>
 struct Sm90Operand {
@@ -136,4 +136,4 @@ struct Sm90Operand {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

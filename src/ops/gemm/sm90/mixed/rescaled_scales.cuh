@@ -11,7 +11,7 @@
 #include "hw/warp.h"
 #include "ops/gemm/sm90/mixed/scales.cuh"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // A slot of a row of the table: the unit before over its own; as bf16 the zero point of INT4, and
 // the power of two. Behind the slots the unit of the last. kOfScale slots have the same scale.
@@ -232,7 +232,7 @@ class Sm90UnitTables {
     hw::store_shared(row + Stages::kLastUnit, hw::Words4{{std::bit_cast<uint32_t>(unit)}});
   }
 
-  const GpuProduct& p_;
+  const GpuGemm& p_;
   const Share share_;
   const uint32_t last_;  // unit of K
   const uint8_t* scales_[kRows];
@@ -243,4 +243,4 @@ class Sm90UnitTables {
   uint32_t codes_[kRows][kScales + 1] = {};
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -15,7 +15,7 @@
 #include "ops/gemm/sm90/mixed/stages.h"
 #include "ops/gemm/sm90/tile.cuh"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // The rows of a table that a lane makes, or its columns: of `kCount` by 32.
 template <uint32_t kCount>
@@ -41,7 +41,7 @@ class Sm90CodeTables {
       : share_{warp},
         last_(params.product.k / kFourDepth - 1),
         twos_(kScales == Sm90Scales::powers && params.product.k % kFourDepth != 0) {
-    const GpuProduct& p = params.product;
+    const GpuGemm& p = params.product;
     const uint8_t* start = scale_address(p.weight, tile.source[0], tile.n0, 0);
     step_ = scale_address(p.weight, tile.source[0], tile.n0, kFourDepth) - start;
     uintptr_t addresses = 0;
@@ -294,7 +294,7 @@ class Sm90SumTables {
     }
   }
 
-  const GpuProduct& p_;
+  const GpuGemm& p_;
   const Share share_;
   const ShareOfX share_of_x_;
   const uint32_t last_;  // unit of K
@@ -308,4 +308,4 @@ class Sm90SumTables {
   float of_columns_[kSlots][kColumns] = {};
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

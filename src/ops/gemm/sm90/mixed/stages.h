@@ -8,7 +8,7 @@
 #include "ops/gemm/sm90/params.h"
 #include "pipe/ring.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kTileColumns>
 struct Sm90Stages {
@@ -95,4 +95,4 @@ struct Sm90Stages {
   static constexpr bool kCanSplit = kColumns * kSumRow <= kOut;
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

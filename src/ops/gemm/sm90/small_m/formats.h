@@ -1,4 +1,4 @@
-// The formats whose codes enter in the order of memory (sm90_dozens_multiply.cuh), host side.
+// The formats whose codes enter in the order of memory (sm90_small_m_multiply.cuh), host side.
 #pragma once
 #include <string>
 
@@ -6,11 +6,11 @@
 #include "ops/gemm/sm90/small_m/params.h"
 #include "pipe/tensor_map.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // Empty, or the rule that formats and scales break.
-std::string refuse_sm90_dozens_formats(const GpuWeight&, const GpuX&, Format weight,
-                                       const Scaling&);
+std::string refuse_sm90_small_m_formats(const GpuWeight&, const GpuX&, Format weight,
+                                        const Scaling&);
 
 // INT4 with scales of fewer than 128 elements has sums of 32 each.
 inline bool has_short_runs(const GpuWeight& w, int64_t group) {
@@ -27,11 +27,11 @@ inline bool copies_scales(const GpuWeight& w, Format scale) {
 }
 
 // A stage of `columns` rows of x.
-pipe::TensorBox x_box_sm90_dozens(const GpuProduct&, uint32_t columns);
+pipe::TensorBox x_box_sm90_small_m(const GpuGemm&, uint32_t columns);
 
 // f.operator()<code, scales>() of the instance for a weight that is not refused.
 template <class F>
-auto with_sm90_dozens(const GpuWeight& w, Format scale, F f) {
+auto with_sm90_small_m(const GpuWeight& w, Format scale, F f) {
   switch (w.code) {
     case GpuCode::e4m3:
       if (has_powers(w, scale)) return f.template operator()<GpuCode::e4m3, Sm90Scales::powers>();
@@ -51,4 +51,4 @@ auto with_sm90_dozens(const GpuWeight& w, Format scale, F f) {
   }
 }
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -7,11 +7,11 @@
 #include "ops/gemm/sm90/small_m/grouped_params.h"
 #include "ops/gemm/sm90/tile_list.cuh"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 template <class Stages>
 struct Sm90ExpertCopies {
-  using Params = Sm90ExpertDozensParams;
+  using Params = Sm90GroupedSmallMParams;
   using Ring = typename Stages::Ring;
   // Arrivals that fill a stage.
   static constexpr uint32_t kProducers = Stages::kCopied ? 33 : 1;
@@ -19,7 +19,7 @@ struct Sm90ExpertCopies {
   const Params& params;
   hw::SharedAddress base;
   Sm90TileRun run;
-  int32_t expert_rows = 0, matrix[2] = {};  // where x begins, and where W
+  int32_t grouped_gemv = 0, matrix[2] = {};  // where x begins, and where W
   const uint8_t* scales_at[2] = {};
   hw::CachePolicy policy = hw::kEvictFirst;
   uint32_t step = 0;
@@ -31,9 +31,9 @@ struct Sm90ExpertCopies {
   HT_DEVICE void enter() {
     if (run.left == 0 || !run.entered) return;
     const GpuLayout& weight = params.product.weight;
-    Sm90Part part;
+    Sm90MChunk part;
     part.load(params.product, run.part);
-    expert_rows = part.rows.first;
+    grouped_gemv = part.rows.first;
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
       matrix[half] = part.matrix(weight, half, params.w_first, params.w_shift);
@@ -75,7 +75,7 @@ struct Sm90ExpertCopies {
   }
   HT_DEVICE void rows(const pipe::Slot& slot) const {
     hw::tensor_load(base + (slot.stage * Stages::kBytes + Stages::kX), &params.x,
-                    {0, expert_rows, static_cast<int32_t>(step * (Stages::kDepth / 64))},
+                    {0, grouped_gemv, static_cast<int32_t>(step * (Stages::kDepth / 64))},
                     slot.full);
   }
 
@@ -155,7 +155,7 @@ struct Sm90ExpertCopies {
       copies.weights(fill.acquire());
       copies.next();
     }
-    if (params.product.constant_weight) hw::griddepcontrol_wait();
+    if (params.product.static_weights) hw::griddepcontrol_wait();
     for (uint32_t s = 0; s < Stages::kStages && first.any(); ++s) {
       first.rows({s, ring.full(s)});
       first.next();
@@ -195,4 +195,4 @@ struct Sm90ExpertCopies {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -10,7 +10,7 @@
 #include "ops/gemm/sm90/small_m/grouped_w4.cuh"
 #include "pipe/tensor_map.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 namespace {
 
@@ -24,12 +24,12 @@ struct Instance {
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns>
 Instance instance() {
   if constexpr (CodePolicy<kCode>::kBits == 4) {
-    using Kernel = Sm90ExpertOrdered<kCode, kScales, kColumns>;
-    return {hw::image_of<Kernel>("matmul_sm90_expert_ordered", Arch::sm_90a),
+    using Kernel = Sm90GroupedSmallMW4<kCode, kScales, kColumns>;
+    return {hw::image_of<Kernel>("matmul_sm90_grouped_small_m_w4", Arch::sm_90a),
             Kernel::Stages::kThreads, Kernel::Stages::kSharedBytes};
   } else {
-    using Kernel = Sm90ExpertDozens<kCode, kScales, kColumns / 8>;
-    return {hw::image_of<Kernel>("matmul_sm90_expert_dozens", Arch::sm_90a),
+    using Kernel = Sm90GroupedSmallM<kCode, kScales, kColumns / 8>;
+    return {hw::image_of<Kernel>("matmul_sm90_grouped_small_m", Arch::sm_90a),
             Kernel::Stages::kThreads, Kernel::Stages::kSharedBytes};
   }
 }
@@ -42,7 +42,7 @@ Instance instance_of(const GpuWeight& w, Format scale, int64_t group, uint32_t r
            : rows == 16 ? instance<GpuCode::int4, Sm90Scales::short_sums, 16>()
                         : instance<GpuCode::int4, Sm90Scales::short_sums, 32>();
   }
-  return with_sm90_dozens(w, scale, [rows]<GpuCode kCode, Sm90Scales kScales>() {
+  return with_sm90_small_m(w, scale, [rows]<GpuCode kCode, Sm90Scales kScales>() {
     constexpr uint32_t kWidest = CodePolicy<kCode>::kBits == 8 ? kWidest8 : kWidest4;
     return rows == 8    ? instance<kCode, kScales, 8>()
            : rows == 16 ? instance<kCode, kScales, 16>()
@@ -63,26 +63,26 @@ constexpr int64_t kMostAverage8 = 20, kMostAverage4 = 32;
 
 }  // namespace
 
-bool takes_sm90_expert_dozens(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
+bool takes_sm90_grouped_small_m(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
   const int64_t most = bits(p.weight) == 8 ? kMostAverage8 : kMostAverage4;
   if (p.experts == 0 || p.m > most * p.experts) return false;
   if (!takes_short_runs(w, x, p.scaling) &&
-      !refuse_sm90_dozens_formats(w, x, p.weight, p.scaling).empty()) {
+      !refuse_sm90_small_m_formats(w, x, p.weight, p.scaling).empty()) {
     return false;
   }
   // x by 64 elements; of eight bits scales by four.
   return p.k % (has_powers(w, p.scaling.format) && bits(p.weight) == 8 ? 128 : 64) == 0;
 }
 
-int64_t fewest_rows_sm90_expert_dozens(const Sm90Problem& p, const GpuWeight& w) {
+int64_t fewest_rows_sm90_grouped_small_m(const Sm90Problem& p, const GpuWeight& w) {
   // docs/findings/experts-hopper.md
   if (has_short_runs(w, p.scaling.block_cols)) return p.experts / 2 + 1;
   return bits(p.weight) == 4 ? std::max<int64_t>(8, p.experts / 16) + 1
                              : std::max<int64_t>(4, p.experts / 8) + 1;
 }
 
-bool fits_sm90_expert_dozens(const GpuWeight& w, const GpuLayout& l, const Sm90Matrices& matrices,
-                             const Tensor& x) {
+bool fits_sm90_grouped_small_m(const GpuWeight& w, const GpuLayout& l, const Sm90Matrices& matrices,
+                               const Tensor& x) {
   if (!matrices.aligned) return false;
   if (x.defined() &&
       (reinterpret_cast<uintptr_t>(x.data()) % 16 != 0 || x.stride(0) * 2 % 16 != 0)) {
@@ -96,30 +96,30 @@ bool fits_sm90_expert_dozens(const GpuWeight& w, const GpuLayout& l, const Sm90M
 }
 
 // Experts have up to twice the average; rows of a second part read their weights again.
-uint32_t part_rows_sm90_expert_dozens(const Sm90Problem& p) {
+uint32_t chunk_rows_sm90_grouped_small_m(const Sm90Problem& p) {
   const int64_t average = ceil_div(p.m, p.experts);
   const uint32_t widest = bits(p.weight) == 8 ? kWidest8 : kWidest4;
   return average <= 4 ? 8 : average <= 12 ? 16 : widest;
 }
 
-void launch_sm90_expert_dozens(const Sm90Problem& problem, const GpuWeight& w,
-                               const GpuProduct& product, const Sm90Matrices& matrices,
-                               uint32_t parts, Stream& stream) {
+void launch_sm90_grouped_small_m(const Sm90Problem& problem, const GpuWeight& w,
+                                 const GpuGemm& product, const Sm90Matrices& matrices,
+                                 uint32_t parts, Stream& stream) {
   const Device& device = stream.device();
   const Instance i =
-      instance_of(w, problem.scaling.format, problem.scaling.block_cols, product.part_rows);
-  Sm90ExpertDozensParams p{};
+      instance_of(w, problem.scaling.format, problem.scaling.block_cols, product.chunk_rows);
+  Sm90GroupedSmallMParams p{};
   p.product = product;
-  GpuProduct& g = p.product;
+  GpuGemm& g = p.product;
   const GpuLayout& l = g.weight;
   g.n = static_cast<uint32_t>(problem.n);
-  g.finish.common = common_end({&g, 1});
-  p.steps = (g.k + kSm90DozensDepth - 1) / kSm90DozensDepth;
+  g.finish.common = specialised_epilogue({&g, 1});
+  p.steps = (g.k + kSm90SmallMDepth - 1) / kSm90SmallMDepth;
   const uint32_t outputs = problem.gate ? 64 : 128;
   p.tiles = (g.n + outputs - 1) / outputs;
   p.w_first = matrices.first, p.w_shift = matrices.shift;
   p.w = pipe::make_tensor_map(weight_box_sm90(l, problem, matrices, 32), device);
-  p.x = pipe::make_tensor_map(x_box_sm90_dozens(g, g.part_rows), device);
+  p.x = pipe::make_tensor_map(x_box_sm90_small_m(g, g.chunk_rows), device);
   if (copies_scales(w, l.scale_format)) {
     p.scale_bytes = g.k / l.group;
     p.scale_pitch = static_cast<uint32_t>(l.scale_row * l.row_step);
@@ -133,7 +133,7 @@ void launch_sm90_expert_dozens(const Sm90Problem& problem, const GpuWeight& w,
   shape.shared_bytes = i.shared_bytes;
   const uint32_t blocks = 2 * static_cast<uint32_t>(properties(device).sm_count);
   shape.grid.x = static_cast<uint32_t>(std::min<uint64_t>(blocks, uint64_t{parts} * p.tiles));
-  launch(i.image, taking_turns(shape, stream), p, stream);
+  launch(i.image, with_pdl(shape, stream), p, stream);
 }
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

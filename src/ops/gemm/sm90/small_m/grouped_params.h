@@ -3,12 +3,12 @@
 #pragma once
 #include "ops/gemm/sm90/small_m/params.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
-struct Sm90ExpertDozensParams {
-  // Its constant_weight also says that the list of parts had been written before the kernel ahead
+struct Sm90GroupedSmallMParams {
+  // Its static_weights also says that the list of parts had been written before the kernel ahead
   // began its turn.
-  GpuProduct product;
+  GpuGemm product;
   // All matrices in one map, as in Sm90Params; x, whose rows lie in the order of the experts.
   hw::TensorMap w, x;
   const uint8_t* w_first = nullptr;
@@ -23,8 +23,8 @@ struct Sm90ExpertDozensParams {
 // Two blocks a multiprocessor, each with a warp for tensor copies beside those that multiply, and
 // one for scales.
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
-struct Sm90ExpertDozensStages : Sm90DozensStage<kCode, kScales, kTiles, true> {
-  using Stage = Sm90DozensStage<kCode, kScales, kTiles, true>;
+struct Sm90GroupedSmallMStages : Sm90SmallMStage<kCode, kScales, kTiles, true> {
+  using Stage = Sm90SmallMStage<kCode, kScales, kTiles, true>;
   static constexpr uint32_t kThreads = (Stage::kWarps + (Stage::kCopied ? 2 : 1)) * 32;
   static constexpr uint32_t kMinBlocks = 2;
 
@@ -44,4 +44,4 @@ struct Sm90ExpertDozensStages : Sm90DozensStage<kCode, kScales, kTiles, true> {
   static constexpr uint32_t kSharedBytes = kBarriers + Ring::kSharedBytes;
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -11,15 +11,15 @@
 #include "ops/gemm/sm90/small_m/grouped_w4_stages.h"
 #include "ops/gemm/sm90/small_m/w4_mainloop.cuh"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns>
-struct Sm90ExpertOrdered {
-  using Params = Sm90ExpertDozensParams;
-  using Stages = Sm90ExpertOrderedStages<kScales, kColumns>;
+struct Sm90GroupedSmallMW4 {
+  using Params = Sm90GroupedSmallMParams;
+  using Stages = Sm90GroupedSmallMW4Stages<kScales, kColumns>;
   using Copies = Sm90ExpertCopies<Stages>;
-  using Ring = Sm90OrderedRing<kCode, Stages>;
-  using Sums = Sm90OrderedSums<kCode, Stages>;
+  using Ring = Sm90SmallMW4Ring<kCode, Stages>;
+  using Sums = Sm90SmallMW4Sums<kCode, Stages>;
   using Scales = Sm90RunScales<Stages>;
   static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
   static constexpr uint32_t kWarps = Stages::kWarps;
@@ -40,8 +40,8 @@ struct Sm90ExpertOrdered {
   struct Factors {
     float own;
 
-    HT_DEVICE Factors(const GpuProduct& p, const Sm90Tile& tile, uint32_t warp) : own(0) {
-      const GpuFinish& f = p.finish;
+    HT_DEVICE Factors(const GpuGemm& p, const Sm90Tile& tile, uint32_t warp) : own(0) {
+      const GpuEpilogue& f = p.finish;
       const uint32_t lane = hw::lane_index(), r = Stages::row_of(warp, lane % 16);
       const uint32_t n = tile.output(r), half = tile.half_of(r);
       if (n >= p.n) return;
@@ -57,10 +57,10 @@ struct Sm90ExpertOrdered {
   };
 
   // Results of a tile, from the registers of its warps.
-  HT_DEVICE static void finish(const GpuProduct& p, const Sm90Tile& tile, const Factors& factors,
+  HT_DEVICE static void finish(const GpuGemm& p, const Sm90Tile& tile, const Factors& factors,
                                const Sums& sums) {
     constexpr uint32_t kEach = kColumns / 4;  // of each of a lane's rows
-    const GpuFinish& f = p.finish;
+    const GpuEpilogue& f = p.finish;
     float y[2][kEach];
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
@@ -89,9 +89,9 @@ struct Sm90ExpertOrdered {
     return i / 2 * 8 + sums.quad * 2 + i % 2;
   }
   template <uint32_t kEach>
-  HT_DEVICE static void store(const GpuProduct& p, const Sm90Tile& tile, const Sums& sums,
-                              uint32_t n, const float (&y)[kEach]) {
-    const GpuFinish& f = p.finish;
+  HT_DEVICE static void store(const GpuGemm& p, const Sm90Tile& tile, const Sums& sums, uint32_t n,
+                              const float (&y)[kEach]) {
+    const GpuEpilogue& f = p.finish;
     if (n >= p.n) return;
     char* at = f.out + tile.m0 * f.out_row + n * pipe::bytes_of(f.out_format);
     HT_UNROLL
@@ -102,10 +102,10 @@ struct Sm90ExpertOrdered {
   }
 
   HT_DEVICE static void multiply_all(const Params& params, const Ring& stages, uint32_t warp) {
-    const GpuProduct& p = params.product;
+    const GpuGemm& p = params.product;
     typename Ring::Reader read(stages);
     Scales scales(p, params.log2_groups, warp);
-    Sm90Part part;
+    Sm90MChunk part;
     Sm90TileRun run(p, params.tiles);
     run.left = pipe::uniform(run.left);
     for (; run.left > 0; run.next()) {
@@ -125,7 +125,7 @@ struct Sm90ExpertOrdered {
         scales.find(part.tile(p, run.tile + 1), p.n);
         scales.ask(0);
       };
-      Sm90OrderedSteps<Ring, Sums, false>::add(
+      Sm90SmallMW4Steps<Ring, Sums, false>::add(
           read, 0, params.steps, sums, scales, [](uint32_t) { return Stages::kOfScales; }, ask);
       finish(p, tile, factors, sums);
     }
@@ -136,7 +136,7 @@ struct Sm90ExpertOrdered {
     if (hw::thread_index().x == 0) stages.init(Copies::kProducers);
     hw::barrier_sync();
     // The next kernel may take the parts as written before its turn: so this one's comes first.
-    if (!params.product.constant_weight) hw::griddepcontrol_wait();
+    if (!params.product.static_weights) hw::griddepcontrol_wait();
     hw::griddepcontrol_launch_dependents();
     const uint32_t warp = pipe::uniform(hw::warp_index());
     if (pipe::enter<Stages::kRoles, Worker::load, kMinBlocks>()) {
@@ -149,10 +149,10 @@ struct Sm90ExpertOrdered {
         if constexpr (Stages::kCopied) Copies::load_scales(params, stages.ring, stages.base);
       }
     } else if (pipe::enter<Stages::kRoles, Worker::multiply, kMinBlocks>()) {
-      if (params.product.constant_weight) hw::griddepcontrol_wait();
+      if (params.product.static_weights) hw::griddepcontrol_wait();
       multiply_all(params, stages, warp);
     }
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

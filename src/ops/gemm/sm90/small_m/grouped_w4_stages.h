@@ -1,15 +1,15 @@
 // Up to some dozens of rows of x for each expert times its W in codes of four bits on Hopper:
-// shared memory. What the kernel is told is as of sm90_expert_dozens.h.
+// shared memory. What the kernel is told is as of sm90_grouped_small_m.h.
 #pragma once
 #include "ops/gemm/sm90/small_m/w4_stages.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // Two blocks a multiprocessor, each with four warps beside those that multiply: one for tensor
 // copies, one for scales where they lie in shared memory, and two or three that bring x into order.
 template <Sm90Scales kScales, uint32_t kColumns>
-struct Sm90ExpertOrderedStages : Sm90OrderedStage<kScales, kColumns, true> {
-  using Stage = Sm90OrderedStage<kScales, kColumns, true>;
+struct Sm90GroupedSmallMW4Stages : Sm90SmallMW4Stage<kScales, kColumns, true> {
+  using Stage = Sm90SmallMW4Stage<kScales, kColumns, true>;
   static constexpr uint32_t kLines = 1;  // of a row
   static constexpr uint32_t kOrderWarps = Stage::kCopied ? 2 : 3;
   static constexpr uint32_t kMinBlocks = 2;
@@ -29,4 +29,4 @@ struct Sm90ExpertOrderedStages : Sm90OrderedStage<kScales, kColumns, true> {
   static constexpr uint32_t kSharedBytes = kFit + kStages * 4;
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

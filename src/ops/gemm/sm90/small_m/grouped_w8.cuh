@@ -1,5 +1,5 @@
 // Up to some dozens of rows of x for each expert times its W in few bits on Hopper
-// (sm90_dozens_multiply.cuh), the experts and their rows known on the device alone.
+// (sm90_small_m_multiply.cuh), the experts and their rows known on the device alone.
 //
 // Blocks stay. Each takes a run of the tiles of all parts on the list, one part after the other; a
 // lane copies stages of W and x, of one tile after the other, and a warp their scales, while eight
@@ -12,18 +12,18 @@
 #include "pipe/named_barrier.h"
 #include "pipe/uniform.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
-struct Sm90ExpertDozens {
-  using Params = Sm90ExpertDozensParams;
-  using Stages = Sm90ExpertDozensStages<kCode, kScales, kTiles>;
-  using Multiply = Sm90DozensMultiply<kCode, Stages>;
+struct Sm90GroupedSmallM {
+  using Params = Sm90GroupedSmallMParams;
+  using Stages = Sm90GroupedSmallMStages<kCode, kScales, kTiles>;
+  using Multiply = Sm90SmallMMultiply<kCode, Stages>;
   using Copies = Sm90ExpertCopies<Stages>;
   using Ring = typename Stages::Ring;
   static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
   static constexpr uint32_t kWarps = Stages::kWarps;
-  static constexpr ShortEnds kShort = kTiles > 2 ? ShortEnds::none : ShortEnds::ungated;
+  static constexpr EpilogueSet kShort = kTiles > 2 ? EpilogueSet::none : EpilogueSet::ungated;
   enum class Barrier { multipliers, count };
 
   HT_DEVICE static void sync(hw::Site site = hw::Site::current()) {
@@ -31,14 +31,14 @@ struct Sm90ExpertDozens {
   }
   HT_DEVICE static void multiply_all(const Params& params, const Ring& ring,
                                      hw::SharedAddress base) {
-    const GpuProduct& p = params.product;
+    const GpuGemm& p = params.product;
     const uint32_t warp = pipe::uniform(hw::warp_index()), lane_index = hw::lane_index();
     const uint32_t along_n = warp % 4, along_k = warp / 4, panel = warp / 4;
     const typename Multiply::Lane lane(along_n, along_k);
-    const Sm90FinishRows ends(p);
+    const Sm90EpilogueRows ends(p);
     typename Multiply::ChainScale scale;
     auto read = ring.consumer();
-    Sm90Part part;
+    Sm90MChunk part;
     uint32_t turn = 0;
     for (Sm90TileRun run(p, params.tiles); run.left > 0; run.next()) {
       if (run.entered) part.load(p, run.part);
@@ -107,7 +107,7 @@ struct Sm90ExpertDozens {
     }
     hw::barrier_sync();
     // The next kernel may take the parts as written before its turn: so this one's comes first.
-    if (!params.product.constant_weight) hw::griddepcontrol_wait();
+    if (!params.product.static_weights) hw::griddepcontrol_wait();
     hw::griddepcontrol_launch_dependents();
     const uint32_t warp = pipe::uniform(hw::warp_index());
     if (warp == kWarps) {
@@ -115,10 +115,10 @@ struct Sm90ExpertDozens {
     } else if (warp > kWarps) {
       if constexpr (Stages::kCopied) Copies::load_scales(params, ring, base);
     } else {
-      if (params.product.constant_weight) hw::griddepcontrol_wait();
+      if (params.product.static_weights) hw::griddepcontrol_wait();
       multiply_all(params, ring, base);
     }
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

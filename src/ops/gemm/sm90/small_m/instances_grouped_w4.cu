@@ -1,19 +1,18 @@
 #include "hw/image.h"
 #include "ops/gemm/sm90/small_m/grouped_w4.cuh"
 
-#define HT_SM90_EXPERT_ORDERED(code, scales, columns)                        \
-  HT_GPU_ENTRY(                                                              \
-      halftone::product::Sm90ExpertOrdered<halftone::product::GpuCode::code, \
-                                           halftone::product::Sm90Scales::scales, columns>)
-HT_SM90_EXPERT_ORDERED(e2m1, pairs, 8)
-HT_SM90_EXPERT_ORDERED(e2m1, pairs, 16)
-HT_SM90_EXPERT_ORDERED(e2m1, pairs, 32)
-HT_SM90_EXPERT_ORDERED(e2m1, powers, 8)
-HT_SM90_EXPERT_ORDERED(e2m1, powers, 16)
-HT_SM90_EXPERT_ORDERED(e2m1, powers, 32)
-HT_SM90_EXPERT_ORDERED(int4, sums, 8)
-HT_SM90_EXPERT_ORDERED(int4, sums, 16)
-HT_SM90_EXPERT_ORDERED(int4, sums, 32)
-HT_SM90_EXPERT_ORDERED(int4, short_sums, 8)
-HT_SM90_EXPERT_ORDERED(int4, short_sums, 16)
-HT_SM90_EXPERT_ORDERED(int4, short_sums, 32)
+#define HT_SM90_GROUPED_SMALL_M_W4(code, scales, columns)                         \
+  HT_GPU_ENTRY(halftone::gemm::Sm90GroupedSmallMW4<halftone::gemm::GpuCode::code, \
+                                                   halftone::gemm::Sm90Scales::scales, columns>)
+HT_SM90_GROUPED_SMALL_M_W4(e2m1, pairs, 8)
+HT_SM90_GROUPED_SMALL_M_W4(e2m1, pairs, 16)
+HT_SM90_GROUPED_SMALL_M_W4(e2m1, pairs, 32)
+HT_SM90_GROUPED_SMALL_M_W4(e2m1, powers, 8)
+HT_SM90_GROUPED_SMALL_M_W4(e2m1, powers, 16)
+HT_SM90_GROUPED_SMALL_M_W4(e2m1, powers, 32)
+HT_SM90_GROUPED_SMALL_M_W4(int4, sums, 8)
+HT_SM90_GROUPED_SMALL_M_W4(int4, sums, 16)
+HT_SM90_GROUPED_SMALL_M_W4(int4, sums, 32)
+HT_SM90_GROUPED_SMALL_M_W4(int4, short_sums, 8)
+HT_SM90_GROUPED_SMALL_M_W4(int4, short_sums, 16)
+HT_SM90_GROUPED_SMALL_M_W4(int4, short_sums, 32)

@@ -1,17 +1,17 @@
 #include "hw/image.h"
 #include "ops/gemm/sm90/small_m/grouped_w8.cuh"
 
-#define HT_SM90_EXPERT_DOZENS_OF(code, scales, tiles)                                \
-  HT_GPU_ENTRY(halftone::product::Sm90ExpertDozens<halftone::product::GpuCode::code, \
-                                                   halftone::product::Sm90Scales::scales, tiles>)
-#define HT_SM90_EXPERT_DOZENS(code, scales) \
-  HT_SM90_EXPERT_DOZENS_OF(code, scales, 1) \
-  HT_SM90_EXPERT_DOZENS_OF(code, scales, 2) \
-  HT_SM90_EXPERT_DOZENS_OF(code, scales, 3)
-HT_SM90_EXPERT_DOZENS(e4m3, none)
-HT_SM90_EXPERT_DOZENS(e4m3, sums)
-HT_SM90_EXPERT_DOZENS(e4m3, powers)
-HT_SM90_EXPERT_DOZENS(e5m2, none)
-HT_SM90_EXPERT_DOZENS(e5m2, sums)
-HT_SM90_EXPERT_DOZENS(int8, none)
-HT_SM90_EXPERT_DOZENS(int8, sums)
+#define HT_SM90_GROUPED_SMALL_M_OF(code, scales, tiles)                         \
+  HT_GPU_ENTRY(halftone::gemm::Sm90GroupedSmallM<halftone::gemm::GpuCode::code, \
+                                                 halftone::gemm::Sm90Scales::scales, tiles>)
+#define HT_SM90_GROUPED_SMALL_M(code, scales) \
+  HT_SM90_GROUPED_SMALL_M_OF(code, scales, 1) \
+  HT_SM90_GROUPED_SMALL_M_OF(code, scales, 2) \
+  HT_SM90_GROUPED_SMALL_M_OF(code, scales, 3)
+HT_SM90_GROUPED_SMALL_M(e4m3, none)
+HT_SM90_GROUPED_SMALL_M(e4m3, sums)
+HT_SM90_GROUPED_SMALL_M(e4m3, powers)
+HT_SM90_GROUPED_SMALL_M(e5m2, none)
+HT_SM90_GROUPED_SMALL_M(e5m2, sums)
+HT_SM90_GROUPED_SMALL_M(int8, none)
+HT_SM90_GROUPED_SMALL_M(int8, sums)

@@ -15,7 +15,7 @@
 #include "hw/thread.h"
 #include "ops/gemm/sm90/small_m/w4_stages.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 template <GpuCode kCode, class Stage>
 struct Sm90Order {
@@ -87,4 +87,4 @@ struct Sm90Order {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

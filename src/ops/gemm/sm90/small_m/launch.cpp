@@ -10,11 +10,11 @@
 #include "ops/gemm/sm90/small_m/w8.cuh"
 #include "pipe/tensor_map.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 namespace {
 
-// Rows of x. Up to eight go to the kernel of few (gpu_vector.cuh), but not where W is large: fp8
+// Rows of x. Up to eight go to the kernel of few (gpu_gemv.cuh), but not where W is large: fp8
 // 14336 x 4096 takes it 26 us by 4 rows, this one 19 by 16 (docs/findings/gpu-gemv.md).
 constexpr int64_t kFewest = 9, kFewestOfLarge = 2;
 constexpr int64_t kLarge = int64_t{1} << 25;  // elements of W
@@ -25,7 +25,7 @@ int64_t fewest_rows(const Sm90Problem& p, const GpuWeight& w) {
   return large && !has_short_runs(w, p.scaling.block_cols) ? kFewestOfLarge : kFewest;
 }
 
-struct Sm90DozensInstance {
+struct Sm90SmallMInstance {
   KernelImage image;
   uint32_t columns, threads, shared_bytes;
 };
@@ -33,25 +33,25 @@ struct Sm90DozensInstance {
 // Codes of four bits are expanded for wgmma, those of eight for mma.sync
 // (docs/findings/products-hopper.md).
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns>
-Sm90DozensInstance instance() {
+Sm90SmallMInstance instance() {
   if constexpr (CodePolicy<kCode>::kBits == 4) {
-    using Stages = Sm90OrderedStages<kScales, kColumns>;
-    return {
-        hw::image_of<Sm90Ordered<kCode, kScales, kColumns> >("matmul_sm90_ordered", Arch::sm_90a),
-        kColumns, Stages::kThreads, Stages::kSharedBytes};
+    using Stages = Sm90SmallMW4Stages<kScales, kColumns>;
+    return {hw::image_of<Sm90SmallMW4<kCode, kScales, kColumns> >("matmul_sm90_small_m_w4",
+                                                                  Arch::sm_90a),
+            kColumns, Stages::kThreads, Stages::kSharedBytes};
   } else {
-    using Stages = Sm90DozensStages<kCode, kScales, kColumns / 8>;
-    return {
-        hw::image_of<Sm90Dozens<kCode, kScales, kColumns / 8> >("matmul_sm90_dozens", Arch::sm_90a),
-        kColumns, Stages::kThreads, Stages::kSharedBytes};
+    using Stages = Sm90SmallMStages<kCode, kScales, kColumns / 8>;
+    return {hw::image_of<Sm90SmallM<kCode, kScales, kColumns / 8> >("matmul_sm90_small_m",
+                                                                    Arch::sm_90a),
+            kColumns, Stages::kThreads, Stages::kSharedBytes};
   }
 }
-Sm90DozensInstance instance_of(const GpuWeight& w, Format scale, int64_t group, int64_t m) {
+Sm90SmallMInstance instance_of(const GpuWeight& w, Format scale, int64_t group, int64_t m) {
   if (has_short_runs(w, group)) {
     return m <= 16 ? instance<GpuCode::int4, Sm90Scales::short_sums, 16>()
                    : instance<GpuCode::int4, Sm90Scales::short_sums, 32>();
   }
-  return with_sm90_dozens(w, scale, [m]<GpuCode kCode, Sm90Scales kScales>() {
+  return with_sm90_small_m(w, scale, [m]<GpuCode kCode, Sm90Scales kScales>() {
     if (m <= 16) return instance<kCode, kScales, 16>();
     if constexpr (kScales == Sm90Scales::pairs) {
       if (m > 32) return instance<kCode, kScales, 64>();
@@ -62,7 +62,7 @@ Sm90DozensInstance instance_of(const GpuWeight& w, Format scale, int64_t group, 
 // Of others than NVFP4 the kernel of many rows is the faster one beyond.
 int64_t most_rows(const GpuWeight& w) { return w.pairs ? 64 : 32; }
 
-constexpr uint32_t kTileRows = 128, kDepth = kSm90DozensDepth;
+constexpr uint32_t kTileRows = 128, kDepth = kSm90SmallMDepth;
 
 int64_t tiles_of(int64_t n, bool gate) { return ceil_div(n, gate ? kTileRows / 2 : kTileRows); }
 
@@ -84,7 +84,7 @@ uint32_t blocks_of_tile(int64_t tiles, int64_t steps, int multiprocessors) {
 }
 
 // W as lines of 128 bytes of its rows.
-pipe::TensorBox weight_box(const GpuProduct& p, const GpuSource& source) {
+pipe::TensorBox weight_box(const GpuGemm& p, const GpuSource& source) {
   const GpuLayout& l = p.weight;
   const auto bits_of = static_cast<uint32_t>(bits(l.format));
   pipe::TensorBox b;
@@ -95,7 +95,7 @@ pipe::TensorBox weight_box(const GpuProduct& p, const GpuSource& source) {
   b.box = {128, 32, kDepth * bits_of / 1024};
   return b;
 }
-pipe::TensorBox scale_box(const GpuProduct& p, const GpuSource& source) {
+pipe::TensorBox scale_box(const GpuGemm& p, const GpuSource& source) {
   const GpuLayout& l = p.weight;
   return pipe::matrix_box(hw::Type::u8, const_cast<uint8_t*>(scale_address(l, source, 0, 0)), p.n,
                           p.k / l.group, static_cast<uint64_t>(l.scale_row * l.row_step), 32, 16,
@@ -103,7 +103,7 @@ pipe::TensorBox scale_box(const GpuProduct& p, const GpuSource& source) {
 }
 }  // namespace
 
-pipe::TensorBox x_box_sm90_dozens(const GpuProduct& p, uint32_t columns) {
+pipe::TensorBox x_box_sm90_small_m(const GpuGemm& p, uint32_t columns) {
   pipe::TensorBox b;
   b.type = hw::Type::bf16, b.rank = 3, b.swizzle = tile::Swizzle::b128;
   b.address = const_cast<uint8_t*>(p.x);
@@ -118,11 +118,11 @@ bool takes_short_runs(const GpuWeight& w, const GpuX& x, const Scaling& s) {
          s.layout == ScaleLayout::linear && !s.asymmetric && x.direct();
 }
 
-std::string refuse_sm90_dozens_formats(const GpuWeight& w, const GpuX& x, Format weight,
-                                       const Scaling& s) {
+std::string refuse_sm90_small_m_formats(const GpuWeight& w, const GpuX& x, Format weight,
+                                        const Scaling& s) {
   if (!x.direct() || w.dequantise || w.code < GpuCode::e4m3) {
     return concat("x is not bf16, or the weight is ", name(weight),
-                  "; matmul_sm90_dozens multiplies bf16 by codes of FP8, INT8, E2M1 and INT4");
+                  "; matmul_sm90_small_m multiplies bf16 by codes of FP8, INT8, E2M1 and INT4");
   }
   const bool powers = has_powers(w, s.format);
   const bool of_chains = s.block_cols > 0 && s.block_cols % 128 == 0 &&
@@ -136,29 +136,30 @@ std::string refuse_sm90_dozens_formats(const GpuWeight& w, const GpuX& x, Format
   if ((!blocks && !sums && !none) || s.layout != ScaleLayout::linear || s.asymmetric) {
     return concat(
         "weight is ", name(weight), " with ", to_string(s),
-        " scales; matmul_sm90_dozens takes linear ones of rows, of the block formats and ",
+        " scales; matmul_sm90_small_m takes linear ones of rows, of the block formats and ",
         "floats of 128 times a power of two, without zero points");
   }
   return "";
 }
 
-std::string refuse_sm90_dozens(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
+std::string refuse_sm90_small_m(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
   const Scaling& s = p.scaling;
   const int64_t k = p.k, fewest = fewest_rows(p, w);
   if (p.m < fewest || p.m > most_rows(w)) {
-    return concat("m is ", p.m, "; matmul_sm90_dozens takes ", fewest, " to ", most_rows(w),
+    return concat("m is ", p.m, "; matmul_sm90_small_m takes ", fewest, " to ", most_rows(w),
                   " rows of ", name(p.weight));
   }
   std::string reason =
-      takes_short_runs(w, x, s) ? "" : refuse_sm90_dozens_formats(w, x, p.weight, s);
+      takes_short_runs(w, x, s) ? "" : refuse_sm90_small_m_formats(w, x, p.weight, s);
   if (!reason.empty()) return reason;
   const int64_t whole = has_powers(w, s.format) ? 2 * kDepth : kDepth;
-  if (k >= int64_t{1} << 28) return concat("K is ", k, "; matmul_sm90_dozens takes less than 2^28");
-  if (k % whole != 0) return concat("K is ", k, "; matmul_sm90_dozens takes multiples of ", whole);
+  if (k >= int64_t{1} << 28)
+    return concat("K is ", k, "; matmul_sm90_small_m takes less than 2^28");
+  if (k % whole != 0) return concat("K is ", k, "; matmul_sm90_small_m takes multiples of ", whole);
   return "";
 }
 
-bool fits_sm90_dozens(const GpuWeight& w, const GpuProduct& p) {
+bool fits_sm90_small_m(const GpuWeight& w, const GpuGemm& p) {
   const GpuLayout& l = p.weight;
   const auto aligned = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };
   const bool copied = copies_scales(w, l.scale_format);
@@ -171,7 +172,7 @@ bool fits_sm90_dozens(const GpuWeight& w, const GpuProduct& p) {
   return l.row_bytes * l.row_step % 16 == 0 && aligned(p.x) && p.x_row % 16 == 0;
 }
 
-std::string describe_sm90_dozens(int64_t m, int64_t n, int64_t k, bool gate, int multiprocessors) {
+std::string describe_sm90_small_m(int64_t m, int64_t n, int64_t k, bool gate, int multiprocessors) {
   const uint32_t blocks = blocks_of_tile(tiles_of(n, gate), k / kDepth, multiprocessors);
   return concat("tiles of 128 x ",
                 m <= 16   ? 16
@@ -180,22 +181,22 @@ std::string describe_sm90_dozens(int64_t m, int64_t n, int64_t k, bool gate, int
                 ", codes in order", blocks > 1 ? concat(", K in ", blocks, " parts") : "");
 }
 
-void launch_sm90_dozens(const GpuWeight& w, std::span<const GpuProduct> products, Stream& stream) {
+void launch_sm90_small_m(const GpuWeight& w, std::span<const GpuGemm> products, Stream& stream) {
   const Device& device = stream.device();
-  Sm90DozensParams p{};
-  const int64_t tiles = join_sm90(products, products[0].finish.gate ? 64 : 128, &p.product, p.more);
-  const GpuProduct& g = p.product;
+  Sm90SmallMParams p{};
+  const int64_t tiles = fuse_sm90(products, products[0].finish.gate ? 64 : 128, &p.product, p.more);
+  const GpuGemm& g = p.product;
   const GpuLayout& l = g.weight;
-  const Sm90DozensInstance i = instance_of(w, l.scale_format, l.group, g.m);
+  const Sm90SmallMInstance i = instance_of(w, l.scale_format, l.group, g.m);
   const bool gate = g.finish.gate, copied = copies_scales(w, l.scale_format);
-  const auto set_maps = [&](size_t at, const GpuProduct& of, const GpuSource& source) {
+  const auto set_maps = [&](size_t at, const GpuGemm& of, const GpuSource& source) {
     p.w[at] = pipe::make_tensor_map(weight_box(of, source), device);
     if (copied) p.scales[at] = pipe::make_tensor_map(scale_box(of, source), device);
   };
   for (size_t at = 0; at < products.size(); ++at)
     set_maps(at, products[at], products[at].source[0]);
   if (gate) set_maps(1, g, g.source[1]);
-  p.x = pipe::make_tensor_map(x_box_sm90_dozens(g, i.columns), device);
+  p.x = pipe::make_tensor_map(x_box_sm90_small_m(g, i.columns), device);
   if (w.scaled && !copied)
     p.log2_groups =
         static_cast<uint32_t>(std::countr_zero(l.group / (has_short_runs(w, l.group) ? 32 : 128)));
@@ -205,7 +206,7 @@ void launch_sm90_dozens(const GpuWeight& w, std::span<const GpuProduct> products
   shape.block.x = i.threads;
   if (blocks > 1) shape.cluster = {blocks, 1, 1};
   shape.shared_bytes = i.shared_bytes;
-  launch(i.image, taking_turns(shape, stream), p, stream);
+  launch(i.image, with_pdl(shape, stream), p, stream);
 }
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -5,30 +5,30 @@
 #include "ops/gemm/sm90/fused_gemms.h"
 #include "pipe/ring.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
-struct Sm90DozensParams {
-  GpuProduct product;
+struct Sm90SmallMParams {
+  GpuGemm product;
   // Of each W and its scales, or of it and of the other halves of gates, which lie beside them in a
   // tile.
-  hw::TensorMap w[kSm90More + 1], scales[kSm90More + 1], x;
-  Sm90More more[kSm90More];
+  hw::TensorMap w[kSm90MaxFused + 1], scales[kSm90MaxFused + 1], x;
+  Sm90FusedGemm more[kSm90MaxFused];
   uint32_t log2_groups = 0;  // of `sums`: runs of 128 elements that share a scale
 };
 
-inline constexpr uint32_t kSm90DozensDepth = 256;  // elements of K of a stage
+inline constexpr uint32_t kSm90SmallMDepth = 256;  // elements of K of a stage
 
 // Of codes of eight bits. A tile is 128 rows of W (sm90_tile.cuh) by 8 kTiles of x. A stage has 256
 // elements of K: of W [32 rows][128 bytes of a row][row], of x [64 elements][row], both in lines of
 // 128 bytes under the swizzle; then, of formats whose scales are copied, kScalePitch bytes a row
 // for them: boxes of 16 bytes, or of experts what threads copy.
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles, bool kExperts = false>
-struct Sm90DozensStage {
+struct Sm90SmallMStage {
   static_assert(CodePolicy<kCode>::kBits == 8);
   static constexpr Sm90Scales kWay = kScales;
   static constexpr uint32_t kTilesOfX = kTiles, kLine = 128;
   static constexpr uint32_t kRows = 128, kColumns = 8 * kTiles;
-  static constexpr uint32_t kDepth = kSm90DozensDepth;
+  static constexpr uint32_t kDepth = kSm90SmallMDepth;
   static constexpr uint32_t kLines = kDepth / kLine;     // of a row
   static constexpr uint32_t kRun = 32 * kLines * kLine;  // bytes of 32 rows
   static constexpr uint32_t kSlab = kColumns * kLine;    // and of 64 elements of x
@@ -46,8 +46,8 @@ struct Sm90DozensStage {
 
 // Two blocks a multiprocessor.
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
-struct Sm90DozensStages : Sm90DozensStage<kCode, kScales, kTiles> {
-  using Stage = Sm90DozensStage<kCode, kScales, kTiles>;
+struct Sm90SmallMStages : Sm90SmallMStage<kCode, kScales, kTiles> {
+  using Stage = Sm90SmallMStage<kCode, kScales, kTiles>;
   static constexpr uint32_t kThreads = Stage::kWarps * 32, kMinBlocks = 2;
   static constexpr uint32_t kRoom = 227 * 1024 / kMinBlocks - 1024 - 1024;
   static constexpr uint32_t kFitting = kRoom / Stage::kBytes;
@@ -64,4 +64,4 @@ struct Sm90DozensStages : Sm90DozensStage<kCode, kScales, kTiles> {
   static constexpr uint32_t kSharedBytes = kMatrix + 16;
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

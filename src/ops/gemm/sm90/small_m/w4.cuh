@@ -11,15 +11,15 @@
 #include "pipe/named_barrier.h"
 #include "pipe/uniform.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns>
-struct Sm90Ordered {
-  using Params = Sm90DozensParams;
-  using Stages = Sm90OrderedStages<kScales, kColumns>;
-  using Ring = Sm90OrderedRing<kCode, Stages>;
+struct Sm90SmallMW4 {
+  using Params = Sm90SmallMParams;
+  using Stages = Sm90SmallMW4Stages<kScales, kColumns>;
+  using Ring = Sm90SmallMW4Ring<kCode, Stages>;
   using Reader = typename Ring::Reader;
-  using Sums = Sm90OrderedSums<kCode, Stages>;
+  using Sums = Sm90SmallMW4Sums<kCode, Stages>;
   using Scales = Sm90RunScales<Stages>;
   static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
   static constexpr uint32_t kWarps = Stages::kWarps;
@@ -82,7 +82,7 @@ struct Sm90Ordered {
   }
 
   HT_DEVICE static void run(const Params& params) {
-    const GpuProduct& p = params.product;
+    const GpuGemm& p = params.product;
     const hw::SharedAddress base = pipe::uniform_shared_memory();
     const uint32_t warp = pipe::uniform(hw::warp_index());
     const uint32_t blocks = hw::cluster_size(), rank = hw::cluster_rank();
@@ -102,7 +102,7 @@ struct Sm90Ordered {
                     (rank + 1) * steps / blocks};
     if (hw::thread_index().x == 0) part.stages.init(1);
     hw::barrier_sync();
-    if (!p.constant_weight) hw::griddepcontrol_wait();
+    if (!p.static_weights) hw::griddepcontrol_wait();
 
     if (pipe::enter<Stages::kRoles, Worker::load, kMinBlocks>()) {
       if (warp > kWarps) {
@@ -125,7 +125,7 @@ struct Sm90Ordered {
     const uint32_t panel = warp / 4;
     const hw::SharedAddress factors = part.stages.base + (Stages::kFactors + panel * kSm90Factors);
     hw::griddepcontrol_wait();
-    Sm90FinishRows ends(params.product);
+    Sm90EpilogueRows ends(params.product);
     place.set_end(params.more, ends);
     ends.store_factors(part.tile, factors, panel);
     {
@@ -136,7 +136,7 @@ struct Sm90Ordered {
         scales.find(part.tile, place.n);
         scales.ask(part.begin);
       }
-      Sm90OrderedSteps<Ring, Sums, true>::add(
+      Sm90SmallMW4Steps<Ring, Sums, true>::add(
           read, part.begin, part.end, sums, scales,
           [](uint32_t step) { return Part::scales(step); },
           [&](uint32_t step) {
@@ -177,4 +177,4 @@ struct Sm90Ordered {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -10,10 +10,10 @@
 #include "ops/gemm/sm80/operand.h"
 #include "ops/gemm/sm90/small_m/k_permute.cuh"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 template <GpuCode kCode, class Stages>
-struct Sm90OrderedSums {
+struct Sm90SmallMW4Sums {
   using Stage = Stages;
   using Order = Sm90Order<kCode, Stage>;
   static constexpr Sm90Scales kScales = Stage::kWay;
@@ -30,7 +30,7 @@ struct Sm90OrderedSums {
   Sums chain = {}, total = {};
   Sums other;  // of short runs, a chain beside the first
 
-  HT_DEVICE explicit Sm90OrderedSums(uint32_t of_warp)
+  HT_DEVICE explicit Sm90SmallMW4Sums(uint32_t of_warp)
       : row_of_16(Order::row_in_eight(lane / 4)),
         row(Stage::first_row(of_warp) + row_of_16),
         scales_at(Stage::scale_of(of_warp, row_of_16, 0)) {}
@@ -273,4 +273,4 @@ struct Sm90OrderedSums {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -4,12 +4,12 @@
 #include "ops/gemm/sm90/small_m/w4_accumulate.cuh"
 #include "ops/gemm/sm90/small_m/w4_ring.cuh"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // kOnly: no tile follows, and the last stage is not given back: a dense product takes 6 % longer
 // with it (docs/findings/experts-hopper.md).
 template <class Ring, class Sums, bool kOnly>
-struct Sm90OrderedSteps {
+struct Sm90SmallMW4Steps {
   using Stage = typename Sums::Stage;
   using Reader = typename Ring::Reader;
 
@@ -93,4 +93,4 @@ struct Sm90OrderedSteps {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -6,7 +6,7 @@
 #include "ops/gemm/sm90/tile.cuh"
 #include "pipe/ring.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // Whether bf16 can take powers of two as factors of codes: bytes from 16 to 128. Several words are
 // looked at together.
@@ -22,7 +22,7 @@ struct Sm90Fit {
 };
 
 template <GpuCode kCode, class Stages>
-struct Sm90OrderedRing {
+struct Sm90SmallMW4Ring {
   using Order = Sm90Order<kCode, Stages>;
   using Ring = typename Stages::Ring;
   static constexpr bool kPowers = Stages::kWay == Sm90Scales::powers;
@@ -30,7 +30,7 @@ struct Sm90OrderedRing {
   hw::SharedAddress base;
   Ring ring;
 
-  HT_DEVICE explicit Sm90OrderedRing(hw::SharedAddress shared)
+  HT_DEVICE explicit Sm90SmallMW4Ring(hw::SharedAddress shared)
       : base(shared), ring{shared + Stages::kBarriers} {}
   HT_DEVICE hw::SharedAddress stage(uint32_t i) const { return base + i * Stages::kBytes; }
   HT_DEVICE hw::Mbarrier ordered(uint32_t i) const { return {base + (Stages::kOrdered + i * 8)}; }
@@ -48,11 +48,11 @@ struct Sm90OrderedRing {
 
   // By warp `warp` of those that bring x into order.
   struct Orderer {
-    const Sm90OrderedRing& stages;
+    const Sm90SmallMW4Ring& stages;
     typename Ring::Consumer read;
     uint32_t warp;
 
-    HT_DEVICE Orderer(const Sm90OrderedRing& of, uint32_t of_warp)
+    HT_DEVICE Orderer(const Sm90SmallMW4Ring& of, uint32_t of_warp)
         : stages(of), read(of.ring.consumer()), warp(of_warp) {}
     // The next stage. `powers`: where in it the powers of two of a row begin; `left`: how many a
     // row has.
@@ -107,11 +107,11 @@ struct Sm90OrderedRing {
 
   // By the warps that multiply: stages whose x is in order.
   struct Reader {
-    const Sm90OrderedRing& stages;
+    const Sm90SmallMW4Ring& stages;
     typename Ring::Consumer read;
     pipe::Cursor<Stages::kStages> at;
 
-    HT_DEVICE explicit Reader(const Sm90OrderedRing& of) : stages(of), read(of.ring.consumer()) {}
+    HT_DEVICE explicit Reader(const Sm90SmallMW4Ring& of) : stages(of), read(of.ring.consumer()) {}
     HT_DEVICE uint32_t wait() {
       const uint32_t i = read.wait();
       hw::mbarrier_wait(stages.ordered(i), at.phase());
@@ -133,13 +133,13 @@ template <class Stages>
 struct Sm90RunScales {
   static constexpr uint32_t kEach = Stages::kRuns / 2;
   static constexpr uint32_t kElements = Stages::kDepth / Stages::kRuns;
-  const GpuProduct& p;
+  const GpuGemm& p;
   const uint32_t log2_groups, warp;
   const uint32_t lane = hw::lane_index(), odd = lane / 16;
   const uint8_t* at = nullptr;
   uint32_t raw[kEach] = {};
 
-  HT_DEVICE Sm90RunScales(const GpuProduct& product, uint32_t log2, uint32_t of_warp)
+  HT_DEVICE Sm90RunScales(const GpuGemm& product, uint32_t log2, uint32_t of_warp)
       : p(product), log2_groups(log2), warp(of_warp) {}
   HT_DEVICE void find(const Sm90Tile& tile, uint32_t n) {
     if (!p.scaled) return;
@@ -167,4 +167,4 @@ struct Sm90RunScales {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

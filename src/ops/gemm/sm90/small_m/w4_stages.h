@@ -1,10 +1,10 @@
 // Products on Hopper whose codes of four bits enter in the order of memory (sm90_order.cuh): shared
-// memory. What the kernel is told is as of sm90_dozens.h.
+// memory. What the kernel is told is as of sm90_small_m.h.
 #pragma once
 #include "ops/gemm/sm90/small_m/params.h"
 #include "pipe/roles.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 // A tile is 128 rows of W by kColumns of x. A stage has 256 elements of K: of W [row][128 bytes],
 // of x [64 elements][row] in lines as long, both under the swizzle; then scales that multiply
@@ -14,11 +14,11 @@ namespace halftone::product {
 // A lane has two rows of W, kApart behind each other. Of experts these are an output of a gate and
 // its other half (sm90_tile.cuh), and scales come by threads; else they come in boxes of 16 bytes.
 template <Sm90Scales kScales, uint32_t kColumns, bool kExperts = false>
-struct Sm90OrderedStage {
+struct Sm90SmallMW4Stage {
   static constexpr Sm90Scales kWay = kScales;
   static constexpr uint32_t kWidth = kColumns;
   static constexpr uint32_t kApart = kExperts ? 32 : 8;
-  static constexpr uint32_t kRows = 128, kLine = 128, kDepth = kSm90DozensDepth;
+  static constexpr uint32_t kRows = 128, kLine = 128, kDepth = kSm90SmallMDepth;
   static constexpr uint32_t kSlab = kColumns * kLine;  // bytes of 64 elements of x
   static constexpr uint32_t kX = kRows * kLine, kOfScales = kX + kDepth / 64 * kSlab;
   static constexpr bool kCopied = kScales == Sm90Scales::pairs || kScales == Sm90Scales::powers;
@@ -51,8 +51,8 @@ struct Sm90OrderedStage {
 // that bring x into their order: on a scheduler each, as the warps that multiply wait for the one
 // whose scheduler has the most to do.
 template <Sm90Scales kScales, uint32_t kColumns>
-struct Sm90OrderedStages : Sm90OrderedStage<kScales, kColumns> {
-  using Stage = Sm90OrderedStage<kScales, kColumns>;
+struct Sm90SmallMW4Stages : Sm90SmallMW4Stage<kScales, kColumns> {
+  using Stage = Sm90SmallMW4Stage<kScales, kColumns>;
   static constexpr uint32_t kOrderWarps = 3, kMinBlocks = 2;
   static constexpr pipe::Roles kRoles{
       {{"multiply", Stage::kWarps, 96}, {"load", 1 + kOrderWarps, 48}}};
@@ -74,4 +74,4 @@ struct Sm90OrderedStages : Sm90OrderedStage<kScales, kColumns> {
   static constexpr uint32_t kSharedBytes = kFit + kStages * 4;
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -1,5 +1,5 @@
-// Some dozens of rows of x times W in codes of eight bits on Hopper (sm90_dozens_multiply.cuh; of
-// four: sm90_ordered.cuh): a block has a tile, thread 0 of it copies.
+// Some dozens of rows of x times W in codes of eight bits on Hopper (sm90_small_m_multiply.cuh; of
+// four: sm90_small_m_w4.cuh): a block has a tile, thread 0 of it copies.
 //
 // Warps come four along the rows of W, 32 each, by two along K, whose sums meet in shared memory at
 // the end, with those of the other blocks of a cluster: these share the K of a tile.
@@ -10,13 +10,13 @@
 #include "ops/gemm/sm90/small_m/w8_mainloop.cuh"
 #include "pipe/uniform.h"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
-struct Sm90Dozens {
-  using Params = Sm90DozensParams;
-  using Stages = Sm90DozensStages<kCode, kScales, kTiles>;
-  using Multiply = Sm90DozensMultiply<kCode, Stages>;
+struct Sm90SmallM {
+  using Params = Sm90SmallMParams;
+  using Stages = Sm90SmallMStages<kCode, kScales, kTiles>;
+  using Multiply = Sm90SmallMMultiply<kCode, Stages>;
   using Ring = typename Stages::Ring;
   using Lane = typename Multiply::Lane;
   using Sums = typename Multiply::Sums;
@@ -56,7 +56,7 @@ struct Sm90Dozens {
   };
 
   HT_DEVICE static void run(const Params& params) {
-    const GpuProduct& p = params.product;
+    const GpuGemm& p = params.product;
     const hw::SharedAddress base = pipe::uniform_shared_memory();
     const Ring ring{base + Stages::kBarriers};
     const uint32_t warp = pipe::uniform(hw::warp_index()), lane_index = hw::lane_index();
@@ -82,7 +82,7 @@ struct Sm90Dozens {
     auto fill = ring.producer();
     const uint32_t ahead = end - begin < Stages::kStages - 1 ? end - begin : Stages::kStages - 1;
     const bool copier = warp == 0 && lane_index == 0;
-    if (!p.constant_weight) hw::griddepcontrol_wait();
+    if (!p.static_weights) hw::griddepcontrol_wait();
     pipe::Slot early[Stages::kStages - 1];
     if (copier) {
       HT_UNROLL
@@ -101,7 +101,7 @@ struct Sm90Dozens {
     }
     hw::warp_sync();
 
-    Sm90FinishRows ends(p);
+    Sm90EpilogueRows ends(p);
     place.set_end(params.more, ends);
     const uint32_t panel = warp / 4;
     const hw::SharedAddress factors = base + (Stages::kFactors + panel * kSm90Factors);
@@ -182,4 +182,4 @@ struct Sm90Dozens {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm

@@ -11,10 +11,10 @@
 #include "ops/gemm/sm90/small_m/params.h"
 #include "ops/gemm/sm90/tile.cuh"
 
-namespace halftone::product {
+namespace halftone::gemm {
 
 template <GpuCode kCode, class Stage>
-struct Sm90DozensMultiply {
+struct Sm90SmallMMultiply {
   using Policy = CodePolicy<kCode>;
   static constexpr Sm90Scales kScales = Stage::kWay;
   static constexpr uint32_t kTiles = Stage::kTilesOfX;
@@ -33,20 +33,20 @@ struct Sm90DozensMultiply {
     const uint8_t* at = nullptr;
     uint32_t raw = 0, part = 0;
 
-    HT_DEVICE void find(const GpuProduct& p, uint32_t n, const Sm90Tile& tile, uint32_t along_n,
+    HT_DEVICE void find(const GpuGemm& p, uint32_t n, const Sm90Tile& tile, uint32_t along_n,
                         uint32_t along_k) {
       part = along_k;
       if (!p.scaled) return;
       const uint32_t r = along_n * 32 + hw::lane_index(), row = tile.output(r);
       at = scale_address(p.weight, tile.source_of(r), row < n ? row : n - 1, 0);
     }
-    HT_DEVICE void ask(const GpuProduct& p, uint32_t log2_groups, uint32_t step) {
+    HT_DEVICE void ask(const GpuGemm& p, uint32_t log2_groups, uint32_t step) {
       const GpuLayout& l = p.weight;
       const uint32_t run = step * 2 + part;
       if (at == nullptr || run * 128 >= p.k) return;  // past K x has zeros
       raw = load_scale(l.scale_format, at + (run >> log2_groups) * l.scale_step);
     }
-    HT_DEVICE float value(const GpuProduct& p) const {
+    HT_DEVICE float value(const GpuGemm& p) const {
       return p.scaled ? decode_scale(p.weight.scale_format, raw) : 1.0f;
     }
   };
@@ -230,4 +230,4 @@ struct Sm90DozensMultiply {
   }
 };
 
-}  // namespace halftone::product
+}  // namespace halftone::gemm
