@@ -1,25 +1,54 @@
 # The CUDA backend: finds the toolkit, compiles .cu files for exactly the architectures they name,
-# and declares the tests that want a GPU. Without the toolkit the same calls do nothing.
-set(HALFTONE_CUDA AUTO CACHE STRING "CUDA backend: ON, OFF, or AUTO (where the toolkit is found)")
-set_property(CACHE HALFTONE_CUDA PROPERTY STRINGS AUTO ON OFF)
+# and declares the tests that want a GPU. Without GPU code the same calls do nothing.
+set(HALFTONE_CUDA AUTO CACHE STRING
+    "GPU code: AUTO (for the GPUs of this machine, if any), NATIVE (the same, an error without a GPU), ON (for every architecture, or HALFTONE_ARCHS), OFF")
+set_property(CACHE HALFTONE_CUDA PROPERTY STRINGS AUTO NATIVE ON OFF)
 set(HALFTONE_CUDA_MINIMUM 12.8)  # the first that assembles sm_100a and sm_120a
-# Every architecture, as `Arch` names them, and those that the library's kernels are compiled for:
-# all of them, or, to build sooner for one GPU, a part (-DHALFTONE_ARCHS=sm_90a). The simulator runs
-# every kernel all the same.
+# Every architecture, as `Arch` names them.
 set(HALFTONE_ALL_ARCHS sm_80 sm_89 sm_90a sm_100a sm_120a)
-set(HALFTONE_ARCHS ${HALFTONE_ALL_ARCHS} CACHE STRING "GPU architectures of the library's kernels")
+list(JOIN HALFTONE_ALL_ARCHS ", " all_archs)
+set(HALFTONE_ARCHS "" CACHE STRING
+    "GPU architectures of the library's kernels, for example sm_90a: turns CUDA on; empty: as HALFTONE_CUDA says")
 foreach(arch IN LISTS HALFTONE_ARCHS)
   if(NOT arch IN_LIST HALFTONE_ALL_ARCHS)
-    message(FATAL_ERROR "HALFTONE_ARCHS: \"${arch}\" is none of ${HALFTONE_ALL_ARCHS}")
+    message(FATAL_ERROR "HALFTONE_ARCHS: \"${arch}\" is none of ${all_archs}")
   endif()
 endforeach()
-list(JOIN HALFTONE_ARCHS "|" HALFTONE_ARCHS_REGEX)
-set(HALFTONE_HAS_CUDA FALSE)
 
-if(NOT HALFTONE_CUDA STREQUAL "OFF" AND HALFTONE_CUDA)
+# halftone_native_archs(OUTPUT): the architectures of the GPUs that nvidia-smi lists, by their compute
+# capability. Code for sm_80 and sm_89 runs on later minor versions; code of the others on one alone.
+function(halftone_native_archs output)
+  set(found "")
+  find_program(HALFTONE_NVIDIA_SMI nvidia-smi HINTS /usr/lib/wsl/lib)
+  mark_as_advanced(HALFTONE_NVIDIA_SMI)
+  if(HALFTONE_NVIDIA_SMI)
+    execute_process(COMMAND ${HALFTONE_NVIDIA_SMI} --query-gpu=compute_cap --format=csv,noheader
+                    RESULT_VARIABLE failed OUTPUT_VARIABLE capabilities ERROR_QUIET)
+    if(failed)
+      set(capabilities "")
+    endif()
+    string(REGEX MATCHALL "[0-9]+\\.[0-9]+" capabilities "${capabilities}")
+    foreach(capability IN LISTS capabilities)
+      if(capability MATCHES "^8\\.[0-8]$")
+        list(APPEND found sm_80)
+      elseif(capability STREQUAL "8.9")
+        list(APPEND found sm_89)
+      elseif(capability MATCHES "^(9|10|12)\\.0$")
+        list(APPEND found sm_${CMAKE_MATCH_1}0a)
+      else()
+        message(STATUS "A GPU of compute capability ${capability}: Halftone has no kernels for it")
+      endif()
+    endforeach()
+    list(REMOVE_DUPLICATES found)
+  endif()
+  set(${output} "${found}" PARENT_SCOPE)
+endfunction()
+
+# Where the compiler is, or why there is none: HALFTONE_HAS_CUDA and `why`.
+macro(halftone_find_nvcc)
   find_package(CUDAToolkit QUIET)
   if(NOT CUDAToolkit_FOUND)
-    set(why "CUDA toolkit not found")
+    set(why "the CUDA toolkit was not found")
   elseif(CUDAToolkit_VERSION VERSION_LESS HALFTONE_CUDA_MINIMUM)
     set(why "CUDA toolkit ${CUDAToolkit_VERSION} is older than ${HALFTONE_CUDA_MINIMUM}")
   elseif(NOT CUDAToolkit_NVCC_EXECUTABLE)
@@ -27,7 +56,6 @@ if(NOT HALFTONE_CUDA STREQUAL "OFF" AND HALFTONE_CUDA)
   elseif(NOT TARGET CUDA::cudart_static)
     set(why "CUDA toolkit ${CUDAToolkit_VERSION} has no static runtime (cudart_static)")
   else()
-    set(why "")
     # nvcc wants a GCC it knows, also where the rest is built with clang.
     if(NOT CMAKE_CUDA_HOST_COMPILER AND NOT DEFINED ENV{CUDAHOSTCXX})
       if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 14)
@@ -64,17 +92,51 @@ if(NOT HALFTONE_CUDA STREQUAL "OFF" AND HALFTONE_CUDA)
       set(why "nvcc of CUDA toolkit ${CUDAToolkit_VERSION} cannot compile here")
     endif()
   endif()
-  if(NOT HALFTONE_HAS_CUDA AND NOT HALFTONE_CUDA STREQUAL "AUTO")
-    message(FATAL_ERROR "HALFTONE_CUDA=${HALFTONE_CUDA}: ${why}")
-  endif()
-else()
-  set(why "HALFTONE_CUDA is OFF")
+endmacro()
+
+# Which architectures: HALFTONE_CUDA_ARCHS, empty where GPU code is not wanted or cannot be had. The
+# simulator runs every kernel all the same.
+set(HALFTONE_HAS_CUDA FALSE)
+set(HALFTONE_CUDA_ARCHS "")
+set(wanted "${HALFTONE_CUDA}")
+if(HALFTONE_ARCHS AND wanted)
+  set(wanted ON)
 endif()
+set(why "HALFTONE_CUDA is OFF")
+if(wanted STREQUAL "AUTO" OR wanted STREQUAL "NATIVE")
+  halftone_native_archs(HALFTONE_CUDA_ARCHS)
+  if(NOT HALFTONE_CUDA_ARCHS)
+    set(why "no GPU was found when this was configured")
+  endif()
+elseif(wanted)
+  set(HALFTONE_CUDA_ARCHS ${HALFTONE_ALL_ARCHS})
+  if(HALFTONE_ARCHS)
+    set(HALFTONE_CUDA_ARCHS ${HALFTONE_ARCHS})
+  endif()
+endif()
+if(HALFTONE_CUDA_ARCHS)
+  halftone_find_nvcc()
+endif()
+if(NOT HALFTONE_HAS_CUDA AND wanted AND NOT wanted STREQUAL "AUTO")
+  message(FATAL_ERROR "HALFTONE_CUDA=${HALFTONE_CUDA}, HALFTONE_ARCHS=\"${HALFTONE_ARCHS}\": ${why}")
+endif()
+# What `halftone info` says of it, and how to get what was left out.
 if(HALFTONE_HAS_CUDA)
-  message(STATUS "CUDA backend: on (toolkit ${CUDAToolkit_VERSION}, "
+  list(JOIN HALFTONE_CUDA_ARCHS ", " built)
+  set(left_out ${HALFTONE_ALL_ARCHS})
+  list(REMOVE_ITEM left_out ${HALFTONE_CUDA_ARCHS})
+  set(HALFTONE_GPU_CODE "${built}")
+  if(left_out)
+    list(JOIN left_out ", " left_out)
+    string(APPEND HALFTONE_GPU_CODE ", without ${left_out} (-DHALFTONE_ARCHS=... or -DHALFTONE_CUDA=ON compile more)")
+  endif()
+  message(STATUS "GPU code: ${HALFTONE_GPU_CODE} (CUDA toolkit ${CUDAToolkit_VERSION}, "
                  "host compiler ${CMAKE_CUDA_HOST_COMPILER})")
 else()
-  message(STATUS "CUDA backend: off (${why})")
+  set(HALFTONE_CUDA_ARCHS "")
+  set(HALFTONE_GPU_CODE "none, since ${why}: with CUDA toolkit ${HALFTONE_CUDA_MINIMUM} or newer, \
+-DHALFTONE_ARCHS=sm_90a compiles it for one of ${all_archs}, -DHALFTONE_CUDA=ON for all")
+  message(STATUS "GPU code: ${HALFTONE_GPU_CODE}")
 endif()
 
 # nvcc's flags for every .cu of Halftone. --fmad=false: one rounding rule on the GPU, in the
@@ -102,9 +164,10 @@ function(halftone_gencode output)
 endfunction()
 
 # halftone_cuda_sources(target ARCH sm_90a... FILES file.cu...): adds .cu files to `target`,
-# compiled for these architectures alone, and in the library for those of them in HALFTONE_ARCHS (for
-# all of them where it has none: the host side names their entries). FILES may be left out: what ends
-# in .cu is a file.
+# compiled for these architectures alone, and in the library for those of them in
+# HALFTONE_CUDA_ARCHS. Where it has none of them the file is read without its kernels: the host side
+# names their entries, and launching one says what is missing. FILES may be left out: what ends in
+# .cu is a file.
 function(halftone_cuda_sources target)
   if(NOT HALFTONE_HAS_CUDA)
     return()
@@ -123,16 +186,26 @@ function(halftone_cuda_sources target)
   if(NOT archs OR NOT files)
     message(FATAL_ERROR "halftone_cuda_sources(${target} ...) wants ARCH and .cu files")
   endif()
+  set(kernels "")
   set(wanted ${archs})
   if(target STREQUAL "halftone")
-    list(FILTER wanted INCLUDE REGEX "^(${HALFTONE_ARCHS_REGEX})$")
-  endif()
-  if(NOT wanted)
-    set(wanted ${archs})
+    set(wanted "")
+    foreach(arch IN LISTS HALFTONE_CUDA_ARCHS)
+      if(arch IN_LIST archs)
+        list(APPEND wanted ${arch})
+      elseif(arch STREQUAL "sm_89" AND "sm_80" IN_LIST archs)
+        list(APPEND wanted sm_80)  # which runs there as it is
+      endif()
+    endforeach()
+    list(REMOVE_DUPLICATES wanted)
+    if(NOT wanted)
+      list(GET archs 0 wanted)
+      set(kernels -DHALFTONE_NO_GPU_CODE=1)
+    endif()
   endif()
   halftone_gencode(gencode ${wanted})
   set_property(SOURCE ${files} TARGET_DIRECTORY ${target} PROPERTY COMPILE_OPTIONS
-               ${HALFTONE_CUDA_FLAGS} ${gencode})
+               ${HALFTONE_CUDA_FLAGS} ${gencode} ${kernels})
   target_sources(${target} PRIVATE ${files})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src
                              ${PROJECT_SOURCE_DIR}/include)
@@ -141,11 +214,11 @@ endfunction()
 
 # halftone_kernels(stem... [ARCH sm_80...]): adds the kernels of <stem>.cuh to the library:
 # <stem>.cpp, their host side with the bodies for the simulator, and <stem>.cu, their GPU entries
-# (src/hw/image.h), for ARCH, or else for HALFTONE_ARCHS.
+# (src/hw/image.h), for those of ARCH, or of all architectures, that are in HALFTONE_CUDA_ARCHS.
 function(halftone_kernels)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "" "ARCH")
   if(NOT arg_ARCH)
-    set(arg_ARCH ${HALFTONE_ARCHS})
+    set(arg_ARCH ${HALFTONE_ALL_ARCHS})
   endif()
   foreach(stem IN LISTS arg_UNPARSED_ARGUMENTS)
     target_sources(halftone PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/${stem}.cpp)
@@ -159,7 +232,7 @@ endfunction()
 
 # halftone_gpu_test(stem [ARCH sm_90a...] source...): a GoogleTest executable labelled `gpu`
 # (ctest -L gpu), which skips with a message where there is no GPU. Its .cu files are compiled for
-# ARCH (default sm_90a); without the toolkit there is no such test. One at a time has the GPU.
+# ARCH (default sm_90a); without GPU code there is no such test. One at a time has the GPU.
 function(halftone_gpu_test stem)
   if(NOT HALFTONE_HAS_CUDA)
     return()
@@ -190,7 +263,7 @@ function(halftone_gpu_test stem)
 endfunction()
 
 # halftone_device_test(stem source...): a GoogleTest executable over devices (support/devices.h) and
-# its two ctest entries: simulated devices, and, where the toolkit is, CUDA's, labelled `gpu`.
+# its two ctest entries: simulated devices, and, with GPU code, CUDA's, labelled `gpu`.
 function(halftone_device_test stem)
   if(HALFTONE_SANITIZE MATCHES "thread")  # see halftone_simulated_test
     return()

@@ -123,7 +123,8 @@ std::vector<Choices> choices(const std::vector<std::string>& asked) {
 }
 
 void print_json(const std::vector<Choices>& chosen) {
-  nlohmann::json json{{"machine", machine(Stream::default_stream().threads())}};
+  nlohmann::json json{{"machine", machine(Stream::default_stream().threads())},
+                      {"gpu_code", HALFTONE_GPU_CODE}};
   for (const DeviceState& d : devices()) {
     json["devices"].push_back({{"name", d.name}, {"available", d.available}, {"note", d.note}});
   }
@@ -168,6 +169,7 @@ void print_text(const std::vector<Choices>& chosen, bool why) {
              fmt::format("{} of {} usable processors", stream.threads(), available_processors())});
   facts.add({"memory", bytes(static_cast<double>(total_memory()))});
   facts.add({"build", version()});
+  facts.add({"GPU code", HALFTONE_GPU_CODE});
   fmt::print("{}\n", facts.text());
 
   Table present({"device", "state"});

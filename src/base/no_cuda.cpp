@@ -1,4 +1,4 @@
-// The CUDA backend of a build without the CUDA toolkit: every call says so.
+// The CUDA backend of a build without GPU code: every call says why there is none.
 #include "base/backend.h"
 #include "base/load_kernel.h"
 #include "base/message.h"
@@ -6,9 +6,7 @@
 namespace halftone::cuda {
 
 namespace {
-constexpr char kReason[] =
-    "this build of Halftone has no CUDA backend: install CUDA toolkit 12.8 or newer and configure "
-    "with -DHALFTONE_CUDA=ON, or use cpu";
+constexpr char kReason[] = "this build of Halftone has no GPU code: " HALFTONE_GPU_CODE;
 [[noreturn]] void none(int index) {
   fail(ErrorCode::unsupported, "device cuda:", index, " is not available: ", kReason);
 }

@@ -13,7 +13,11 @@ __global__ void __launch_bounds__(Kernel::kThreads, Kernel::kMinBlocks)
 }
 template <class Kernel>
 const void* gpu_entry() {
+#if HALFTONE_NO_GPU_CODE  // for none of this kernel's architectures (halftone_cuda_sources)
+  return nullptr;
+#else
   return reinterpret_cast<const void*>(&kernel_entry<Kernel>);
+#endif
 }
 #else
 template <class Kernel>
