@@ -26,7 +26,7 @@ struct Persistent : WgmmaBlock {
   // 8 x 8 tiles of 256 x 256 are in work at a time: 2048 rows of A and of B, a square.
   static constexpr uint32_t kGroup = 8;
   using Stages = pipe::Ring<kStages, kStageBytes, hw::Scope::cluster>;
-  using Schedule = pipe::PersistentSchedule<pipe::ProductGrid>;
+  using Schedule = pipe::PersistentSchedule<pipe::GemmGrid>;
 
   // A warp writes its 16 rows of C in pieces of 64 columns, each with a box and a buffer of its
   // own: no warp waits for another. Two buffers, one being filled while the other is read.
@@ -39,7 +39,7 @@ struct Persistent : WgmmaBlock {
   static constexpr uint32_t kBarriers = kPieces + kWarps * Store::kSharedBytes;
   static constexpr uint32_t kSharedBytes = kBarriers + Stages::kSharedBytes;
 
-  HT_HOST_DEVICE static pipe::ProductGrid tiles(const Product& p) {
+  HT_HOST_DEVICE static pipe::GemmGrid tiles(const Product& p) {
     return {ceil_div(p.m, kTileM * kCluster), ceil_div(p.n, kTileN), 1, kGroup};
   }
   // One block for each multiprocessor, fewer where there are fewer tiles.
@@ -75,7 +75,7 @@ struct Persistent : WgmmaBlock {
                              Schedule schedule, uint32_t rank) {
     const uint32_t steps = ceil_div(p.product.k, kDepth), share = rank * kShareB;
     auto fill = ring.producer();
-    for (pipe::ProductTile t; schedule.next(t);) {
+    for (pipe::GemmTile t; schedule.next(t);) {
       const int32_t row = static_cast<int32_t>((t.m * kCluster + rank) * kTileM);
       const int32_t col = static_cast<int32_t>(t.n * kTileN + share);
       for (uint32_t step = 0; step < steps; ++step) {
@@ -96,7 +96,7 @@ struct Persistent : WgmmaBlock {
     Store out(base + kPieces + warp * Store::kSharedBytes);
     auto read = ring.consumer();
     WarpgroupTile tile;
-    for (pipe::ProductTile t; schedule.next(t);) {
+    for (pipe::GemmTile t; schedule.next(t);) {
       for (uint32_t step = 0; step < steps; ++step) {
         const hw::SharedAddress a = base + read.wait() * kStageBytes;
         tile.multiply_stage(a + my_row * kRowBytes, a + kBytesA, step == 0);

@@ -5,7 +5,7 @@
 // tiles of a problem so that neighbours in the numbering share operands in the L2.
 //
 //   PersistentSchedule schedule(grid, hw::block_index().x, hw::grid_size().x);
-//   for (ProductTile t; schedule.next(t);) ...
+//   for (GemmTile t; schedule.next(t);) ...
 //
 // With clusters the "block" of a schedule is the cluster and its number.
 #pragma once
@@ -13,21 +13,21 @@
 
 namespace halftone::pipe {
 
-struct ProductTile {
+struct GemmTile {
   uint32_t m = 0, n = 0, batch = 0;  // in tiles
-  bool operator==(const ProductTile&) const = default;
+  bool operator==(const GemmTile&) const = default;
 };
 
-// The tiles of a matrix product. Groups of `group` tile rows are walked column by column: with
-// blocks working on consecutive numbers, a wave of W blocks reads about group row panels and
-// W / group column panels instead of W of one of them.
-struct ProductGrid {
-  using Tile = ProductTile;
+// The output tiles of a GEMM, rasterised in groups: `group` tile rows are walked column by column,
+// so that a wave of W CTAs with consecutive indices reads about `group` row panels and W / group
+// column panels, and not W panels of one operand.
+struct GemmGrid {
+  using Tile = GemmTile;
   uint32_t m_tiles = 0, n_tiles = 0, batches = 1;
   uint32_t group = 8;
 
   HT_HOST_DEVICE uint32_t count() const { return m_tiles * n_tiles * batches; }
-  HT_HOST_DEVICE ProductTile tile(uint32_t index) const {
+  HT_HOST_DEVICE GemmTile tile(uint32_t index) const {
     const uint32_t per_batch = m_tiles * n_tiles, inside = index % per_batch;
     const uint32_t per_group = group * n_tiles, first = inside / per_group * group;
     const uint32_t rows = m_tiles - first < group ? m_tiles - first : group;
@@ -36,25 +36,25 @@ struct ProductGrid {
   }
 };
 
-// The same with the last `halved` tiles in two halves along n each. Blocks that take equal tiles in
-// turn all wait for the last wave, however few of them have a tile in it; halves of few tiles end
-// it in half the time.
-struct HalfTile : ProductTile {
+// A GemmGrid with tail-wave splitting: the last `tail_tiles` tiles are split in two halves along n.
+// CTAs that take equal tiles all wait for the last wave, however few of them have a tile in it;
+// with half tiles a wave of few tiles ends in half the time.
+struct TailTile : GemmTile {
   enum class Part : uint32_t { whole, first, second };
   Part part = Part::whole;
 };
-struct HalvedGrid {
-  using Tile = HalfTile;
-  ProductGrid grid;
-  uint32_t halved = 0;
+struct TailSplitGrid {
+  using Tile = TailTile;
+  GemmGrid grid;
+  uint32_t tail_tiles = 0;
 
-  HT_HOST_DEVICE uint32_t count() const { return grid.count() + halved; }
-  HT_HOST_DEVICE HalfTile tile(uint32_t index) const {
-    const uint32_t whole = grid.count() - halved;
-    if (index < whole) return {grid.tile(index), HalfTile::Part::whole};
+  HT_HOST_DEVICE uint32_t count() const { return grid.count() + tail_tiles; }
+  HT_HOST_DEVICE TailTile tile(uint32_t index) const {
+    const uint32_t whole = grid.count() - tail_tiles;
+    if (index < whole) return {grid.tile(index), TailTile::Part::whole};
     const uint32_t half = index - whole;
     return {grid.tile(whole + half / 2),
-            half % 2 == 0 ? HalfTile::Part::first : HalfTile::Part::second};
+            half % 2 == 0 ? TailTile::Part::first : TailTile::Part::second};
   }
 };
 
@@ -112,11 +112,13 @@ class PersistentSchedule {
 // kept in registers.
 class PairedSchedule {
  public:
-  HT_HOST_DEVICE static uint32_t items(const AttentionGrid& grid) { return halved(grid).count(); }
+  HT_HOST_DEVICE static uint32_t items(const AttentionGrid& grid) {
+    return half_grid(grid).count();
+  }
   HT_HOST_DEVICE PairedSchedule(uint32_t block, uint32_t blocks) : item_(block), blocks_(blocks) {}
   HT_HOST_DEVICE bool next(const AttentionGrid& grid, AttentionTile& tile) {
     if (item_ >= items(grid)) return false;
-    tile = halved(grid).tile(item_);
+    tile = half_grid(grid).tile(item_);
     const uint32_t other = grid.query_tiles - 1 - tile.query;  // the longer one, and the first
     second_ = !second_ && other != tile.query;
     if (second_) {
@@ -128,7 +130,7 @@ class PairedSchedule {
   }
 
  private:
-  HT_HOST_DEVICE static AttentionGrid halved(AttentionGrid grid) {
+  HT_HOST_DEVICE static AttentionGrid half_grid(AttentionGrid grid) {
     grid.query_tiles = (grid.query_tiles + 1) / 2;
     return grid;
   }

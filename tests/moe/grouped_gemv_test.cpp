@@ -28,7 +28,7 @@ const std::vector<WeightSpec> kSpecs = {kNvfp4,
 
 constexpr char kFew[] = "lines of W to each warp";
 
-bool is_few(MoeProblem p, int64_t tokens, int top_k) {
+bool fits_gemv(MoeProblem p, int64_t tokens, int top_k) {
   p.tokens = tokens, p.top_k = top_k;
   const std::string kernel = describe(plan(p, Device::simulator(Arch::sm_90a)));
   const size_t in = kernel.find(kFew);
@@ -47,7 +47,7 @@ void expect_layer(const Layer& l, const Routing& r, int64_t tokens, int top_k, S
   const int64_t more = unused(tokens * top_k);
   const Experts w = random_experts(l.spec, l.experts, l.hidden, l.inter, more);
   const MoeProblem p = problem_of(l.spec, l.experts + more, l.hidden, l.inter);
-  ASSERT_TRUE(is_few(p, tokens, top_k));
+  ASSERT_TRUE(fits_gemv(p, tokens, top_k));
   const Tensor x = small_input(tokens, l.hidden, F::bf16);
   const Expected e = expected_moe(x, r, w, l.inter, {}, one_chain_roundings);
   EXPECT_TRUE(within(to_floats(moe_on(stream, x, r, p, separate(w))), e.values, e.magnitudes));
@@ -125,7 +125,7 @@ TEST(MoeGroupedGemv, TokensDoNotKnowTheOthers) {
     const Experts w = random_experts(spec, 8, hidden, 128, unused(tokens));
     const MoeProblem p = problem_of(spec, 8 + unused(tokens), hidden, 128);
     const Tensor x = small_input(tokens, hidden, F::bf16);
-    ASSERT_TRUE(is_few(p, tokens, 1));
+    ASSERT_TRUE(fits_gemv(p, tokens, 1));
     const Routing r = to_experts({1, 4, 1, 1, 4, 6, 1, 1, 1}, 8);
     const std::vector<float> all = to_floats(moe_on(stream, x, r, p, separate(w)));
     for (int64_t t = 0; t < tokens; t += kSanitized ? 4 : 1) {
@@ -151,7 +151,7 @@ TEST(MoeGroupedGemv, OneTokenOfSeveralExperts) {
       MoeProblem p = problem_of(spec, 8 + more, hidden, 128);
       p.scale_input = scale_input;
       const Tensor x = small_input(tokens, hidden, F::bf16);
-      ASSERT_TRUE(is_few(p, tokens, top_k));
+      ASSERT_TRUE(fits_gemv(p, tokens, top_k));
       const Routing r = random_routing(tokens, 8, top_k, 3);
       const int32_t chosen[] = {5, 1, 7, 2, 0, 1, 2, 3, 6, 5, 4, 1};
       std::copy(std::begin(chosen), std::end(chosen), r.experts.data<int32_t>());
@@ -175,7 +175,7 @@ TEST(MoeGroupedGemv, OneTokenWithExpertsOutOfRange) {
   const Experts w = random_experts(kNvfp4, 8, hidden, 128, unused(3));
   MoeProblem p = problem_of(kNvfp4, experts, hidden, 128);
   p.tokens = 1, p.top_k = 3, p.x = F::bf16;
-  ASSERT_TRUE(is_few(p, 1, 3));
+  ASSERT_TRUE(fits_gemv(p, 1, 3));
   const MoeWeights weights = bind_experts(p, on(device, separate(w)));
   const Tensor x = small_input(1, hidden, F::bf16).to(device);
   const auto result = [&](const Routing& r) {
@@ -221,7 +221,7 @@ TEST(MoeGroupedGemv, ScalesByEveryWay) {
         const Experts w = random_experts(spec, used, hidden, inter, experts - used);
         MoeProblem p = problem_of(spec, experts, hidden, inter);
         p.tokens = 1, p.top_k = 3, p.x = F::bf16;
-        ASSERT_TRUE(is_few(p, 1, 3));
+        ASSERT_TRUE(fits_gemv(p, 1, 3));
         ExpertTensors t = on(device, one ? separate(w) : fused(w, interleaved));
         const Routing r = on(device, random_routing(1, used, 3, 3));
         const Tensor x = small_input(1, hidden, F::bf16).to(device);
@@ -271,7 +271,8 @@ TEST(MoeGroupedGemv, RowsOfScalesOfSeveralTiles) {
 
 TEST(MoeGroupedGemv, GptOss) {
   Stream stream(Device::simulator(Arch::sm_90a));
-  expect_gpt_oss(stream, 8, 128, 384, 2, [](const MoeProblem& p) { ASSERT_TRUE(is_few(p, 2, 2)); });
+  expect_gpt_oss(stream, 8, 128, 384, 2,
+                 [](const MoeProblem& p) { ASSERT_TRUE(fits_gemv(p, 2, 2)); });
 }
 
 TEST(MoeGroupedGemv, StrictUnderAdversarialSchedules) {

@@ -34,12 +34,12 @@ struct DoubleTiles {
       hw::fence_mbarrier_init();
     }
     hw::barrier_sync();
-    const pipe::ProductGrid grid{p.rows / kRows, p.columns / kColumns, 1, 2};
-    pipe::PersistentSchedule<pipe::ProductGrid> tiles(grid, hw::block_index().x, hw::grid_size().x);
+    const pipe::GemmGrid grid{p.rows / kRows, p.columns / kColumns, 1, 2};
+    pipe::PersistentSchedule<pipe::GemmGrid> tiles(grid, hw::block_index().x, hw::grid_size().x);
     if (pipe::enter<kRoles, Worker::load>()) {
       if (hw::thread_index().x != 0) return;
       auto fill = ring.producer();
-      for (pipe::ProductTile t; tiles.next(t);) {
+      for (pipe::GemmTile t; tiles.next(t);) {
         const pipe::Slot slot = fill.acquire();
         hw::tensor_load(base + slot.stage * kStageBytes, &p.map,
                         {static_cast<int32_t>(t.n * kColumns), static_cast<int32_t>(t.m * kRows)},
@@ -49,7 +49,7 @@ struct DoubleTiles {
     } else if (pipe::enter<kRoles, Worker::add>()) {
       const uint32_t warp = hw::warp_index() - kRoles.first_warp(1), lane = hw::lane_index();
       auto read = ring.consumer();
-      for (pipe::ProductTile t; tiles.next(t);) {
+      for (pipe::GemmTile t; tiles.next(t);) {
         const uint32_t box = read.wait() * kStageBytes;
         uint32_t values[8];
         for (uint32_t i = 0; i < 8; ++i) {

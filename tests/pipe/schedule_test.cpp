@@ -10,17 +10,17 @@
 namespace halftone::pipe {
 namespace {
 
-static_assert(ProductGrid{4, 4, 1, 2}.tile(0) == ProductTile{0, 0, 0});
-static_assert(ProductGrid{4, 4, 1, 2}.tile(1) == ProductTile{1, 0, 0});
-static_assert(ProductGrid{4, 4, 1, 2}.tile(2) == ProductTile{0, 1, 0});
-static_assert(ProductGrid{4, 4, 1, 2}.tile(8) == ProductTile{2, 0, 0});
-static_assert(ProductGrid{5, 3, 2, 2}.tile(14) == ProductTile{4, 2, 0});  // a group of one row
-static_assert(ProductGrid{5, 3, 2, 2}.tile(15) == ProductTile{0, 0, 1});
+static_assert(GemmGrid{4, 4, 1, 2}.tile(0) == GemmTile{0, 0, 0});
+static_assert(GemmGrid{4, 4, 1, 2}.tile(1) == GemmTile{1, 0, 0});
+static_assert(GemmGrid{4, 4, 1, 2}.tile(2) == GemmTile{0, 1, 0});
+static_assert(GemmGrid{4, 4, 1, 2}.tile(8) == GemmTile{2, 0, 0});
+static_assert(GemmGrid{5, 3, 2, 2}.tile(14) == GemmTile{4, 2, 0});  // a group of one row
+static_assert(GemmGrid{5, 3, 2, 2}.tile(15) == GemmTile{0, 0, 1});
 static_assert(AttentionGrid{3, 2, 1, true}.tile(0) == AttentionTile{2, 0, 0});
 static_assert(AttentionGrid{3, 2, 2, false}.tile(7) == AttentionTile{1, 1, 1});
 
 using Key = std::tuple<uint32_t, uint32_t, uint32_t>;
-Key key(const ProductTile& t) { return {t.m, t.n, t.batch}; }
+Key key(const GemmTile& t) { return {t.m, t.n, t.batch}; }
 Key key(const AttentionTile& t) { return {t.query, t.head, t.sequence}; }
 
 template <class Grid, class Make>
@@ -42,15 +42,15 @@ void expect_each_tile_once(const Grid& grid, uint32_t blocks, Make make, uint32_
 
 // Halves of a tile are two tiles here, and whole ones both.
 TEST(Schedule, HalvedTilesCoverTheirHalves) {
-  using Part = HalfTile::Part;
+  using Part = TailTile::Part;
   for (const uint32_t halved : {0, 1, 5, 35}) {
-    const HalvedGrid grid{{5, 7, 1, 2}, halved};
+    const TailSplitGrid grid{{5, 7, 1, 2}, halved};
     for (const uint32_t blocks : {1, 13, 132}) {
       std::multiset<Key> seen;
       uint32_t halves = 0;
       for (uint32_t b = 0; b < blocks; ++b) {
-        PersistentSchedule<HalvedGrid> schedule(grid, b, blocks);
-        for (HalfTile t; schedule.next(t);) {
+        PersistentSchedule<TailSplitGrid> schedule(grid, b, blocks);
+        for (TailTile t; schedule.next(t);) {
           halves += t.part != Part::whole ? 1 : 0;
           if (t.part != Part::second) seen.insert({t.m, 2 * t.n, t.batch});
           if (t.part != Part::first) seen.insert({t.m, 2 * t.n + 1, t.batch});
@@ -67,14 +67,14 @@ TEST(Schedule, EachProductTileOnce) {
   for (const uint32_t m : {1, 5, 16}) {
     for (const uint32_t n : {1, 7, 32}) {
       for (const uint32_t group : {1, 2, 8, 100}) {
-        const ProductGrid grid{m, n, 2, group};
+        const GemmGrid grid{m, n, 2, group};
         for (uint32_t i = 0; i < grid.count(); ++i) {
-          const ProductTile t = grid.tile(i);
+          const GemmTile t = grid.tile(i);
           ASSERT_TRUE(t.m < m && t.n < n && t.batch < 2);
         }
         for (const uint32_t blocks : {1, 13, 132}) {
           expect_each_tile_once(grid, blocks, [&](uint32_t b) {
-            return PersistentSchedule<ProductGrid>(grid, b, blocks);
+            return PersistentSchedule<GemmGrid>(grid, b, blocks);
           });
         }
       }
@@ -134,25 +134,25 @@ TEST(Schedule, PairsAreOfOneLength) {
 }
 
 TEST(Schedule, CountsWhatIsLeft) {
-  const ProductGrid grid{7, 3};
+  const GemmGrid grid{7, 3};
   for (uint32_t block = 0; block < 8; ++block) {
-    PersistentSchedule<ProductGrid> schedule(grid, block, 8);
+    PersistentSchedule<GemmGrid> schedule(grid, block, 8);
     uint32_t left = schedule.left();
-    for (ProductTile t; schedule.next(t);) EXPECT_EQ(schedule.left(), --left);
+    for (GemmTile t; schedule.next(t);) EXPECT_EQ(schedule.left(), --left);
     EXPECT_EQ(left, 0u);
   }
 }
 
 TEST(Schedule, NoTilesNoWork) {
-  ProductTile t;
-  EXPECT_FALSE((PersistentSchedule<ProductGrid>({0, 5}, 0, 4).next(t)));
-  EXPECT_FALSE((PersistentSchedule<ProductGrid>({5, 0}, 0, 4).next(t)));
-  EXPECT_FALSE((PersistentSchedule<ProductGrid>({5, 5, 0}, 0, 4).next(t)));
+  GemmTile t;
+  EXPECT_FALSE((PersistentSchedule<GemmGrid>({0, 5}, 0, 4).next(t)));
+  EXPECT_FALSE((PersistentSchedule<GemmGrid>({5, 0}, 0, 4).next(t)));
+  EXPECT_FALSE((PersistentSchedule<GemmGrid>({5, 5, 0}, 0, 4).next(t)));
 }
 
 // One wave of 132 blocks over 64 x 64 tiles: the operand panels it reads.
 uint32_t panels_of_a_wave(uint32_t group) {
-  const ProductGrid grid{64, 64, 1, group};
+  const GemmGrid grid{64, 64, 1, group};
   std::set<uint32_t> rows, columns;
   for (uint32_t i = 0; i < 132; ++i) {
     rows.insert(grid.tile(i).m);

@@ -22,7 +22,7 @@ struct GpuWorkspace {
 };
 
 bool many_rows(const MatmulProblem& p, const gemm::GpuX& x) {
-  return !gemm::is_few(p.m * x.terms());
+  return !gemm::fits_gemv(p.m * x.terms());
 }
 
 // The kernel of many rows multiplies 128 columns, however few there are. So where operands have
@@ -33,7 +33,7 @@ int64_t chunk_rows(const MatmulProblem& p, const GpuWorkspace& w) {
   using Code = gemm::GpuCode;
   const Code code = w.weight.code;
   const bool plain = code == Code::bf16 || code == Code::f16 || code == Code::f16_sums;
-  const int64_t rows = gemm::kFewColumns / w.x.terms();
+  const int64_t rows = gemm::kGemvMaxColumns / w.x.terms();
   if (!many_rows(p, w.x) || (plain && w.x.terms() == 1) || p.m > kMaxChunks * rows) return p.m;
   return rows;
 }
@@ -111,7 +111,7 @@ gemm::GpuEpilogue finish_of(const MatmulProblem& p, const MatmulTensors& t, cons
 // The product; x is still to enter.
 gemm::GpuGemm product_of(const MatmulProblem& p, const GpuWorkspace& w, const MatmulTensors& t) {
   gemm::GpuGemm g;
-  g.finish = finish_of(p, t, p.quantize_out ? w.results : t.out);
+  g.epilogue = finish_of(p, t, p.quantize_out ? w.results : t.out);
   set_weight(w.weight, gemm::gpu_layout(t.weight, "weight"), &g);
   g.source[0] = g.source[1] = gemm::gpu_source(t.weight);
   if (p.apart) {
@@ -226,7 +226,7 @@ void run_cublaslt(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream
   if (plan.problem.quantize_x) {
     gemm::GpuGemm g;
     w.x.enter(t.x, plan.problem.m, &g, stream, true);
-    codes = {g.x, scaled_by_blocks(plan.problem) ? g.x_scales : g.finish.row_scales};
+    codes = {g.x, scaled_by_blocks(plan.problem) ? g.x_scales : g.epilogue.row_scales};
   }
   w.product->run(t, codes, stream);
 }
@@ -251,7 +251,7 @@ std::string describe_sm90(const MatmulProblem& p, const Device& device) {
 
 std::string accepts_dense(const MatmulProblem& p) {
   if (p.library == MatmulLibrary::halftone) return "library is halftone";
-  if (p.library == MatmulLibrary::automatic && gemm::is_few(p.m)) {
+  if (p.library == MatmulLibrary::automatic && gemm::fits_gemv(p.m)) {
     return concat("m is ", p.m, "; cuBLASLt is asked for more than 16 rows");
   }
   if (p.library == MatmulLibrary::automatic && p.weight == Format::f32 && !p.tf32) {

@@ -24,7 +24,7 @@ gemm::XSpec h_spec(const MoeProblem& p) {
 struct GpuWorkspace {
   GroupedGemm in, out, shared_in,
       shared_out;  // products into the intermediate rows and out of them
-  Tensor token_of, row_of, row_weights, parts, part_counts;
+  Tensor token_of, row_of, row_weights, chunks, chunk_counts;
   Tensor h_rows, shared_h_rows, down;
   int64_t max_chunks = 0;
 };
@@ -66,8 +66,8 @@ std::shared_ptr<void> workspace(const MoeProblem& p, const Device& device, int64
   w.row_of = allot({rows}, Format::i32);
   if (p.scale_input) w.row_weights = allot({rows}, Format::f32);
   w.max_chunks = std::max(w.in.max_chunks(), w.out.max_chunks());
-  w.parts = allot({2, w.max_chunks, 4}, Format::i32);
-  w.part_counts = allot({2}, Format::i32);
+  w.chunks = allot({2, w.max_chunks, 4}, Format::i32);
+  w.chunk_counts = allot({2}, Format::i32);
   if (!shared) return made;
   w.shared_in = product_of(p, true, p.shared_intermediate, p.hidden, true, device);
   w.shared_out = product_of(p, false, p.hidden, p.shared_intermediate, true, device);
@@ -80,7 +80,7 @@ std::shared_ptr<void> workspace(const MoeProblem& p, const Device& device, int64
 void sort(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w,
           const GroupedGemm::Choice& in, const GroupedGemm::Choice& out, Stream& stream) {
   GpuSortParams s;
-  s.chosen = t.routing.experts.data<int32_t>();
+  s.expert_ids = t.routing.experts.data<int32_t>();
   s.chosen_row = t.routing.experts.stride(0);
   s.tokens = static_cast<uint32_t>(p.tokens), s.top_k = static_cast<uint32_t>(p.top_k);
   s.experts = static_cast<uint32_t>(p.experts);
@@ -90,22 +90,22 @@ void sort(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w,
     s.weights = t.routing.weights.data<float>(), s.weights_row = t.routing.weights.stride(0);
     s.row_weights = w.row_weights.data<float>();
   }
-  auto* parts = w.parts.data<gemm::MChunk>();
-  auto* counts = w.part_counts.data<uint32_t>();
-  s.in = {parts, counts, in.chunk_rows};
-  s.out = {parts + w.max_chunks, counts + 1, out.chunk_rows};
+  auto* chunks = w.chunks.data<gemm::MChunk>();
+  auto* counts = w.chunk_counts.data<uint32_t>();
+  s.in = {chunks, counts, in.chunk_rows};
+  s.out = {chunks + w.max_chunks, counts + 1, out.chunk_rows};
   launch(hw::image_of<GpuSort>("moe_sort"), with_pdl(GpuSort::shape(s), stream), s, stream);
 }
 
 void set_out(const Tensor& out, int64_t row, GpuGemm* g) {
   g->n = static_cast<uint32_t>(out.size(1));
-  g->finish.out_format = out.format();
-  g->finish.out_row = out.stride(0) * bits(out.format()) / 8;
-  g->finish.out = out.data<char>() + row * g->finish.out_row;
+  g->epilogue.out_format = out.format();
+  g->epilogue.out_row = out.stride(0) * bits(out.format()) / 8;
+  g->epilogue.out = out.data<char>() + row * g->epilogue.out_row;
 }
 void set_gate(const MoeProblem& p, GpuGemm* g) {
-  g->finish.gate = true;
-  g->finish.gated = p.gated;
+  g->epilogue.gate = true;
+  g->epilogue.gated = p.gated;
 }
 
 // One of the two products of the routed experts, whose x has entered.
@@ -113,18 +113,18 @@ void multiply_experts(const MoeProblem& p, const GpuWorkspace& w, const GpuExper
                       const GroupedGemm::Choice& choice, GpuGemm g, Stream& stream) {
   g.experts = e.sources.data<GpuSource>() + (down ? 2 : 0);
   g.expert_step = 3, g.expert_count = static_cast<uint32_t>(p.experts);
-  g.plain_experts = e.plain;
-  g.parts = w.parts.data<gemm::MChunk>() + (down ? w.max_chunks : 0);
-  g.chunk_count = w.part_counts.data<uint32_t>() + (down ? 1 : 0);
+  g.aligned_experts = e.plain;
+  g.chunks = w.chunks.data<gemm::MChunk>() + (down ? w.max_chunks : 0);
+  g.chunk_count = w.chunk_counts.data<uint32_t>() + (down ? 1 : 0);
   g.chunk_rows = choice.chunk_rows;
   const Tensor& bias = down ? e.down_bias : e.gate_up_bias;
   if (bias.defined()) {
     const int64_t size = bits(bias.format()) / 8, step = !down && e.interleaved ? 2 : 1;
-    g.finish.bias_format = bias.format();
-    g.finish.bias_step = size * step;
-    g.finish.bias_expert = size * bias.size(1);
-    g.finish.bias[0] = bias.data<char>();
-    g.finish.bias[1] = g.finish.bias[0] + size * (step == 2 ? 1 : p.intermediate);
+    g.epilogue.bias_format = bias.format();
+    g.epilogue.bias_step = size * step;
+    g.epilogue.bias_expert = size * bias.size(1);
+    g.epilogue.bias[0] = bias.data<char>();
+    g.epilogue.bias[1] = g.epilogue.bias[0] + size * (step == 2 ? 1 : p.intermediate);
   }
   (down ? w.out : w.in).launch(g, down ? e.down_matrices : e.up_matrices, choice, stream);
 }
@@ -158,7 +158,7 @@ void combine(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w, bo
   if (sorted) {
     c.row_of = w.row_of.data<int32_t>();
   } else {
-    c.chosen = t.routing.experts.data<int32_t>(), c.experts = static_cast<uint32_t>(p.experts);
+    c.expert_ids = t.routing.experts.data<int32_t>(), c.experts = static_cast<uint32_t>(p.experts);
     c.faults = fault_reporter(stream.device());
   }
   if (!p.scale_input) {
@@ -205,11 +205,11 @@ void run_gpu(const MoePlan& plan, const MoeTensors& t, Stream& stream) {
     g.x_rows = token_of;
   }
   const auto choose_rows = [&](GpuGemm* of) {
-    of->chosen = t.routing.experts.data<int32_t>();
-    of->chosen_rows = static_cast<uint32_t>(p.top_k);
+    of->expert_ids = t.routing.experts.data<int32_t>();
+    of->expert_id_rows = static_cast<uint32_t>(p.top_k);
   };
   if (p.scale_input) {
-    g.finish.row_weights = (sorted ? w.row_weights : t.routing.weights).data<float>();
+    g.epilogue.row_weights = (sorted ? w.row_weights : t.routing.weights).data<float>();
   }
   if (!sorted) choose_rows(&g), g.x_rows = nullptr, g.x_row = 0;
   multiply_experts(p, w, e, false, in, g, stream);
@@ -265,7 +265,7 @@ void route_gpu(const RoutingTensors& t, const RoutingOptions& o, const Routing& 
     p.bias = t.selection_bias.data<float>();
     p.bias_step = t.selection_bias.stride(0);
   }
-  p.chosen = out.experts.data<int32_t>();
+  p.expert_ids = out.experts.data<int32_t>();
   p.weights = out.weights.data<float>();
   p.tokens = static_cast<uint32_t>(t.logits.size(0));
   p.experts = static_cast<uint32_t>(t.logits.size(1));

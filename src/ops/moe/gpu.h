@@ -14,7 +14,7 @@ struct GpuExperts {
   gemm::Sm90Matrices up_matrices, down_matrices;  // of gate and up, and of down
   Tensor gate_up_bias, down_bias;
   bool interleaved = false;
-  bool plain = true;  // see GpuGemm::plain_experts
+  bool plain = true;  // see GpuGemm::aligned_experts
 };
 std::shared_ptr<BoundExperts> bind_gpu(const MoeProblem&, const ExpertTensors&, const Device&);
 

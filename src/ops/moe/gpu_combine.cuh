@@ -15,7 +15,7 @@ struct GpuCombineParams {
   const int32_t* row_of = nullptr;  // [tokens, top_k]; -1: no expert
   // Instead, of the only token: its experts, whose rows are in the order of its slots. What is no
   // expert has no row and is reported.
-  const int32_t* chosen = nullptr;
+  const int32_t* expert_ids = nullptr;
   uint32_t experts = 0;
   FaultReporter faults;
   const float* weights = nullptr;  // [tokens, top_k]; null: 1
@@ -61,7 +61,8 @@ struct GpuCombine {
     const hw::SharedAddress rows = given + p.top_k * 4, weights = rows + p.top_k * 4;
     const float scale =
         p.shared_scale != nullptr ? hw::load_global(p.shared_scale + token * p.shared_step) : 1.0f;
-    const int32_t* keys = p.chosen != nullptr ? p.chosen : p.row_of + int64_t{token} * p.top_k;
+    const int32_t* keys =
+        p.expert_ids != nullptr ? p.expert_ids : p.row_of + int64_t{token} * p.top_k;
     for (uint32_t s = thread; s < p.top_k; s += kThreads) {
       hw::store_shared(given + s * 4, hw::load_global(keys + s));
     }
@@ -76,7 +77,7 @@ struct GpuCombine {
         const auto o = hw::load_shared<int32_t>(given + other * 4);
         at += o < row || (o == row && other < s) ? 1 : 0;
       }
-      hw::store_shared(rows + at * 4, p.chosen != nullptr ? row_of_slot(p, s, row) : row);
+      hw::store_shared(rows + at * 4, p.expert_ids != nullptr ? row_of_slot(p, s, row) : row);
       hw::store_shared(weights + at * 4, weight);
     }
     hw::barrier_sync();

@@ -21,7 +21,7 @@ GroupedGemm::GroupedGemm(const gemm::XSpec& spec, const gemm::Sm90Problem& probl
   one_small_m = sm90a && sm90.experts == 0 && refuse_sm90_small_m(sm90, weight, x).empty();
   hopper = sm90a && sm90.m >= kFew && refuse_sm90(sm90, weight, x).empty();
   const int64_t average = sm90.experts > 0 ? gemm::ceil_div(sm90.m, sm90.experts) : sm90.m;
-  many = !gemm::is_few(average * x.terms());
+  many = !gemm::fits_gemv(average * x.terms());
   chunk_rows = gemm::rows_of_chunk(x.terms(), many, average);
 }
 
@@ -39,7 +39,7 @@ GroupedGemm::Choice GroupedGemm::choose(const gemm::GpuLayout& layout,
                  : c.dozens ? chunk_rows_sm90_grouped_small_m(sm90)
                  : c.hopper ? chunk_rows_sm90(sm90, weight, x)
                             : chunk_rows;
-  c.parts = static_cast<uint32_t>(max_chunks(c.chunk_rows));
+  c.max_chunks = static_cast<uint32_t>(max_chunks(c.chunk_rows));
   return c;
 }
 
@@ -55,10 +55,10 @@ void GroupedGemm::launch(const gemm::GpuGemm& g, const gemm::Sm90Matrices& matri
   if (one_small_m && fits_sm90_small_m(weight, g)) {
     return launch_sm90_small_m(weight, {&g, 1}, stream);
   }
-  if (c.few) return launch_sm90_grouped_gemv(sm90, weight, g, matrices, c.parts, stream);
-  if (c.dozens) return launch_sm90_grouped_small_m(sm90, weight, g, matrices, c.parts, stream);
-  if (!c.hopper) return launch_gemm(weight, g, many, c.parts, stream);
-  launch_sm90(sm90, weight, x, g, matrices, c.parts, stream);
+  if (c.few) return launch_sm90_grouped_gemv(sm90, weight, g, matrices, c.max_chunks, stream);
+  if (c.dozens) return launch_sm90_grouped_small_m(sm90, weight, g, matrices, c.max_chunks, stream);
+  if (!c.hopper) return launch_gemm(weight, g, many, c.max_chunks, stream);
+  launch_sm90(sm90, weight, x, g, matrices, c.max_chunks, stream);
 }
 
 std::string GroupedGemm::describe(const Device& device) const {

@@ -24,7 +24,7 @@ struct GroupedGemm {
   // What runs once the weights are known.
   struct Choice {
     bool few = false, dozens = false, hopper = false;
-    uint32_t chunk_rows = 0, parts = 0;                // at most
+    uint32_t chunk_rows = 0, max_chunks = 0;           // at most
     bool ordered() const { return dozens || hopper; }  // rows of x are those of the parts
     bool early() const { return few || dozens; }       // may read the list before its turn
   };

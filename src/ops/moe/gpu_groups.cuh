@@ -12,7 +12,7 @@ struct GpuGroupsParams {
   gemm::GpuSource first;          // the matrix of the first group, and bytes to the next
   int64_t data_step = 0, scale_step = 0, zero_step = 0;
   gemm::GpuSource* sources = nullptr;
-  MChunks parts;
+  MChunks chunks;
   FaultReporter faults;
 };
 
@@ -43,7 +43,7 @@ struct GpuGroups {
       const uint32_t count = count_of(p, g);
       all = all + count <= p.rows ? all + count : p.rows + 1;  // sums of many counts overflow
       if (g >= group) continue;
-      before += count, index += GpuSort::parts_of(count, p.parts);
+      before += count, index += GpuSort::chunks_of(count, p.chunks);
     }
     before = GpuSort::block_sum(scratch, before);
     index = GpuSort::block_sum(scratch, index);
@@ -51,7 +51,7 @@ struct GpuGroups {
     const bool fits = p.slots > 0 || all <= p.rows;
     const uint32_t count = fits ? count_of(p, group) : 0;
     const uint32_t first = p.slots > 0 ? group * p.slots : before;
-    GpuSort::write_parts(p.parts, p.groups, fits ? index : 0, first, count);
+    GpuSort::write_chunks(p.chunks, p.groups, fits ? index : 0, first, count);
     if (thread != 0) return;
     gemm::GpuSource source = p.first;
     source.data += group * p.data_step;

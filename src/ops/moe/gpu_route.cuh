@@ -20,7 +20,7 @@ struct GpuRouteParams {
   int64_t row = 0, column = 0;
   const float* bias = nullptr;  // of the choice, or null
   int64_t bias_step = 0;
-  int32_t* chosen = nullptr;  // [tokens, top_k]
+  int32_t* expert_ids = nullptr;  // [tokens, top_k]
   float* weights = nullptr;
   uint32_t tokens = 0, experts = 0;
   Format format = Format::f32;
@@ -240,7 +240,7 @@ struct GpuRoute {
   }
 
   // The best by score and bias; the sum of their scores.
-  HT_DEVICE static float choose(const Params& p, const Row& scores, int32_t* chosen) {
+  HT_DEVICE static float choose(const Params& p, const Row& scores, int32_t* expert_ids) {
     const Row keys = keys_of(p, scores);
     if (p.bias == nullptr) {
       each(p.experts, [&](uint32_t e) { keys.set(e, scores.get(e)); });
@@ -253,7 +253,7 @@ struct GpuRoute {
             keys.set(e, key > -kMost ? key : -kMost);
           });
     }
-    if constexpr (kTogether) return choose_by_rank(p, scores, keys, chosen);
+    if constexpr (kTogether) return choose_by_rank(p, scores, keys, expert_ids);
     sync();
     limit_groups(p, keys, rest_of(p, scores), groups_of(p, scores));
     uint32_t order[kKept] = {};
@@ -270,13 +270,13 @@ struct GpuRoute {
       float key;
       const uint32_t best = kept ? take_kept(order) : take_best(keys, 0, p.experts, key);
       sum += scores.get(best);
-      if (hw::lane_index() == 0) set_choice(p, scores, chosen, i, static_cast<int32_t>(best));
+      if (hw::lane_index() == 0) set_choice(p, scores, expert_ids, i, static_cast<int32_t>(best));
     }
     return sum;
   }
   // An expert's place is the number of experts that are better.
   HT_DEVICE static float choose_by_rank(const Params& p, const Row& scores, const Row& keys,
-                                        int32_t* chosen) {
+                                        int32_t* expert_ids) {
     const uint32_t all = padded(p.experts), thread = hw::thread_index().x;
     if (thread < all - p.experts) keys.set(p.experts + thread, -kInfinity);
     sync();
@@ -304,7 +304,7 @@ struct GpuRoute {
         }
       }
       const uint32_t better = counts[0] + counts[1] + counts[2] + counts[3];
-      if (better < top_k) set_choice(p, scores, chosen, better, static_cast<int32_t>(e));
+      if (better < top_k) set_choice(p, scores, expert_ids, better, static_cast<int32_t>(e));
     });
     sync();
     float sum = 0;
@@ -332,10 +332,11 @@ struct GpuRoute {
   HT_DEVICE static hw::SharedAddress choices(const Params& p, const Row& scores) {
     return rest_of(p, scores).base;
   }
-  HT_DEVICE static void set_choice(const Params& p, const Row& scores, int32_t* chosen, uint32_t i,
-                                   int32_t expert, hw::Site site = hw::Site::current()) {
+  HT_DEVICE static void set_choice(const Params& p, const Row& scores, int32_t* expert_ids,
+                                   uint32_t i, int32_t expert,
+                                   hw::Site site = hw::Site::current()) {
     hw::store_shared(choices(p, scores) + i * 4, expert, site);
-    hw::store_global(chosen + i, expert, site);
+    hw::store_global(expert_ids + i, expert, site);
   }
 
   HT_DEVICE static float score_of(const Params& p, const Row& scores, int32_t expert) {
@@ -344,7 +345,7 @@ struct GpuRoute {
   }
   // Those of the token's row of the table.
   HT_DEVICE static float look_up(const Params& p, uint32_t token, const Row& scores,
-                                 int32_t* chosen) {
+                                 int32_t* expert_ids) {
     sync();  // scores are read by others than wrote them
     const auto top_k = static_cast<uint32_t>(p.options.top_k);
     const bool first = member() == 0;
@@ -361,7 +362,7 @@ struct GpuRoute {
       }
       const int32_t expert = exists ? static_cast<int32_t>(entry) : -1;
       sum += score_of(p, scores, expert);
-      if (first) set_choice(p, scores, chosen, i, expert);
+      if (first) set_choice(p, scores, expert_ids, i, expert);
     }
     return sum;
   }
@@ -378,10 +379,10 @@ struct GpuRoute {
     const auto groups = static_cast<uint32_t>(p.options.groups);
     const Row scores{hw::shared_memory_base() + place * floats(p.experts, groups) * 4};
     score(p, token, scores);
-    int32_t* chosen = p.chosen + int64_t{token} * top_k;
+    int32_t* expert_ids = p.expert_ids + int64_t{token} * top_k;
     float* weights = p.weights + int64_t{token} * top_k;
     const float sum =
-        p.table != nullptr ? look_up(p, token, scores, chosen) : choose(p, scores, chosen);
+        p.table != nullptr ? look_up(p, token, scores, expert_ids) : choose(p, scores, expert_ids);
     sync();
     each(top_k, [&](uint32_t i) {
       float weight = score_of(p, scores, hw::load_shared<int32_t>(choices(p, scores) + i * 4));

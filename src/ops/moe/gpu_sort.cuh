@@ -15,13 +15,14 @@ namespace halftone {
 
 // A list of parts for a product whose blocks take `rows` rows.
 struct MChunks {
-  gemm::MChunk* parts = nullptr;
+  gemm::MChunk* chunks = nullptr;
   uint32_t* count = nullptr;
   uint32_t rows = 1;
 };
 
 struct GpuSortParams {
-  const int32_t* chosen = nullptr;  // [tokens, top_k]; what is no expert has no row and is reported
+  const int32_t* expert_ids =
+      nullptr;  // [tokens, top_k]; what is no expert has no row and is reported
   int64_t chosen_row = 0;
   const float* weights = nullptr;  // of the slots, wanted in the order of rows, or null
   int64_t weights_row = 0;
@@ -48,7 +49,7 @@ struct GpuSort {
   HT_DEVICE static uint32_t expert_of(const Params& p, uint32_t slot,
                                       hw::Site site = hw::Site::current()) {
     return static_cast<uint32_t>(
-        hw::load_global(p.chosen + slot / p.top_k * p.chosen_row + slot % p.top_k, site));
+        hw::load_global(p.expert_ids + slot / p.top_k * p.chosen_row + slot % p.top_k, site));
   }
   // The sum over the block; all threads get it.
   HT_DEVICE static uint32_t block_sum(hw::SharedAddress scratch, uint32_t x,
@@ -84,12 +85,12 @@ struct GpuSort {
     for (uint32_t e = thread; e < expert; e += kThreads) {
       const auto count = hw::load_shared<uint32_t>(counts + e * 4);
       before += count;
-      in += parts_of(count, p.in), out += parts_of(count, p.out);
+      in += chunks_of(count, p.in), out += chunks_of(count, p.out);
     }
     const auto count = hw::load_shared<uint32_t>(counts + expert * 4);
     const uint32_t first = block_sum(scratch, before);
-    write_parts(p.in, p.experts, block_sum(scratch, in), first, count);
-    write_parts(p.out, p.experts, block_sum(scratch, out), first, count);
+    write_chunks(p.in, p.experts, block_sum(scratch, in), first, count);
+    write_chunks(p.out, p.experts, block_sum(scratch, out), first, count);
 
     uint32_t row = first;
     for (uint32_t begin = 0; begin < slots; begin += kThreads) {
@@ -114,22 +115,22 @@ struct GpuSort {
     for (uint32_t r = row + thread; r < slots; r += kThreads) hw::store_global(p.token_of + r, 0);
   }
 
-  HT_DEVICE static uint32_t parts_of(uint32_t count, const MChunks& list) {
+  HT_DEVICE static uint32_t chunks_of(uint32_t count, const MChunks& list) {
     return (count + list.rows - 1) / list.rows;
   }
   // Those of the block's expert, from place `index` of the list on.
-  HT_DEVICE static void write_parts(const MChunks& list, uint32_t experts, uint32_t index,
-                                    uint32_t first, uint32_t count) {
-    const uint32_t expert = hw::block_index().x, parts = parts_of(count, list);
-    for (uint32_t i = hw::thread_index().x; i < parts; i += kThreads) {
+  HT_DEVICE static void write_chunks(const MChunks& list, uint32_t experts, uint32_t index,
+                                     uint32_t first, uint32_t count) {
+    const uint32_t expert = hw::block_index().x, chunks = chunks_of(count, list);
+    for (uint32_t i = hw::thread_index().x; i < chunks; i += kThreads) {
       const uint32_t done = i * list.rows, left = count - done;
       hw::store_global(
-          list.parts + index + i,
+          list.chunks + index + i,
           gemm::MChunk{static_cast<int32_t>(expert), static_cast<int32_t>(first + done),
                        static_cast<int32_t>(left < list.rows ? left : list.rows), 0});
     }
     if (expert + 1 == experts && hw::thread_index().x == 0) {
-      hw::store_global(list.count, index + parts);
+      hw::store_global(list.count, index + chunks);
     }
   }
   HT_DEVICE static void place(const Params& p, uint32_t slot, uint32_t row) {

@@ -13,7 +13,7 @@ using gemm::GpuSource;
 
 struct Workspace {
   GroupedGemm product;
-  Tensor sources, parts, chunk_count;
+  Tensor sources, chunks, chunk_count;
 };
 
 GroupedGemm product_of(const GroupedProblem& p, const Device& device) {
@@ -25,9 +25,9 @@ std::shared_ptr<void> workspace(const GroupedProblem& p, const Device& device, i
   w->product = product_of(p, device);
   w->product.x.allocate(p.rows, device);
   w->sources = Tensor::empty({p.groups * int64_t{sizeof(GpuSource)}}, Format::u8, device);
-  w->parts = Tensor::empty({w->product.max_chunks(), 4}, Format::i32, device);
+  w->chunks = Tensor::empty({w->product.max_chunks(), 4}, Format::i32, device);
   w->chunk_count = Tensor::empty({1}, Format::i32, device);
-  *bytes = w->product.x.bytes() + w->sources.bytes() + w->parts.bytes() + w->chunk_count.bytes();
+  *bytes = w->product.x.bytes() + w->sources.bytes() + w->chunks.bytes() + w->chunk_count.bytes();
   return w;
 }
 
@@ -53,18 +53,18 @@ void run_gpu(const GroupedPlan& plan, const GroupedTensors& t, Stream& stream) {
   s.scale_step = some[1].scales - some[0].scales;
   s.zero_step = some[1].zeros - some[0].zeros;
   s.sources = w.sources.data<GpuSource>();
-  s.parts = {w.parts.data<gemm::MChunk>(), w.chunk_count.data<uint32_t>(), choice.chunk_rows};
+  s.chunks = {w.chunks.data<gemm::MChunk>(), w.chunk_count.data<uint32_t>(), choice.chunk_rows};
   s.faults = fault_reporter(stream.device());
   launch(hw::image_of<GpuGroups>("grouped_parts"), with_pdl(GpuGroups::shape(s), stream), s,
          stream);
 
   g.n = static_cast<uint32_t>(p.n);
   g.experts = s.sources, g.expert_step = 1;
-  g.plain_experts = gemm::is_plain(some[0]) && gemm::is_plain(some[1]);
-  g.parts = s.parts.parts, g.chunk_count = s.parts.count, g.chunk_rows = choice.chunk_rows;
-  g.finish.out = t.out.data<char>();
-  g.finish.out_format = p.out;
-  g.finish.out_row = t.out.stride(0) * bits(p.out) / 8;
+  g.aligned_experts = gemm::is_plain(some[0]) && gemm::is_plain(some[1]);
+  g.chunks = s.chunks.chunks, g.chunk_count = s.chunks.count, g.chunk_rows = choice.chunk_rows;
+  g.epilogue.out = t.out.data<char>();
+  g.epilogue.out_format = p.out;
+  g.epilogue.out_row = t.out.stride(0) * bits(p.out) / 8;
   w.product.x.enter(t.x, p.rows, &g, stream, w.product.as_codes(choice));
   w.product.launch(g, matrices, choice, stream);
 }

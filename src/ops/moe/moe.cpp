@@ -138,10 +138,10 @@ void check(const MoeProblem& p, const MoeTensors& t, const Device& device) {
   }
   if (!device.is_cpu()) return;  // the host does not see what is chosen
   for (int64_t i = 0; i < p.tokens; ++i) {
-    const int32_t* chosen = t.routing.experts.data<int32_t>() + i * t.routing.experts.stride(0);
+    const int32_t* expert_ids = t.routing.experts.data<int32_t>() + i * t.routing.experts.stride(0);
     for (int64_t s = 0; s < p.top_k; ++s) {
-      require(chosen[s] >= 0 && chosen[s] < p.experts, "routing.experts[", i, ", ", s, "] is ",
-              chosen[s], "; there are ", p.experts, " experts");
+      require(expert_ids[s] >= 0 && expert_ids[s] < p.experts, "routing.experts[", i, ", ", s,
+              "] is ", expert_ids[s], "; there are ", p.experts, " experts");
     }
   }
 }

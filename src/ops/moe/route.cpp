@@ -109,14 +109,14 @@ template <class Real>
 void route_token(const RoutingTensors& t, const RoutingOptions& o, int64_t token,
                  std::vector<Real>& scores, std::vector<Real>& keys, const Routing& out) {
   const int64_t k = o.top_k;
-  int32_t* chosen = out.experts.data<int32_t>() + token * k;
+  int32_t* expert_ids = out.experts.data<int32_t>() + token * k;
   float* weights = out.weights.data<float>() + token * k;
   score_row(t, o, token, scores);
   if (t.expert_table.defined()) {
     const Tensor& table = t.expert_table;
     const int64_t row = integer(t.token_ids, token * t.token_ids.stride(0)) * table.stride(0);
     for (int64_t i = 0; i < k; ++i) {
-      chosen[i] = static_cast<int32_t>(integer(table, row + i * table.stride(1)));
+      expert_ids[i] = static_cast<int32_t>(integer(table, row + i * table.stride(1)));
     }
   } else {
     keys = scores;
@@ -132,13 +132,13 @@ void route_token(const RoutingTensors& t, const RoutingOptions& o, int64_t token
     }
     limit_groups(o, keys);
     for (int64_t i = 0; i < k; ++i) {
-      chosen[i] = static_cast<int32_t>(take_best(keys, 0, keys.size()));
+      expert_ids[i] = static_cast<int32_t>(take_best(keys, 0, keys.size()));
     }
   }
   Real sum = 0;
-  for (int64_t i = 0; i < k; ++i) sum += scores[static_cast<size_t>(chosen[i])];
+  for (int64_t i = 0; i < k; ++i) sum += scores[static_cast<size_t>(expert_ids[i])];
   for (int64_t i = 0; i < k; ++i) {
-    Real weight = scores[static_cast<size_t>(chosen[i])];
+    Real weight = scores[static_cast<size_t>(expert_ids[i])];
     if (o.renormalize && sum > 0) weight /= sum;
     weights[i] = static_cast<float>(weight * static_cast<Real>(o.scale));
   }
@@ -261,18 +261,18 @@ Routing route_reference(const RoutingTensors& t, const RoutingOptions& options) 
   return out;
 }
 
-Permutation permute(const Tensor& chosen, int64_t experts) {
-  require(chosen.defined() && chosen.rank() == 2 && chosen.format() == Format::i32, "chosen is ",
-          shown(chosen), "; it must be i32 [tokens, top_k]");
-  require(chosen.stride(1) == 1 || chosen.size(1) == 1, "chosen has strides ",
-          shown(chosen.strides()), "; its last dimension must be contiguous");
+Permutation permute(const Tensor& expert_ids, int64_t experts) {
+  require(expert_ids.defined() && expert_ids.rank() == 2 && expert_ids.format() == Format::i32,
+          "chosen is ", shown(expert_ids), "; it must be i32 [tokens, top_k]");
+  require(expert_ids.stride(1) == 1 || expert_ids.size(1) == 1, "chosen has strides ",
+          shown(expert_ids.strides()), "; its last dimension must be contiguous");
   require(experts >= 1, "experts is ", experts, "; it must be at least 1");
-  const int64_t tokens = chosen.size(0), k = chosen.size(1);
+  const int64_t tokens = expert_ids.size(0), k = expert_ids.size(1);
   Permutation p{Tensor::zeros({experts}, Format::i32), Tensor::zeros({experts + 1}, Format::i32),
                 Tensor::empty({tokens * k}, Format::i32), Tensor::empty({tokens, k}, Format::i32)};
   auto *counts = p.counts.data<int32_t>(), *offsets = p.offsets.data<int32_t>();
   const auto expert = [&](int64_t t, int64_t s) {
-    return chosen.data<int32_t>()[t * chosen.stride(0) + s];
+    return expert_ids.data<int32_t>()[t * expert_ids.stride(0) + s];
   };
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t s = 0; s < k; ++s) {

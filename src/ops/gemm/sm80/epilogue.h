@@ -27,7 +27,7 @@ struct GpuEpilogue {
   ActivationFunction activation{Activation::identity};
   GatedActivation gated;
   bool gate = false;
-  SpecialisedEpilogue common =
+  SpecialisedEpilogue specialised =
       SpecialisedEpilogue::none;  // of all products of a launch: specialised_epilogue
   Format out_format = Format::f32, bias_format = Format::f32, residual_format = Format::f32;
 };

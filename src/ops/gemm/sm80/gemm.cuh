@@ -23,7 +23,7 @@
 namespace halftone::gemm {
 
 template <GpuCode kCode, GpuTile kTile>
-struct GpuMultiply : GpuStages<kCode, kTile> {
+struct GpuTiledGemm : GpuStages<kCode, kTile> {
   using Params = GpuGemm;
   using Stages = GpuStages<kCode, kTile>;
   using Policy = CodePolicy<kCode>;
@@ -43,10 +43,10 @@ struct GpuMultiply : GpuStages<kCode, kTile> {
   static constexpr uint32_t kMinBlocks = kFitting < kTile.blocks ? kFitting : kTile.blocks;
 
   // `parts` blocks along y where x's rows are not simply cut into tiles.
-  static LaunchShape shape(const Params& p, uint32_t parts) {
+  static LaunchShape shape(const Params& p, uint32_t chunks) {
     const auto tiles = [](uint32_t count, uint32_t size) { return (count + size - 1) / size; };
-    return {.grid = {tiles(p.n, p.finish.gate ? kRows / 2 : kRows),
-                     parts > 0 ? parts : tiles(p.m, kColumns / p.terms), 1},
+    return {.grid = {tiles(p.n, p.epilogue.gate ? kRows / 2 : kRows),
+                     chunks > 0 ? chunks : tiles(p.m, kColumns / p.terms), 1},
             .block = {Stages::kThreads, 1, 1},
             .cluster = {},
             .shared_bytes = kSharedBytes};
@@ -152,7 +152,7 @@ struct GpuMultiply : GpuStages<kCode, kTile> {
                              uint32_t chunk, Sums& sums, hw::Site site = hw::Site::current()) {
     HT_UNROLL
     for (uint32_t i = 0; i < kTilesN; ++i) {
-      float w[2] = {p.factor, p.factor};
+      float w[2] = {p.alpha, p.alpha};
       if constexpr (Stages::kScaleSlots > 0) {
         if (p.scaled) {
           HT_UNROLL
@@ -191,7 +191,7 @@ struct GpuMultiply : GpuStages<kCode, kTile> {
         for (uint32_t e = 0; e < 4; ++e) {
           const uint32_t r = at.row + i * 16, half = e / 2;
           const uint32_t row =
-              p.finish.gate ? half * (kRows / 2) + r / 16 * 8 + r % 8 : r + half * 8;
+              p.epilogue.gate ? half * (kRows / 2) + r / 16 * 8 + r % 8 : r + half * 8;
           const uint32_t column = at.column + j * 8 + at.quad * 2 + e % 2;
           hw::store_shared(task.base + (column * kSumRow + row) * 4, sums.total[i][j][e]);
         }
@@ -208,15 +208,15 @@ struct GpuMultiply : GpuStages<kCode, kTile> {
   }
 
   HT_DEVICE static void finish(const Params& p, const GpuTask& task) {
-    const uint32_t outputs = p.finish.gate ? kRows / 2 : kRows;
+    const uint32_t outputs = p.epilogue.gate ? kRows / 2 : kRows;
     // A warp has outputs of one row of x: those of two would share banks.
     const uint32_t width = outputs < 32 ? 32 : outputs;
     for (uint32_t i = hw::thread_index().x; i < width * task.rows; i += Stages::kThreads) {
       const uint32_t m = i / width, o = i % width, n = task.n0 + o;
       if (o >= outputs || n >= p.n) continue;
       const float sum = whole_sum(p, task, m, o);
-      const float up = p.finish.gate ? whole_sum(p, task, m, outputs + o) : 0;
-      epilogue_output(p.finish, p.weight, task.source[0], task.source[1], task.expert,
+      const float up = p.epilogue.gate ? whole_sum(p, task, m, outputs + o) : 0;
+      epilogue_output(p.epilogue, p.weight, task.source[0], task.source[1], task.expert,
                       task.row0 + m, static_cast<uint32_t>(x_row_of(p, task, m)), n, sum, up);
     }
   }

@@ -55,11 +55,11 @@ struct GpuGemv {
   }
 
   // `parts` blocks along y where x's rows are not simply cut into tiles.
-  static LaunchShape shape(const Params& p, uint32_t parts) {
+  static LaunchShape shape(const Params& p, uint32_t chunks) {
     const auto tiles = [](uint32_t count, uint32_t size) { return (count + size - 1) / size; };
     const uint32_t rows = kRows << (kLog2Warps - log2_warps_along_k(p.k));
-    return {.grid = {tiles(p.n, p.finish.gate ? rows / 2 : rows),
-                     parts > 0 ? parts : tiles(p.m, kColumns / p.terms), 1},
+    return {.grid = {tiles(p.n, p.epilogue.gate ? rows / 2 : rows),
+                     chunks > 0 ? chunks : tiles(p.m, kColumns / p.terms), 1},
             .block = {kThreads, 1, 1},
             .cluster = {},
             .shared_bytes = kSharedBytes};
@@ -146,7 +146,7 @@ struct GpuGemv {
   // The sums of products since the last time, times their scales.
   HT_DEVICE static void join(const Params& p, hw::SharedAddress table, uint32_t chunk, Sums& sums,
                              hw::Site site = hw::Site::current()) {
-    float w[2] = {p.factor, p.factor};
+    float w[2] = {p.alpha, p.alpha};
     if constexpr (Scales::kScaleEntries > 0) {
       if (p.scaled) {
         HT_UNROLL
@@ -189,7 +189,7 @@ struct GpuGemv {
       for (uint32_t k = 0; k < 1u << log2_k; ++k) {
         const uint32_t warp = (k << (kLog2Warps - log2_k)) + tile;
         term += hw::load_shared<float>(
-            sums + sum_place(p.finish.gate, columns, warp, m * p.terms + t, row));
+            sums + sum_place(p.epilogue.gate, columns, warp, m * p.terms + t, row));
       }
       sum += term;
     }
@@ -199,7 +199,7 @@ struct GpuGemv {
   // From the sums of `columns` columns; the first warp that has work is `first`.
   HT_DEVICE static void finish(const Params& p, const GpuTask& task, hw::SharedAddress sums,
                                uint32_t columns, uint32_t log2_k, uint32_t first) {
-    const bool gate = p.finish.gate;
+    const bool gate = p.epilogue.gate;
     const uint32_t log2_rows = gate ? 3 : 4;  // outputs of a tile
     const uint32_t log2_outputs = kLog2Warps - log2_k + log2_rows;
     // A warp has outputs of one row of x: those of two would share banks.
@@ -211,7 +211,7 @@ struct GpuGemv {
       const uint32_t tile = o >> log2_rows, row = o & ((1u << log2_rows) - 1);
       const float sum = whole_sum(p, sums, columns, log2_k, tile, m, row);
       const float up = gate ? whole_sum(p, sums, columns, log2_k, tile, m, row + 8) : 0;
-      epilogue_output(p.finish, p.weight, task.source[0], task.source[1], task.expert,
+      epilogue_output(p.epilogue, p.weight, task.source[0], task.source[1], task.expert,
                       task.row0 + m, static_cast<uint32_t>(x_row_of(p, task, m)), n, sum, up);
     }
   }
@@ -236,9 +236,9 @@ struct GpuGemv {
     for (uint32_t j = 0; j < kTilesM; ++j) columns[j].find(p, task, j);
     // The scales of the lane's row.
     const uint32_t r = hw::lane_index() / 2;
-    const uint32_t wanted = task.output(p.finish.gate, walk.tile_row + r);
+    const uint32_t wanted = task.output(p.epilogue.gate, walk.tile_row + r);
     const uint32_t row = wanted < p.n ? wanted : p.n - 1;
-    const GpuSource source = task.source_of(p.finish.gate, r);
+    const GpuSource source = task.source_of(p.epilogue.gate, r);
     Scales scales;
     const auto table = [&](uint32_t i) { return ring + (kTables + i % 2 * Scales::kTableBytes); };
     scales.load(p, task, source, row, index_of(0) * kDepth);
@@ -276,7 +276,7 @@ struct GpuGemv {
     const uint32_t warp = hw::warp_index(), tiles = 1u << log2_tiles, warps_k = 1u << log2_k;
     const uint32_t spans = (p.k + kDepth - 1) / kDepth, first = warp >> log2_tiles;
     GpuWalk walk{(warp & (tiles - 1)) * kRows, first, warps_k, 0};
-    if (task.output(p.finish.gate, walk.tile_row) < p.n && first < spans) {
+    if (task.output(p.epilogue.gate, walk.tile_row) < p.n && first < spans) {
       walk.count = (spans - first + warps_k - 1) >> log2_k;
     }
     Sums sums;
@@ -292,7 +292,7 @@ struct GpuGemv {
       for (uint32_t e = 0; e < 4; ++e) {
         const uint32_t column = j * 8 + hw::lane_index() % 4 * 2 + e % 2;
         const uint32_t at =
-            sum_place(p.finish.gate, kColumns, warp, column, hw::lane_index() / 4 + e / 2 * 8);
+            sum_place(p.epilogue.gate, kColumns, warp, column, hw::lane_index() / 4 + e / 2 * 8);
         hw::store_shared(task.base + at, sums.total[j][e]);
       }
     }

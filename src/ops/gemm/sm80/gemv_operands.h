@@ -23,9 +23,10 @@ struct GpuGemvCopies {
     HT_UNROLL
     for (uint32_t i = 0; i < kEach; ++i) {
       const uint32_t r = lane / 8 + i * 4;
-      const uint32_t row = task.output(p.finish.gate, tile_row + r);
+      const uint32_t row = task.output(p.epilogue.gate, tile_row + r);
       // Rows past the last are the last once more; nobody looks at their sums.
-      rows[i] = row_address(p.weight, task.source_of(p.finish.gate, r), row < p.n ? row : p.n - 1);
+      rows[i] =
+          row_address(p.weight, task.source_of(p.epilogue.gate, r), row < p.n ? row : p.n - 1);
       place[i] = swizzled<Policy::kBits, kSpan>(r, lane % 8);
       aligned = aligned && reinterpret_cast<uintptr_t>(rows[i]) % 16 == 0;
     }
@@ -53,8 +54,8 @@ struct GpuGemvCopies {
     HT_UNROLL
     for (uint32_t i = 0; i < kEach; ++i) {
       const uint32_t r = lane / 8 + i * 4;
-      hw::store_shared(to + place[i], dequantised(p, task.source_of(p.finish.gate, r),
-                                                  task.output(p.finish.gate, tile_row + r), k));
+      hw::store_shared(to + place[i], dequantised(p, task.source_of(p.epilogue.gate, r),
+                                                  task.output(p.epilogue.gate, tile_row + r), k));
     }
   }
 };

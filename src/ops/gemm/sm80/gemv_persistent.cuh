@@ -36,7 +36,7 @@ struct GpuGemvPersistent {
     return kWarps * ring_bytes(p) + x_bytes(p) + 2 * sum_bytes(p);
   }
 
-  HT_DEVICE static uint32_t tile_outputs(const GpuGemm& p) { return p.finish.gate ? 8 : 16; }
+  HT_DEVICE static uint32_t tile_outputs(const GpuGemm& p) { return p.epilogue.gate ? 8 : 16; }
 
   // Octets of x of all columns: [octet of a lane][column][lane of a quad].
   HT_DEVICE static void place_x(const GpuGemm& p, hw::SharedAddress to,
@@ -122,7 +122,7 @@ struct GpuGemvPersistent {
       if (quad * 2 < columns) {
         HT_UNROLL
         for (uint32_t e = 0; e < 4; ++e) {
-          const uint32_t place = warp * (sum_columns(p) * kSumRow + (p.finish.gate ? 8 : 16)) +
+          const uint32_t place = warp * (sum_columns(p) * kSumRow + (p.epilogue.gate ? 8 : 16)) +
                                  (quad * 2 + e % 2) * kSumRow + row + e / 2 * 8;
           hw::store_shared(at + place * 4, sums.total[0][e]);
         }

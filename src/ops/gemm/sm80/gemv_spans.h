@@ -68,13 +68,13 @@ struct GpuGemvSpans {
       const uint32_t lane = hw::lane_index();
       // Rows past the last are the last once more; nobody looks at their sums.
       const auto row_of = [&](uint32_t r) {
-        const uint32_t row = task.output(p.finish.gate, walk.tile_row + r);
+        const uint32_t row = task.output(p.epilogue.gate, walk.tile_row + r);
         return row < p.n ? row : p.n - 1;
       };
       HT_UNROLL
       for (uint32_t i = 0; i < kRows / 4; ++i) {
         const uint32_t r = lane / 8 + i * 4;
-        rows[i] = row_address(p.weight, task.source_of(p.finish.gate, r), row_of(r)) +
+        rows[i] = row_address(p.weight, task.source_of(p.epilogue.gate, r), row_of(r)) +
                   int64_t{walk.first} * kSpan + lane % 8 * 16;
         place[i] = place_of<kLoop>(r, lane % 8);
       }
@@ -82,7 +82,7 @@ struct GpuGemvSpans {
         const uint32_t parts = p.spans.scale_bytes > 16 ? 2 : 1, r = lane % kRows;
         if (p.spans.scale_bytes == 0 || lane >= kRows * parts) return;
         bytes = p.spans.scale_bytes / parts;
-        scales = scale_address(p.weight, task.source_of(p.finish.gate, r), row_of(r), 0) +
+        scales = scale_address(p.weight, task.source_of(p.epilogue.gate, r), row_of(r), 0) +
                  lane / kRows * bytes;
         scale_place = kScales + r * p.spans.scale_bytes + lane / kRows * bytes;
       }
@@ -175,7 +175,7 @@ struct GpuGemvSpans {
   template <GpuLoop kLoop, class AnyLane>
   HT_DEVICE static void join(const GpuGemm& p, const AnyLane& lane, hw::SharedAddress stage,
                              uint32_t half, Sums& sums, hw::Site site = hw::Site::current()) {
-    float w[2] = {p.factor, p.factor};
+    float w[2] = {p.alpha, p.alpha};
     if constexpr (kBits <= 8 && kCode != GpuCode::e2m1 && kLoop == GpuLoop::wide) {
       if (p.scaled) {
         const Format format = p.weight.scale_format;
@@ -193,7 +193,7 @@ struct GpuGemvSpans {
   HT_DEVICE static void join_octet(const GpuGemm& p, const Lane<GpuLoop::narrow>& lane,
                                    hw::SharedAddress stage, uint32_t index, uint32_t octet,
                                    Sums& sums, hw::Site site = hw::Site::current()) {
-    float w[2] = {p.factor, p.factor};
+    float w[2] = {p.alpha, p.alpha};
     if constexpr (kRowScales > 0) {
       if (p.scaled) {
         const Format format = p.weight.scale_format;
@@ -271,7 +271,7 @@ struct GpuGemvSpans {
       float scales[2];
       HT_UNROLL
       for (uint32_t r = 0; r < 2; ++r) {
-        scales[r] = p.factor * scale_at(Format::ue8m0, stage + (at + r * 8 * (kDepth / 32)), site);
+        scales[r] = p.alpha * scale_at(Format::ue8m0, stage + (at + r * 8 * (kDepth / 32)), site);
       }
       HT_UNROLL
       for (uint32_t j = 0; j < kTilesM; ++j) add(sums, j, scales, {1, 1});

@@ -8,23 +8,23 @@ namespace halftone::gemm {
 
 // Many columns: 32 x 64 a warp is 64 accumulators and 64 sums a thread, hence one block a
 // multiprocessor. 99 KB is what sm_89 and sm_120 give a block.
-inline constexpr GpuTile kMany{128, 128, 4, 2, 99 * 1024, 4, 1};
+inline constexpr GpuTile kLargeTile{128, 128, 4, 2, 99 * 1024, 4, 1};
 
 template <GpuCode kCode>
-using GpuEight = GpuGemv<kCode, 1>;
+using GpuGemv8 = GpuGemv<kCode, 1>;
 template <GpuCode kCode>
-using GpuSixteen = GpuGemv<kCode, 2>;
+using GpuGemv16 = GpuGemv<kCode, 2>;
 template <GpuCode kCode>
-using GpuMany = GpuMultiply<kCode, kMany>;
+using GpuLargeTile = GpuTiledGemm<kCode, kLargeTile>;
 
 struct GpuInstance {
   KernelImage image;
-  LaunchShape (*shape)(const GpuGemm&, uint32_t parts);
+  LaunchShape (*shape)(const GpuGemm&, uint32_t chunks);
 };
 
 // Of each file of entries, for so many columns of x a block; the code is one of its own.
 GpuInstance gpu_w16(GpuCode, uint32_t columns);
-GpuInstance gpu_bytes(GpuCode, uint32_t columns);
+GpuInstance gpu_w8(GpuCode, uint32_t columns);
 GpuInstance gpu_w4(GpuCode, uint32_t columns);
 // And of blocks that stay, of the codes of each file but f32 and f16 in terms.
 KernelImage gpu_w16_persistent(GpuCode);
@@ -32,10 +32,10 @@ KernelImage gpu_w8_persistent(GpuCode, GpuLoop);
 KernelImage gpu_w4_persistent(GpuCode, GpuLoop);
 
 #if defined(__CUDACC__)
-#define HT_GEMM_ENTRIES(code)                                             \
-  HT_GPU_ENTRY(halftone::gemm::GpuEight<halftone::gemm::GpuCode::code>)   \
-  HT_GPU_ENTRY(halftone::gemm::GpuSixteen<halftone::gemm::GpuCode::code>) \
-  HT_GPU_ENTRY(halftone::gemm::GpuMany<halftone::gemm::GpuCode::code>)
+#define HT_GEMM_ENTRIES(code)                                            \
+  HT_GPU_ENTRY(halftone::gemm::GpuGemv8<halftone::gemm::GpuCode::code>)  \
+  HT_GPU_ENTRY(halftone::gemm::GpuGemv16<halftone::gemm::GpuCode::code>) \
+  HT_GPU_ENTRY(halftone::gemm::GpuLargeTile<halftone::gemm::GpuCode::code>)
 #define HT_PERSISTENT_ENTRY(code, loop)                                         \
   HT_GPU_ENTRY(halftone::gemm::GpuGemvPersistent<halftone::gemm::GpuCode::code, \
                                                  halftone::gemm::GpuLoop::loop>)
@@ -55,9 +55,9 @@ GpuInstance gpu_instance(GpuCode code, uint32_t columns) {
   if constexpr (sizeof...(kRest) > 0) {
     if (code != kFirst) return gpu_instance<kRest...>(code, columns);
   }
-  using Eight = GpuEight<kFirst>;
-  using Sixteen = GpuSixteen<kFirst>;
-  using Many = GpuMany<kFirst>;
+  using Eight = GpuGemv8<kFirst>;
+  using Sixteen = GpuGemv16<kFirst>;
+  using Many = GpuLargeTile<kFirst>;
   if (columns > 16) return {hw::image_of<Many>("matmul_gpu_many"), Many::shape};
   if (columns > 8) return {hw::image_of<Sixteen>("matmul_gpu_few"), Sixteen::shape};
   return {hw::image_of<Eight>("matmul_gpu_few"), Eight::shape};

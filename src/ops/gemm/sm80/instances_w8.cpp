@@ -2,7 +2,7 @@
 
 namespace halftone::gemm {
 
-GpuInstance gpu_bytes(GpuCode code, uint32_t columns) {
+GpuInstance gpu_w8(GpuCode code, uint32_t columns) {
   return gpu_instance<GpuCode::e4m3, GpuCode::e5m2, GpuCode::int8>(code, columns);
 }
 

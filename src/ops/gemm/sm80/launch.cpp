@@ -40,9 +40,9 @@ GpuLayout gpu_layout(const Tensor& t, const char* name) {
 }
 
 GpuSource gpu_source(const Tensor& t, int64_t matrix) {
-  const auto at = [&](const Tensor& part) {
-    const bool own = matrix > 0 && part.size(0) > 1;
-    return part.data<uint8_t>() + (own ? matrix * part.stride(0) * bits(part.format()) / 8 : 0);
+  const auto at = [&](const Tensor& chunk) {
+    const bool own = matrix > 0 && chunk.size(0) > 1;
+    return chunk.data<uint8_t>() + (own ? matrix * chunk.stride(0) * bits(chunk.format()) / 8 : 0);
   };
   GpuSource s;
   s.data = at(t);
@@ -160,14 +160,14 @@ int64_t GpuX::bytes() const {
   return total;
 }
 
-void GpuX::enter(const Tensor& x, int64_t m, GpuGemm* product, Stream& stream, bool as_codes,
+void GpuX::enter(const Tensor& x, int64_t m, GpuGemm* gemm, Stream& stream, bool as_codes,
                  const int32_t* order) const {
-  product->k = static_cast<uint32_t>(k_);
-  product->m = static_cast<uint32_t>(m);
-  product->terms = params_.terms;
+  gemm->k = static_cast<uint32_t>(k_);
+  gemm->m = static_cast<uint32_t>(m);
+  gemm->terms = params_.terms;
   if (direct_ && order == nullptr) {
-    product->x = x.data<uint8_t>();
-    product->x_row = x.stride(0) * 2;
+    gemm->x = x.data<uint8_t>();
+    gemm->x_row = x.stride(0) * 2;
     return;
   }
   if (direct_) {
@@ -178,35 +178,35 @@ void GpuX::enter(const Tensor& x, int64_t m, GpuGemm* product, Stream& stream, b
                             rows_.stride(0) * 2,
                             static_cast<uint32_t>(m),
                             static_cast<uint32_t>(k_ * 2)};
-    product->x = p.out;
-    product->x_row = p.out_row;
+    gemm->x = p.out;
+    gemm->x_row = p.out_row;
     launch(hw::image_of<GpuGather>("product_gather"), with_pdl(GpuGather::shape(p), stream), p,
            stream);
     return;
   }
   if (group_ > 0 && params_.entry == GpuEntry::code) {
-    product->x_group = static_cast<uint32_t>(group_);
+    gemm->x_group = static_cast<uint32_t>(group_);
     const auto chunks = static_cast<uint32_t>(group_ / 32);
-    product->period = product->period > 0 ? std::gcd(product->period, chunks) : chunks;
+    gemm->period = gemm->period > 0 ? std::gcd(gemm->period, chunks) : chunks;
   }
   // Codes and scales as they lie, if the copy engine takes them.
   if (as_codes && plain_scales_ && order == nullptr && !x.tensor_scale().defined() &&
       (group_ == 0 || x.scales().stride(1) == 1) &&
       reinterpret_cast<uintptr_t>(x.data()) % 16 == 0 && x.stride(0) % 16 == 0) {
-    product->x = x.data<uint8_t>();
-    product->x_row = x.stride(0);
+    gemm->x = x.data<uint8_t>();
+    gemm->x_row = x.stride(0);
     if (group_ == 0) {
-      product->finish.row_scales = x.scales().data<float>();
-      product->finish.row_scale_step = one_scale_ ? 0 : static_cast<uint32_t>(x.scales().stride(0));
+      gemm->epilogue.row_scales = x.scales().data<float>();
+      gemm->epilogue.row_scale_step = one_scale_ ? 0 : static_cast<uint32_t>(x.scales().stride(0));
       return;
     }
-    product->x_scales = x.scales().data<float>();
-    product->x_scale_row = x.scales().stride(0);
+    gemm->x_scales = x.scales().data<float>();
+    gemm->x_scale_row = x.scales().stride(0);
     return;
   }
   if (as_codes && order == nullptr && params_.quantise && params_.given == 0 &&
       params_.recipe.scale_format == Format::f32) {
-    return enter_quantised(x, m, product, stream);
+    return enter_quantised(x, m, gemm, stream);
   }
   GpuRowsParams p = params_;
   p.layout = gpu_layout(x, "x");
@@ -215,18 +215,18 @@ void GpuX::enter(const Tensor& x, int64_t m, GpuGemm* product, Stream& stream, b
   p.rows = static_cast<uint32_t>(m), p.columns = static_cast<uint32_t>(k_);
   p.out = rows_.data<uint16_t>();
   p.out_row = rows_.stride(0);
-  product->x = rows_.data<uint8_t>();
-  product->x_row = rows_.stride(0) * 2;
-  if (as_codes) p.codes = rows_.data<uint8_t>(), p.out_row = product->x_row;
-  if (row_scales_.defined()) product->finish.row_scales = p.row_scales = row_scales_.data<float>();
+  gemm->x = rows_.data<uint8_t>();
+  gemm->x_row = rows_.stride(0) * 2;
+  if (as_codes) p.codes = rows_.data<uint8_t>(), p.out_row = gemm->x_row;
+  if (row_scales_.defined()) gemm->epilogue.row_scales = p.row_scales = row_scales_.data<float>();
   if (scales_.defined()) {
-    product->x_scales = p.scales = scales_.data<float>();
-    product->x_scale_row = p.groups;
+    gemm->x_scales = p.scales = scales_.data<float>();
+    gemm->x_scale_row = p.groups;
   }
   launch(hw::image_of<GpuRows>("product_rows"), with_pdl(GpuRows::shape(p), stream), p, stream);
 }
 
-void GpuX::enter_quantised(const Tensor& x, int64_t m, GpuGemm* product, Stream& stream) const {
+void GpuX::enter_quantised(const Tensor& x, int64_t m, GpuGemm* gemm, Stream& stream) const {
   QuantizeArgs q;
   q.recipe = params_.recipe;
   q.source = x.format();
@@ -235,18 +235,18 @@ void GpuX::enter_quantised(const Tensor& x, int64_t m, GpuGemm* product, Stream&
   q.codes = rows_.data<uint8_t>();
   q.scales = (group_ > 0 ? scales_ : row_scales_).data<uint8_t>();
   quantize_gpu(q, stream);
-  product->x = q.codes, product->x_row = k_;
+  gemm->x = q.codes, gemm->x_row = k_;
   if (group_ == 0) {
-    product->finish.row_scales = row_scales_.data<float>();
+    gemm->epilogue.row_scales = row_scales_.data<float>();
   } else {
-    product->x_scales = scales_.data<float>(), product->x_scale_row = params_.groups;
+    gemm->x_scales = scales_.data<float>(), gemm->x_scale_row = params_.groups;
   }
 }
 
 void set_weight(const GpuWeight& w, const GpuLayout& layout, GpuGemm* p) {
   p->weight = layout;
   p->scaled = w.scaled, p->dequantise = w.dequantise, p->pairs = w.pairs;
-  p->factor = w.pairs ? CodePolicy<GpuCode::e2m1>::kFactor : 1.0f;
+  p->alpha = w.pairs ? CodePolicy<GpuCode::e2m1>::kFactor : 1.0f;
   if (w.scaled) p->period = layout.group / 32;
 }
 
@@ -254,7 +254,7 @@ uint32_t rows_of_chunk(uint32_t terms, bool many, int64_t average) {
   // Experts have more rows than the average, and two parts read their weights twice; but sixteen
   // columns cost a fifth more where eight would do (docs/findings/gpu-gemv.md).
   const uint32_t few = average * terms > 6 ? 16 : 8;
-  return (many ? kMany.columns : few) / terms;
+  return (many ? kLargeTile.columns : few) / terms;
 }
 
 bool is_plain(const GpuSource& s) {
@@ -294,7 +294,7 @@ GpuSpans spans_of(const GpuWeight& w, const GpuGemm& p) {
   const uint32_t depth = kSpan * 8 / static_cast<uint32_t>(bits(p.weight.format));
   GpuSpans spans;
   const bool plain =
-      p.experts != nullptr ? p.plain_experts : is_plain(p.source[0]) && is_plain(p.source[1]);
+      p.experts != nullptr ? p.aligned_experts : is_plain(p.source[0]) && is_plain(p.source[1]);
   const bool whole = plain && !w.dequantise && p.k % depth == 0 && p.weight.row_bytes % 16 == 0 &&
                      reinterpret_cast<uintptr_t>(p.x) % 16 == 0 && p.x_row % 16 == 0;
   if (!whole || !scales_in_spans(p, depth, &spans)) return spans;
@@ -322,7 +322,7 @@ std::optional<LaunchShape> persistent_shape(const GpuGemm& p, LaunchShape shape,
   const uint64_t x_bytes = uint64_t{p.m} * p.terms * p.k * 2;
   if (p.spans.loop != GpuLoop::wide && p.spans.loop != GpuLoop::lanes) return {};
   if (p.m * p.terms > 8) return {};
-  if (p.parts != nullptr || p.x_rows != nullptr) return {};
+  if (p.chunks != nullptr || p.x_rows != nullptr) return {};
   if (spans < 2 * Stay::kWarps || x_bytes > 32 * 1024) return {};  // all warps; within 32 bits
   const DeviceProperties& d = properties(device);
   if (multiprocessors == 0) multiprocessors = static_cast<uint32_t>(d.sm_count);
@@ -340,7 +340,7 @@ std::optional<LaunchShape> persistent_shape(const GpuGemm& p, LaunchShape shape,
 }  // namespace
 
 GpuGemm rows_of(GpuGemm p, int64_t first, int64_t count) {
-  GpuEpilogue& f = p.finish;
+  GpuEpilogue& f = p.epilogue;
   p.m = static_cast<uint32_t>(count);
   p.x += first * p.terms * p.x_row;
   if (p.x_scales != nullptr) p.x_scales += first * p.x_scale_row;
@@ -351,19 +351,19 @@ GpuGemm rows_of(GpuGemm p, int64_t first, int64_t count) {
   return p;
 }
 
-void launch_gemm(const GpuWeight& w, GpuGemm p, bool many, uint32_t parts, Stream& stream,
+void launch_gemm(const GpuWeight& w, GpuGemm p, bool many, uint32_t chunks, Stream& stream,
                  uint32_t multiprocessors) {
-  const uint32_t columns = many ? kMany.columns : p.terms * (parts > 0 ? p.chunk_rows : p.m);
+  const uint32_t columns = many ? kLargeTile.columns : p.terms * (chunks > 0 ? p.chunk_rows : p.m);
   const GpuInstance instance = w.code <= GpuCode::bf16   ? gpu_w16(w.code, columns)
-                               : w.code <= GpuCode::int8 ? gpu_bytes(w.code, columns)
+                               : w.code <= GpuCode::int8 ? gpu_w8(w.code, columns)
                                                          : gpu_w4(w.code, columns);
   p.spans = spans_of(w, p);
-  LaunchShape shape = instance.shape(p, parts);
+  LaunchShape shape = instance.shape(p, chunks);
   // Few rows of a matrix begin with the weights' way from memory. Waiting in place for a turn makes
   // it 0.7 us longer than a launch of its own does, unless weights may come before the turn
   // (docs/findings/gpu-gemv.md).
-  p.static_weights = p.static_weights && !many && parts == 0;
-  if (many || parts > 0 || p.static_weights) shape = with_pdl(shape, stream);
+  p.static_weights = p.static_weights && !many && chunks == 0;
+  if (many || chunks > 0 || p.static_weights) shape = with_pdl(shape, stream);
   const bool can_be_persistent = !many && w.code != GpuCode::f32 && w.code != GpuCode::f16_terms;
   const auto staying = can_be_persistent
                            ? persistent_shape(p, shape, stream.device(), multiprocessors)

@@ -60,13 +60,13 @@ bool is_plain(const GpuSource&);
 // The fields of a product that follow from the weight's format and k.
 void set_weight(const GpuWeight&, const GpuLayout&, GpuGemm*);
 // Whether few rows of x go to the kernel that reads W once for all its columns.
-inline constexpr int64_t kFewColumns = 16;
-inline bool is_few(int64_t columns) { return columns <= kFewColumns; }
+inline constexpr int64_t kGemvMaxColumns = 16;
+inline bool fits_gemv(int64_t columns) { return columns <= kGemvMaxColumns; }
 // The product of rows [first, first + count) of x.
 GpuGemm rows_of(GpuGemm, int64_t first, int64_t count);
 // `parts`: blocks along the rows of x, where these are cut by a list of parts; else 0. Blocks that
 // stay are as many as `multiprocessors` take; 0: those of the device.
-void launch_gemm(const GpuWeight&, GpuGemm, bool many, uint32_t parts, Stream&,
+void launch_gemm(const GpuWeight&, GpuGemm, bool many, uint32_t chunks, Stream&,
                  uint32_t multiprocessors = 0);
 // Rows of a part, where parts of `average` rows are expected.
 uint32_t rows_of_chunk(uint32_t terms, bool many, int64_t average);

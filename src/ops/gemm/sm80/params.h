@@ -36,14 +36,14 @@ struct GpuGemm {
   // rows, and how many there are.
   const GpuSource* experts = nullptr;
   uint32_t expert_step = 0;
-  bool plain_experts = false;  // all on 16 bytes and without zero points
-  const MChunk* parts = nullptr;
+  bool aligned_experts = false;  // all on 16 bytes and without zero points
+  const MChunk* chunks = nullptr;
   const uint32_t* chunk_count = nullptr;
   uint32_t chunk_rows = 0;  // of a part, at most
   // Or no list: the expert of each row, of so many, as for the only token. What is no expert gets
   // the first one's matrix, for rows that nobody reads. Sm90GroupedGemv alone.
-  const int32_t* chosen = nullptr;
-  uint32_t chosen_rows = 0, expert_count = 0;
+  const int32_t* expert_ids = nullptr;
+  uint32_t expert_id_rows = 0, expert_count = 0;
   const int32_t* x_rows = nullptr;     // the row of x of each row of y; null: the same
   const uint8_t* x = nullptr;          // [m * terms, k] of bf16, or f16 for weights in it
   const float* x_scales = nullptr;     // [m, groups of x]; null: 1
@@ -54,11 +54,11 @@ struct GpuGemm {
   bool scaled = false;      // scales of groups multiply the sums of products
   bool dequantise = false;  // codes and scales become f32 on their way to shared memory
   bool pairs = false;       // scales multiply the codes, see CodePolicy, ...
-  float factor = 1;         // ... and this the sums of products
+  float alpha = 1;          // ... and this the sums of products
   // No kernel ahead writes W or its scales: products of few rows start to copy before their turn.
   bool static_weights = false;
   GpuSpans spans;
-  GpuEpilogue finish;
+  GpuEpilogue epilogue;
 };
 
 }  // namespace halftone::gemm

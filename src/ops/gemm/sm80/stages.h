@@ -62,8 +62,8 @@ struct GpuStages {
     constexpr uint32_t kPieces = kRowBytes / 16, kXPieces = kXRowBytes / 16;
     for (uint32_t i = thread; i < kRows * kPieces; i += kThreads) {
       const uint32_t r = i / kPieces, piece = i % kPieces;
-      const uint32_t row = task.output(p.finish.gate, r);
-      const GpuSource s = task.source_of(p.finish.gate, r);
+      const uint32_t row = task.output(p.epilogue.gate, r);
+      const GpuSource s = task.source_of(p.epilogue.gate, r);
       const hw::SharedAddress at = to + w_place(r, piece);
       if constexpr (kCode == GpuCode::f32) {
         if (p.dequantise) {
@@ -112,8 +112,8 @@ struct GpuStages {
     // in the same group: the scale is the last one.
     const auto within = [&](uint32_t k) { return k < p.k ? k : p.k - 1; };
     const auto load = [&](uint32_t r, uint32_t k, auto from) -> uint32_t {
-      const uint32_t row = task.output(p.finish.gate, r);
-      return row < p.n ? from(task.source_of(p.finish.gate, r), row, within(k)) : 0;
+      const uint32_t row = task.output(p.epilogue.gate, r);
+      return row < p.n ? from(task.source_of(p.epilogue.gate, r), row, within(k)) : 0;
     };
     const auto scale = [&](const GpuSource& s, uint32_t row, uint32_t k) {
       return load_scale(p.weight.scale_format, scale_address(p.weight, s, row, k));

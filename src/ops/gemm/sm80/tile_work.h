@@ -29,19 +29,19 @@ struct GpuTask {
 HT_DEVICE GpuTask task_of(const GpuGemm& p, uint32_t tile_rows, uint32_t columns) {
   GpuTask task{};
   task.base = hw::shared_memory_base();
-  task.n0 = hw::block_index().x * (p.finish.gate ? tile_rows / 2 : tile_rows);
+  task.n0 = hw::block_index().x * (p.epilogue.gate ? tile_rows / 2 : tile_rows);
   task.source[0] = p.source[0], task.source[1] = p.source[1];
-  if (p.parts == nullptr) {
+  if (p.chunks == nullptr) {
     task.row0 = hw::block_index().y * (columns / p.terms);
     const uint32_t left = p.m - task.row0;
     task.rows = left < columns / p.terms ? left : columns / p.terms;
     return task;
   }
   if (hw::block_index().y >= hw::load_global(p.chunk_count)) return task;
-  const auto part = hw::load_global(p.parts + hw::block_index().y);
-  task.expert = part.expert, task.row0 = part.first, task.rows = part.count;
-  task.source[0] = load_source(p.experts + part.expert * p.expert_step);
-  if (p.finish.gate) task.source[1] = load_source(p.experts + part.expert * p.expert_step + 1);
+  const auto chunk = hw::load_global(p.chunks + hw::block_index().y);
+  task.expert = chunk.expert, task.row0 = chunk.first, task.rows = chunk.count;
+  task.source[0] = load_source(p.experts + chunk.expert * p.expert_step);
+  if (p.epilogue.gate) task.source[1] = load_source(p.experts + chunk.expert * p.expert_step + 1);
   return task;
 }
 

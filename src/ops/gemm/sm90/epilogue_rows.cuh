@@ -10,13 +10,13 @@ namespace halftone::gemm {
 
 // Sums of 64 rows of W, [row of x][row of W] as f32, with what multiplies and joins them: scales of
 // the 64 rows, then their biases.
-struct Sm90Area {
+struct Sm90StagedTile {
   hw::SharedAddress sums, factors;
   uint32_t pitch;  // bytes from a row of x to the next
   uint32_t apart;  // rows so far apart that 16 of one and 16 of the other are all banks
   uint32_t panel;  // which 64 rows of W of the tile
 };
-inline constexpr uint32_t kSm90Factors = 2 * 64 * 4;  // bytes of an area's factors
+inline constexpr uint32_t kSm90ScaleBiasBytes = 2 * 64 * 4;  // bytes of an area's factors
 
 // Which common ends a kernel finishes by short ways. Those of gates take some 32 registers more
 // than any end; where there are none left, spills cost more than is won.
@@ -34,12 +34,12 @@ struct Sm90EpilogueRows {
   int64_t out_row;
   const char* bias;
 
-  HT_DEVICE explicit Sm90EpilogueRows(const GpuGemm& product)
-      : p(product),
-        n_end(product.n),
-        out(product.finish.out),
-        out_row(product.finish.out_row),
-        bias(product.finish.bias[0]) {
+  HT_DEVICE explicit Sm90EpilogueRows(const GpuGemm& gemm)
+      : p(gemm),
+        n_end(gemm.n),
+        out(gemm.epilogue.out),
+        out_row(gemm.epilogue.out_row),
+        bias(gemm.epilogue.bias[0]) {
     thread = hw::thread_index().x % kThreads;
     warp = thread / 32, lane = thread % 32;
   }
@@ -51,13 +51,13 @@ struct Sm90EpilogueRows {
     const uint32_t width = t.gate ? 32 : 64, n = t.n0 + panel * width + r % width;
     if (n >= n_end) return 0;
     if (thread < 64) {
-      if constexpr (!kScaled) return p.factor;
-      return row_scale(p.weight, t.source_of(r), n) * p.factor;
+      if constexpr (!kScaled) return p.alpha;
+      return row_scale(p.weight, t.source_of(r), n) * p.alpha;
     }
-    const char* of_half = half == 0 ? bias : p.finish.bias[1];
+    const char* of_half = half == 0 ? bias : p.epilogue.bias[1];
     if (of_half == nullptr) return 0;
-    return pipe::load_element(p.finish.bias_format,
-                              of_half + t.expert * p.finish.bias_expert + n * p.finish.bias_step);
+    return pipe::load_element(p.epilogue.bias_format, of_half + t.expert * p.epilogue.bias_expert +
+                                                          n * p.epilogue.bias_step);
   }
   HT_DEVICE void store_factor(hw::SharedAddress to, float factor,
                               hw::Site site = hw::Site::current()) const {
@@ -71,7 +71,7 @@ struct Sm90EpilogueRows {
   // Rows [first, first + count) of the area, of x from m0 on; eight outputs a thread. Of `parts`
   // blocks of a cluster the sums of each are added. In any way; a kernel that does this once, or
   // for few rows, calls `finish`.
-  HT_DEVICE void finish_rows(const Sm90Tile& t, const Sm90Area& area, uint32_t first,
+  HT_DEVICE void finish_rows(const Sm90Tile& t, const Sm90StagedTile& area, uint32_t first,
                              uint32_t count, uint32_t m0, uint32_t parts) const {
     const Place place(*this, t.gate, area);
     const uint32_t n0 = t.n0 + area.panel * place.width;
@@ -83,17 +83,17 @@ struct Sm90EpilogueRows {
   }
   // The same, by a short way where the end is a common one and the kernel has registers for it.
   template <EpilogueSet kShort = EpilogueSet::all>
-  HT_DEVICE void finish(const Sm90Tile& t, const Sm90Area& area, uint32_t first, uint32_t count,
-                        uint32_t m0, uint32_t parts) const {
+  HT_DEVICE void finish(const Sm90Tile& t, const Sm90StagedTile& area, uint32_t first,
+                        uint32_t count, uint32_t m0, uint32_t parts) const {
     constexpr bool kGates = kShort == EpilogueSet::all;
     const uint32_t left = t.end > m0 ? t.end - m0 : 0, used = count < left ? count : left;
-    if (kShort == EpilogueSet::none || p.finish.common == SpecialisedEpilogue::none ||
+    if (kShort == EpilogueSet::none || p.epilogue.specialised == SpecialisedEpilogue::none ||
         (!kGates && t.gate)) {
       finish_rows(t, area, first, used, m0, parts);
     } else if constexpr (kShort != EpilogueSet::none) {
       if (t.gate) {
         if constexpr (kGates) finish_short<true, true>(t, area, first, used, m0, parts);
-      } else if (p.finish.residual != nullptr) {
+      } else if (p.epilogue.residual != nullptr) {
         finish_short<false, true>(t, area, first, used, m0, parts);
       } else {
         finish_short<false, false>(t, area, first, used, m0, parts);
@@ -107,7 +107,7 @@ struct Sm90EpilogueRows {
     uint32_t width, row, step;
     pipe::Quads q;
 
-    HT_DEVICE Place(const Sm90EpilogueRows& of, bool gate, const Sm90Area& area)
+    HT_DEVICE Place(const Sm90EpilogueRows& of, bool gate, const Sm90StagedTile& area)
         : width(gate ? 32 : 64),
           step(kThreads * 8 / width),
           q(pipe::quads_of(Format::f32, of.thread % (width / 8), width / 8, 0)) {
@@ -132,7 +132,7 @@ struct Sm90EpilogueRows {
     }
   };
   HT_DEVICE float row_factor(uint32_t m) const {
-    const GpuEpilogue& f = p.finish;
+    const GpuEpilogue& f = p.epilogue;
     float factor =
         f.row_scales != nullptr ? hw::load_global(f.row_scales + m * f.row_scale_step) : 1.0f;
     if (f.row_weights != nullptr) factor *= hw::load_global(f.row_weights + m);
@@ -141,10 +141,10 @@ struct Sm90EpilogueRows {
 
   // Rows of a common end.
   template <bool kGate, bool kResidual>
-  HT_DEVICE void finish_short(const Sm90Tile& t, const Sm90Area& area, uint32_t first,
+  HT_DEVICE void finish_short(const Sm90Tile& t, const Sm90StagedTile& area, uint32_t first,
                               uint32_t count, uint32_t m0, uint32_t parts) const {
     using Pair = hw::Vector<uint32_t, 2>;
-    const GpuEpilogue& f = p.finish;
+    const GpuEpilogue& f = p.epilogue;
     const Place place(*this, kGate, area);
     const uint32_t n0 = t.n0 + area.panel * place.width;
     for (uint32_t i = place.row; i < count; i += place.step) {
@@ -186,7 +186,7 @@ struct Sm90EpilogueRows {
   HT_DEVICE void finish_eight(const pipe::Quads& q, bool gate, uint32_t m, uint32_t n0,
                               hw::SharedAddress sums, hw::SharedAddress factors,
                               uint32_t parts) const {
-    const GpuEpilogue& f = p.finish;
+    const GpuEpilogue& f = p.epilogue;
     const float of_row = row_factor(m);
     float x[8];
     load_sums(sums, q, parts, x);

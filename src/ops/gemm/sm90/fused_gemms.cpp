@@ -4,9 +4,9 @@ namespace halftone::gemm {
 
 bool can_fuse_sm90(const GpuGemm& first, const GpuGemm& next) {
   const GpuLayout &a = first.weight, &b = next.weight;
-  const GpuEpilogue &f = first.finish, &g = next.finish;
+  const GpuEpilogue &f = first.epilogue, &g = next.epilogue;
   return first.x == next.x && first.x_row == next.x_row && first.m == next.m && first.k == next.k &&
-         first.static_weights == next.static_weights && first.factor == next.factor &&
+         first.static_weights == next.static_weights && first.alpha == next.alpha &&
          a.format == b.format && a.row_bytes == b.row_bytes && a.row_step == b.row_step &&
          a.scale_format == b.scale_format && a.scale_row == b.scale_row &&
          a.scale_step == b.scale_step && a.block_rows == b.block_rows && a.group == b.group &&
@@ -16,13 +16,13 @@ bool can_fuse_sm90(const GpuGemm& first, const GpuGemm& next) {
           (f.bias_format == g.bias_format && f.bias_step == g.bias_step));
 }
 
-SpecialisedEpilogue specialised_epilogue(std::span<const GpuGemm> products) {
-  const GpuEpilogue& f = products[0].finish;
+SpecialisedEpilogue specialised_epilogue(std::span<const GpuGemm> gemms) {
+  const GpuEpilogue& f = gemms[0].epilogue;
   const auto by_fours = [](const char* at, int64_t row) {
     return reinterpret_cast<uintptr_t>(at) % 8 == 0 && row % 8 == 0;
   };
-  for (const GpuGemm& p : products) {
-    const GpuEpilogue& g = p.finish;
+  for (const GpuGemm& p : gemms) {
+    const GpuEpilogue& g = p.epilogue;
     if (g.out_format == Format::f32 || p.n % 4 != 0 || !by_fours(g.out, g.out_row)) {
       return SpecialisedEpilogue::none;
     }
@@ -38,18 +38,18 @@ SpecialisedEpilogue specialised_epilogue(std::span<const GpuGemm> products) {
                                                    : SpecialisedEpilogue::none;
 }
 
-uint32_t fuse_sm90(std::span<const GpuGemm> products, uint32_t rows_of_tile, GpuGemm* first,
+uint32_t fuse_sm90(std::span<const GpuGemm> gemms, uint32_t rows_of_tile, GpuGemm* first,
                    Sm90FusedGemm (&more)[kSm90MaxFused]) {
-  *first = products[0];
-  first->finish.common = specialised_epilogue(products);
+  *first = gemms[0];
+  first->epilogue.specialised = specialised_epilogue(gemms);
   uint32_t tiles = (first->n + rows_of_tile - 1) / rows_of_tile;
-  for (size_t i = 1; i < products.size(); ++i) {
-    const GpuGemm& next = products[i];
-    const GpuEpilogue& f = next.finish;
+  for (size_t i = 1; i < gemms.size(); ++i) {
+    const GpuGemm& next = gemms[i];
+    const GpuEpilogue& f = next.epilogue;
     more[i - 1] = {next.source[0], f.out, f.out_row, f.bias[0], tiles, next.n};
     tiles += (next.n + rows_of_tile - 1) / rows_of_tile;
     if (f.bias[0] == nullptr) continue;
-    first->finish.bias_format = f.bias_format, first->finish.bias_step = f.bias_step;
+    first->epilogue.bias_format = f.bias_format, first->epilogue.bias_step = f.bias_step;
   }
   return tiles;
 }

@@ -19,11 +19,11 @@ struct Sm90FusedGemm {
 };
 
 // Where a tile of the list lies: which W, its tile there, and the outputs of that W.
-struct Sm90Place {
+struct Sm90FusedTile {
   uint32_t matrix = 0, tile, n;
 
-  HT_DEVICE Sm90Place(const GpuGemm& p, const Sm90FusedGemm (&more)[kSm90MaxFused],
-                      uint32_t of_list)
+  HT_DEVICE Sm90FusedTile(const GpuGemm& p, const Sm90FusedGemm (&more)[kSm90MaxFused],
+                          uint32_t of_list)
       : tile(of_list), n(p.n) {
     HT_UNROLL
     for (uint32_t i = 0; i < kSm90MaxFused; ++i) {
@@ -50,7 +50,7 @@ struct Sm90Place {
     }
   }
   HT_DEVICE GpuEpilogue finish(const GpuGemm& p, const Sm90FusedGemm (&more)[kSm90MaxFused]) const {
-    GpuEpilogue f = p.finish;
+    GpuEpilogue f = p.epilogue;
     HT_UNROLL
     for (uint32_t i = 0; i < kSm90MaxFused; ++i) {
       if (matrix != i + 1) continue;

@@ -16,7 +16,7 @@ enum class Sm90Scales : uint8_t { none, pairs, powers, sums, fp8, short_sums };
 enum class Sm90Factors : uint8_t { rows, columns, both };
 
 struct Sm90Params {
-  GpuGemm product;
+  GpuGemm gemm;
   hw::TensorMap w, x, out;
   // Further matrices by the same x in the same map, whose tiles follow in the list: whole ones, of
   // 64 columns. The product's n counts the rows of all.
@@ -26,13 +26,13 @@ struct Sm90Params {
   // of x has x_rows rows.
   const uint8_t* w_first = nullptr;
   uint32_t w_shift = 0, w_rows = 0, x_rows = 0;
-  uint32_t parts = 0;   // at most, of x's rows by expert; 0: there are no experts
-  uint32_t split = 1;   // blocks of a cluster that share K
-  uint32_t halved = 0;  // the last tiles, whose rows of x come in two halves
-  uint32_t pair = 1;    // or that share rows of x (sm90_fp8.cuh)
+  uint32_t max_chunks = 0;  // at most, of x's rows by expert; 0: there are no experts
+  uint32_t split = 1;       // blocks of a cluster that share K
+  uint32_t tail_tiles = 0;  // the last tiles, whose rows of x come in two halves
+  uint32_t multicast = 1;   // or that share rows of x (sm90_fp8.cuh)
   Sm90Factors factors = Sm90Factors::rows;
-  bool chains_of_two = false;  // scales of sums change every 128 elements at most, not every 64
-  bool copies_out = false;     // bf16 or f16 leave by tensor copies
+  bool promote_every_128 = false;  // scales of sums change every 128 elements at most, not every 64
+  bool tma_store = false;          // bf16 or f16 leave by tensor copies
 };
 
 }  // namespace halftone::gemm

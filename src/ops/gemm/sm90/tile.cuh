@@ -23,7 +23,7 @@ struct Sm90Tile {
   HT_DEVICE hw::CachePolicy weight_policy(const Sm90Params& params, uint32_t columns) const {
     const uint32_t rows = end - m0;
     const bool last =
-        params.parts == 0 ? end == params.product.m && rows <= columns : rows < columns;
+        params.max_chunks == 0 ? end == params.gemm.m && rows <= columns : rows < columns;
     return {last ? hw::kEvictFirst.bits : hw::kEvictNormal.bits};
   }
   // A copy, as a reference to one of two would be an address of local memory.
@@ -38,29 +38,29 @@ struct Sm90Tile {
 // of experts x counts the parts of the list.
 template <uint32_t kRows = kSm90Rows>
 HT_DEVICE Sm90Tile sm90_tile(const Sm90Params& params, uint32_t w, uint32_t x, uint32_t columns) {
-  const GpuGemm& p = params.product;
-  const bool gate = p.finish.gate;
+  const GpuGemm& p = params.gemm;
+  const bool gate = p.epilogue.gate;
   const uint32_t n0 = w * (gate ? kRows / 2 : kRows), m0 = x * columns;
-  if (params.parts == 0) return {{p.source[0], p.source[1]}, n0, m0, p.m, 0, gate};
-  const auto part = hw::load_global(p.parts + x);
-  const GpuSource* source = p.experts + part.expert * p.expert_step;
-  const auto first = static_cast<uint32_t>(part.first);
+  if (params.max_chunks == 0) return {{p.source[0], p.source[1]}, n0, m0, p.m, 0, gate};
+  const auto chunk = hw::load_global(p.chunks + x);
+  const GpuSource* source = p.experts + chunk.expert * p.expert_step;
+  const auto first = static_cast<uint32_t>(chunk.first);
   return {{load_source(source), load_source(source + (gate ? 1 : 0))},
           n0,
           first,
-          first + static_cast<uint32_t>(part.count),
-          static_cast<uint32_t>(part.expert),
+          first + static_cast<uint32_t>(chunk.count),
+          static_cast<uint32_t>(chunk.expert),
           gate};
 }
 
 // Where the matrices of a tile, that of the gate and that of its other half, lie in the map of W.
-struct Sm90Matrix {
+struct Sm90MapCoords {
   int32_t at[2];
 
-  HT_DEVICE Sm90Matrix(const Sm90Params& p, const Sm90Tile& tile) {
+  HT_DEVICE Sm90MapCoords(const Sm90Params& p, const Sm90Tile& tile) {
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
-      const uint8_t* first = row_address(p.product.weight, tile.source[half], 0);
+      const uint8_t* first = row_address(p.gemm.weight, tile.source[half], 0);
       at[half] = static_cast<int32_t>((first - p.w_first) >> p.w_shift);
     }
   }

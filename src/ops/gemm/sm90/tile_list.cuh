@@ -5,23 +5,23 @@
 namespace halftone::gemm {
 
 // The tiles of a block, one after the other: tile `tile` of part `part`.
-struct Sm90TileRun {
-  uint32_t left, part, tile, tiles;
+struct Sm90TileRange {
+  uint32_t left, chunk, tile, tiles;
   bool entered = true;  // a part whose tiles come now for the first time
 
-  HT_DEVICE Sm90TileRun(const GpuGemm& p, uint32_t tiles_of_part)
-      : Sm90TileRun(hw::load_global(p.chunk_count), tiles_of_part) {}
-  HT_DEVICE Sm90TileRun(uint32_t parts, uint32_t tiles_of_part) : tiles(tiles_of_part) {
-    const uint64_t all = uint64_t{parts} * tiles;
+  HT_DEVICE Sm90TileRange(const GpuGemm& p, uint32_t tiles_of_chunk)
+      : Sm90TileRange(hw::load_global(p.chunk_count), tiles_of_chunk) {}
+  HT_DEVICE Sm90TileRange(uint32_t chunks, uint32_t tiles_of_chunk) : tiles(tiles_of_chunk) {
+    const uint64_t all = uint64_t{chunks} * tiles;
     const uint32_t block = hw::block_index().x, blocks = hw::grid_size().x;
     const auto first = static_cast<uint32_t>(all * block / blocks);
     left = static_cast<uint32_t>(all * (block + 1) / blocks) - first;
-    part = first / tiles, tile = first % tiles;
+    chunk = first / tiles, tile = first % tiles;
   }
   HT_DEVICE void next() {
     --left;
     entered = ++tile == tiles;
-    if (entered) tile = 0, ++part;
+    if (entered) tile = 0, ++chunk;
   }
 };
 
@@ -30,12 +30,12 @@ struct Sm90MChunk {
   GpuSource source[2];  // and of the other half of a gate
 
   HT_DEVICE void load(const GpuGemm& p, uint32_t index, hw::Site site = hw::Site::current()) {
-    rows = hw::load_global(p.parts + index, site);
+    rows = hw::load_global(p.chunks + index, site);
     load_sources(p, site);
   }
   // Of a product without a list.
   HT_DEVICE void load_chosen(const GpuGemm& p, uint32_t row, hw::Site site = hw::Site::current()) {
-    const auto expert = static_cast<uint32_t>(hw::load_global(p.chosen + row, site));
+    const auto expert = static_cast<uint32_t>(hw::load_global(p.expert_ids + row, site));
     rows = {static_cast<int32_t>(expert < p.expert_count ? expert : 0), static_cast<int32_t>(row),
             1, 0};
     load_sources(p, site);
@@ -43,12 +43,12 @@ struct Sm90MChunk {
   HT_DEVICE void load_sources(const GpuGemm& p, hw::Site site) {
     const GpuSource* at = p.experts + rows.expert * p.expert_step;
     source[0] = load_source(at, site);
-    source[1] = load_source(at + (p.finish.gate ? 1 : 0), site);
+    source[1] = load_source(at + (p.epilogue.gate ? 1 : 0), site);
   }
   // Its tile `index` (sm90_tile.cuh).
   HT_DEVICE Sm90Tile tile(const GpuGemm& p, uint32_t index) const {
     const auto first = static_cast<uint32_t>(rows.first);
-    const bool gate = p.finish.gate;
+    const bool gate = p.epilogue.gate;
     return {{source[0], source[1]},
             index * (gate ? kSm90Rows / 2 : kSm90Rows),
             first,

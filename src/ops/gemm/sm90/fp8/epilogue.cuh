@@ -8,7 +8,7 @@
 
 namespace halftone::gemm {
 
-struct Sm90Fp8Finish : Sm90EpilogueRows {
+struct Sm90Fp8Epilogue : Sm90EpilogueRows {
   using Stages = Sm90Fp8Stages;
   using Sums = float[Stages::kRows / 2];  // of 16 rows of x a warp
   enum class Barrier { first_group, second_group, count };
@@ -19,8 +19,8 @@ struct Sm90Fp8Finish : Sm90EpilogueRows {
   Stages::Store out;
 
   // `multiplier`: of the warps that multiply.
-  HT_DEVICE Sm90Fp8Finish(const Sm90Params& all, hw::SharedAddress base, uint32_t multiplier)
-      : Sm90EpilogueRows(all.product),
+  HT_DEVICE Sm90Fp8Epilogue(const Sm90Params& all, hw::SharedAddress base, uint32_t multiplier)
+      : Sm90EpilogueRows(all.gemm),
         params(all),
         group(multiplier / 4),
         staging(base + (Stages::kOut + group * Stages::kStaging)),
@@ -30,7 +30,7 @@ struct Sm90Fp8Finish : Sm90EpilogueRows {
     pipe::sync<Barrier::first_group, Barrier::second_group>(group, kThreads, site);
   }
   HT_DEVICE hw::SharedAddress factors(uint32_t panel) const {
-    return staging + (Stages::kFactors + panel * kSm90Factors);
+    return staging + (Stages::kFactors + panel * kSm90ScaleBiasBytes);
   }
 
   // Before the sums are there.
@@ -52,7 +52,7 @@ struct Sm90Fp8Finish : Sm90EpilogueRows {
         left = true;
       } else if (first_row(t, turn) < t.end) {
         const uint32_t own = first_row(t, turn) + warp * 16;
-        const Format format = p.finish.out_format;
+        const Format format = p.epilogue.out_format;
         affine(own, t.end, sums[turn]);
         out.store(sums[turn], &params.out, own, t.n0,
                   [format](float low, float high) { return pipe::narrow_pair(format, low, high); });
@@ -65,7 +65,8 @@ struct Sm90Fp8Finish : Sm90EpilogueRows {
   }
   // Where a part ends within the rows of a turn, the rows that follow belong to another.
   HT_DEVICE bool copies(const Sm90Tile& t, uint32_t turn) const {
-    return params.copies_out && (params.parts == 0 || first_row(t, turn) + Stages::kOwn <= t.end);
+    return params.tma_store &&
+           (params.max_chunks == 0 || first_row(t, turn) + Stages::kOwn <= t.end);
   }
 
   // What is not copied, 32 rows by 64 outputs at a time: once in the code, as it is long.
@@ -78,7 +79,7 @@ struct Sm90Fp8Finish : Sm90EpilogueRows {
       if (copies(t, turn) || m0 >= t.end) continue;
       if (lane == 0) hw::bulk_wait_read<0>();  // copies of rows before
       sync();
-      const Sm90Area area{staging, factors(panel), Stages::kPieceRow, 2, panel};
+      const Sm90StagedTile area{staging, factors(panel), Stages::kPieceRow, 2, panel};
       HT_UNROLL
       for (uint32_t j = 0; j < Stages::kTurns * Stages::kPanels; ++j) {
         if (j == i / kPieces && warp / 2 == piece) {
@@ -93,7 +94,7 @@ struct Sm90Fp8Finish : Sm90EpilogueRows {
   // Scales and biases of the outputs, scales of rows of x.
   HT_DEVICE void affine(uint32_t m0, uint32_t end, Sums& sums) const {
     using Pair = hw::Vector<float, 2>;
-    const GpuEpilogue& f = p.finish;
+    const GpuEpilogue& f = p.epilogue;
     float of_row[2];
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
@@ -115,16 +116,16 @@ struct Sm90Fp8Finish : Sm90EpilogueRows {
   }
 
   // 64 columns of the warp's 16 rows.
-  HT_DEVICE void store_sums(const float* sums, const Sm90Area& area,
+  HT_DEVICE void store_sums(const float* sums, const Sm90StagedTile& area,
                             hw::Site site = hw::Site::current()) const {
     HT_UNROLL
     for (uint32_t j = 0; j < 8; ++j) {
       HT_UNROLL
       for (uint32_t half = 0; half < 2; ++half) {
         const uint32_t row = warp % 2 * 16 + lane / 4 + half * 8, column = j * 8 + lane % 4 * 2;
-        const float* pair = sums + j * 4 + half * 2;
+        const float* multicast = sums + j * 4 + half * 2;
         hw::store_shared(area.sums + (row * area.pitch + column * 4),
-                         hw::Vector<float, 2>{{pair[0], pair[1]}}, site);
+                         hw::Vector<float, 2>{{multicast[0], multicast[1]}}, site);
       }
     }
   }

@@ -24,10 +24,10 @@
 
 namespace halftone::gemm {
 
-struct Sm90Fp8Multiply : Sm90Fp8Stages {
+struct Sm90Fp8Gemm : Sm90Fp8Stages {
   using Params = Sm90Params;
-  using Schedule = pipe::PersistentSchedule<pipe::ProductGrid>;
-  using Chain = Sm90Fp8Chain<Sm90Fp8Stages>;
+  using Schedule = pipe::PersistentSchedule<pipe::GemmGrid>;
+  using Chain = Sm90Fp8Promotion<Sm90Fp8Stages>;
   using Sums = Chain::Sums;
   static constexpr uint32_t kLoaders = 4, kMultipliers = 8;  // warps, and registers of a thread:
   static constexpr uint32_t kOfLoader = 40, kOfMultiplier = 232;
@@ -39,26 +39,26 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
   static constexpr uint32_t kTogether = 8;
 
   // Of `parts` parts of experts; without experts of all rows of x. Pairs of tiles of W.
-  HT_HOST_DEVICE static pipe::ProductGrid tiles(const Params& params, uint32_t parts) {
-    const GpuGemm& p = params.product;
-    const uint32_t rows = (p.finish.gate ? kRows / 2 : kRows) * params.pair;
-    return {(p.n + rows - 1) / rows, params.parts > 0 ? parts : (p.m + kXRows - 1) / kXRows, 1,
-            kTogether};
+  HT_HOST_DEVICE static pipe::GemmGrid tiles(const Params& params, uint32_t chunks) {
+    const GpuGemm& p = params.gemm;
+    const uint32_t rows = (p.epilogue.gate ? kRows / 2 : kRows) * params.multicast;
+    return {(p.n + rows - 1) / rows, params.max_chunks > 0 ? chunks : (p.m + kXRows - 1) / kXRows,
+            1, kTogether};
   }
   static LaunchShape shape(const Params& p, uint32_t multiprocessors) {
-    const uint32_t wanted = tiles(p, p.parts).count(), fit = multiprocessors / p.pair;
-    return {.grid = {(wanted < fit ? wanted : fit) * p.pair, 1, 1},
+    const uint32_t wanted = tiles(p, p.max_chunks).count(), fit = multiprocessors / p.multicast;
+    return {.grid = {(wanted < fit ? wanted : fit) * p.multicast, 1, 1},
             .block = {kThreads, 1, 1},
-            .cluster = {p.pair, 1, 1},
+            .cluster = {p.multicast, 1, 1},
             .shared_bytes = kSharedBytes};
   }
-  HT_DEVICE static uint32_t rank_of(const Params& p) { return p.pair > 1 ? hw::cluster_rank() : 0; }
-  HT_DEVICE static Sm90Tile tile_of(const Params& p, const pipe::ProductTile& t) {
-    return sm90_tile(p, t.m * p.pair + rank_of(p), t.n, kXRows);
+  HT_DEVICE static uint32_t rank_of(const Params& p) {
+    return p.multicast > 1 ? hw::cluster_rank() : 0;
   }
-  HT_DEVICE static uint32_t steps_of(const Params& p) {
-    return (p.product.k + kDepth - 1) / kDepth;
+  HT_DEVICE static Sm90Tile tile_of(const Params& p, const pipe::GemmTile& t) {
+    return sm90_tile(p, t.m * p.multicast + rank_of(p), t.n, kXRows);
   }
+  HT_DEVICE static uint32_t steps_of(const Params& p) { return (p.gemm.k + kDepth - 1) / kDepth; }
 
   HT_DEVICE static void run(const Params& p) {
     const hw::SharedAddress base = pipe::uniform_shared_memory();
@@ -67,21 +67,22 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
     if (hw::thread_index().x == 0) {
       hw::prefetch_tensor_map(&p.w);
       hw::prefetch_tensor_map(&p.x);
-      ring.init(1 + kScaleWarps, kMultipliers * p.pair);  // the copies, and the scales
+      ring.init(1 + kScaleWarps, kMultipliers * p.multicast);  // the copies, and the scales
       hw::fence_mbarrier_init();
     }
     // What a block first touches takes as long as the first copy: each role waits for the kernels
     // ahead when it has its addresses. Lists of parts are results.
-    if (p.parts > 0) hw::griddepcontrol_wait();
-    if (p.pair > 1) {
+    if (p.max_chunks > 0) hw::griddepcontrol_wait();
+    if (p.multicast > 1) {
       hw::cluster_arrive();
       hw::cluster_wait();
     } else {
       hw::barrier_sync();
     }
-    const uint32_t parts = pipe::uniform(p.parts > 0 ? hw::load_global(p.product.chunk_count) : 0);
-    const Schedule schedule(tiles(p, parts), hw::block_index().x / p.pair,
-                            hw::grid_size().x / p.pair);
+    const uint32_t chunks =
+        pipe::uniform(p.max_chunks > 0 ? hw::load_global(p.gemm.chunk_count) : 0);
+    const Schedule schedule(tiles(p, chunks), hw::block_index().x / p.multicast,
+                            hw::grid_size().x / p.multicast);
     const uint32_t warp = pipe::uniform(hw::warp_index());
     if (warp < kLoaders) {
       hw::set_role("load");
@@ -98,11 +99,11 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
   HT_DEVICE static void load(const Params& p, const Ring& ring, hw::SharedAddress base,
                              Schedule schedule) {
     const uint32_t rank = rank_of(p), steps = steps_of(p);
-    const auto blocks = static_cast<uint16_t>((1u << p.pair) - 1);
+    const auto blocks = static_cast<uint16_t>((1u << p.multicast) - 1);
     auto fill = ring.producer();
-    for (pipe::ProductTile t; schedule.next(t);) {
+    for (pipe::GemmTile t; schedule.next(t);) {
       const Sm90Tile tile = tile_of(p, t);
-      const Sm90Matrix matrix(p, tile);
+      const Sm90MapCoords matrix(p, tile);
       const uint32_t copies = (tile.end - tile.m0 + p.x_rows - 1) / p.x_rows;
       const uint32_t rows = copies < kXRows / p.x_rows ? copies * p.x_rows : kXRows;
       const hw::CachePolicy policy = tile.weight_policy(p, kXRows);
@@ -112,7 +113,7 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
         hw::mbarrier_arrive_expect_tx(slot.full, rows * kSm90Line + (kBytes - kXBytes));
         const hw::SharedAddress x = base + slot.stage * kBytes;
         const auto k = static_cast<int32_t>(step * kDepth);
-        for (uint32_t r = rank * p.x_rows; r < rows; r += p.pair * p.x_rows) {
+        for (uint32_t r = rank * p.x_rows; r < rows; r += p.multicast * p.x_rows) {
           hw::tensor_load_multicast(x + r * kSm90Line, &p.x, {k, static_cast<int32_t>(tile.m0 + r)},
                                     slot.full, blocks);
         }
@@ -126,7 +127,7 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
                                     Schedule schedule, uint32_t mine) {
     const uint32_t steps = steps_of(p);
     pipe::Cursor<kStages> at;
-    for (pipe::ProductTile t; schedule.next(t);) {
+    for (pipe::GemmTile t; schedule.next(t);) {
       Sm90Fp8Scales<Sm90Fp8Stages> scales(p, tile_of(p, t), mine);
       hw::griddepcontrol_wait();
       for (uint32_t step = 0; step < steps; ++step, at.advance()) {
@@ -143,11 +144,11 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
   HT_DEVICE static void multiply(const Params& p, const Ring& ring, hw::SharedAddress base,
                                  Schedule schedule, uint32_t warp) {
     const uint32_t steps = steps_of(p), first = warp / 4 * kOwn;
-    Sm90Fp8Finish finish(p, base, warp);
-    Release read{ring.consumer(), p.pair, rank_of(p)};
+    Sm90Fp8Epilogue finish(p, base, warp);
+    Release read{ring.consumer(), p.multicast, rank_of(p)};
     Sums total[kTurns];
     hw::griddepcontrol_wait();
-    for (pipe::ProductTile t; schedule.next(t);) {
+    for (pipe::GemmTile t; schedule.next(t);) {
       const Sm90Tile tile = tile_of(p, t);
       const uint32_t rows = pipe::uniform(tile.end - tile.m0);
       finish.begin(tile);
@@ -175,13 +176,13 @@ struct Sm90Fp8Multiply : Sm90Fp8Stages {
   // other block's copies replace, by MMAs alone, which have been waited for.
   struct Release {
     Ring::Consumer consumer;
-    uint32_t pair, rank;
+    uint32_t multicast, rank;
     HT_DEVICE void operator()() {
       const uint32_t lane = hw::lane_index();
       hw::warp_sync();
       const hw::Mbarrier empty = consumer.next_release();
       if (lane == rank) hw::mbarrier_arrive(empty);
-      if (lane < pair && lane != rank) {
+      if (lane < multicast && lane != rank) {
         hw::mbarrier_arrive_cluster_relaxed(hw::map_shared_rank(empty.address, lane), 1);
       }
     }

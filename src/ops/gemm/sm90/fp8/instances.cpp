@@ -15,11 +15,11 @@ Sm90Instance few() {
 
 Sm90Instance sm90_fp8(const Sm90Choice& c) {
   if (c.few > 0 && c.columns == 64) {
-    return c.few == 64 ? few<Sm90Fp8Few64x64>() : few<Sm90Fp8Few64x128>();
+    return c.few == 64 ? few<Sm90Fp8SmallM64x64>() : few<Sm90Fp8SmallM64x128>();
   }
-  if (c.few > 0) return c.few == 64 ? few<Sm90Fp8Few128x64>() : few<Sm90Fp8Few128x192>();
-  if (c.columns == Sm90Fp8Multiply::kXRows) {
-    return {hw::image_of<Sm90Fp8Multiply>("matmul_sm90", Arch::sm_90a), Sm90Fp8Multiply::shape};
+  if (c.few > 0) return c.few == 64 ? few<Sm90Fp8SmallM128x64>() : few<Sm90Fp8SmallM128x192>();
+  if (c.columns == Sm90Fp8Gemm::kXRows) {
+    return {hw::image_of<Sm90Fp8Gemm>("matmul_sm90", Arch::sm_90a), Sm90Fp8Gemm::shape};
   }
   return sm90_instance<GpuCode::e4m3, Sm90Scales::fp8>(c.columns);
 }

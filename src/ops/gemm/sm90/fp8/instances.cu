@@ -3,8 +3,8 @@
 #include "ops/gemm/sm90/mixed/instances.h"
 
 HT_SM90_SUMS(e4m3, fp8)
-HT_GPU_ENTRY(halftone::gemm::Sm90Fp8Multiply)
-HT_GPU_ENTRY(halftone::gemm::Sm90Fp8Few64x64)
-HT_GPU_ENTRY(halftone::gemm::Sm90Fp8Few64x128)
-HT_GPU_ENTRY(halftone::gemm::Sm90Fp8Few128x64)
-HT_GPU_ENTRY(halftone::gemm::Sm90Fp8Few128x192)
+HT_GPU_ENTRY(halftone::gemm::Sm90Fp8Gemm)
+HT_GPU_ENTRY(halftone::gemm::Sm90Fp8SmallM64x64)
+HT_GPU_ENTRY(halftone::gemm::Sm90Fp8SmallM64x128)
+HT_GPU_ENTRY(halftone::gemm::Sm90Fp8SmallM128x64)
+HT_GPU_ENTRY(halftone::gemm::Sm90Fp8SmallM128x192)

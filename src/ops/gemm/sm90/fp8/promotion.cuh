@@ -7,7 +7,7 @@
 namespace halftone::gemm {
 
 template <class Stages>
-struct Sm90Fp8Chain {
+struct Sm90Fp8Promotion {
   using Sums = float[Stages::kRows / 2];  // of 16 rows of x a warp
 
   // 64 rows of x by all of W, 128 elements of K.

@@ -17,7 +17,7 @@ class Sm90Fp8Scales {
   static constexpr uint32_t kWarps = 3;
 
   HT_DEVICE Sm90Fp8Scales(const Sm90Params& params, const Sm90Tile& tile, uint32_t warp)
-      : p_(params.product),
+      : p_(params.gemm),
         warp_(warp),
         one_run_(params.factors == Sm90Factors::columns),
         m0_(tile.m0),

@@ -24,7 +24,7 @@ namespace halftone::gemm {
 
 // kTileXRows of x, 64 or 128, by kTileRows of W; `kResident` blocks a multiprocessor.
 template <uint32_t kTileXRows, uint32_t kTileRows, uint32_t kResident>
-struct Sm90Fp8FewStages {
+struct Sm90Fp8SmallMStages {
   static constexpr uint32_t kXRows = kTileXRows, kRows = kTileRows, kDepth = kSm90Line;
   static constexpr uint32_t kOwn = 64, kGroups = kXRows / kOwn, kPanels = kRows / 64;
   static_assert(kXRows % kOwn == 0 && kRows % 64 == 0);
@@ -39,26 +39,27 @@ struct Sm90Fp8FewStages {
   static constexpr uint32_t kSumRow = (64 + 8) * 4, kPanel = kXRows * kSumRow;
 
   static constexpr uint32_t kMost = 227 * 1024 / kResident - (kResident - 1) * 512;
-  static constexpr uint32_t kStages = (kMost - kPanels * kSm90Factors) / (kBytes + kTable + 16);
+  static constexpr uint32_t kStages =
+      (kMost - kPanels * kSm90ScaleBiasBytes) / (kBytes + kTable + 16);
   static_assert(kPanels * kPanel <= kStages * kBytes);
   static constexpr uint32_t kTables = kStages * kBytes;
   static constexpr uint32_t kFactors = kTables + kStages * kTable;
-  static constexpr uint32_t kBarriers = kFactors + kPanels * kSm90Factors;
+  static constexpr uint32_t kBarriers = kFactors + kPanels * kSm90ScaleBiasBytes;
   using Ring = pipe::Ring<kStages, kBytes>;
   static constexpr uint32_t kSharedBytes = kBarriers + Ring::kSharedBytes;
   static_assert(kSharedBytes <= kMost);
 };
 
 template <uint32_t kTileXRows, uint32_t kTileRows, uint32_t kResident>
-struct Sm90Fp8Few : Sm90Fp8FewStages<kTileXRows, kTileRows, kResident> {
+struct Sm90Fp8SmallM : Sm90Fp8SmallMStages<kTileXRows, kTileRows, kResident> {
   using Params = Sm90Params;
-  using Stages = Sm90Fp8FewStages<kTileXRows, kTileRows, kResident>;
+  using Stages = Sm90Fp8SmallMStages<kTileXRows, kTileRows, kResident>;
   using Ring = typename Stages::Ring;
   // Stages whose scales are loaded at a time.
   static constexpr uint32_t kAhead = kTileXRows == 128 ? 5 : 32 / Stages::kRuns;
   using Scales = Sm90Fp8Scales<Stages, kAhead>;
   static constexpr uint32_t kXRows = Stages::kXRows, kRows = Stages::kRows;
-  using Chain = Sm90Fp8Chain<Stages>;
+  using Chain = Sm90Fp8Promotion<Stages>;
   using Sums = typename Chain::Sums;
 
   enum class Worker { load, multiply };
@@ -74,8 +75,8 @@ struct Sm90Fp8Few : Sm90Fp8FewStages<kTileXRows, kTileRows, kResident> {
   static constexpr uint32_t kThreads = kRoles.threads();
 
   static LaunchShape shape(const Params& p, uint32_t /*multiprocessors*/) {
-    const uint32_t rows = p.product.finish.gate ? kRows / 2 : kRows;
-    return {.grid = {(p.product.n + rows - 1) / rows * p.split, 1, 1},
+    const uint32_t rows = p.gemm.epilogue.gate ? kRows / 2 : kRows;
+    return {.grid = {(p.gemm.n + rows - 1) / rows * p.split, 1, 1},
             .block = {kThreads, 1, 1},
             .cluster = {p.split, 1, 1},
             .shared_bytes = Stages::kSharedBytes};
@@ -85,7 +86,7 @@ struct Sm90Fp8Few : Sm90Fp8FewStages<kTileXRows, kTileRows, kResident> {
   struct Range {
     uint32_t begin, end;
     HT_DEVICE explicit Range(const Params& p) {
-      const uint32_t steps = (p.product.k + Stages::kDepth - 1) / Stages::kDepth;
+      const uint32_t steps = (p.gemm.k + Stages::kDepth - 1) / Stages::kDepth;
       const uint32_t rank = p.split > 1 ? hw::cluster_rank() : 0;
       begin = steps * rank / p.split, end = steps * (rank + 1) / p.split;
     }
@@ -126,7 +127,7 @@ struct Sm90Fp8Few : Sm90Fp8FewStages<kTileXRows, kTileRows, kResident> {
 
   HT_DEVICE static void load(const Params& p, const Ring& ring, hw::SharedAddress base,
                              const Sm90Tile& tile, const Range& range) {
-    const Sm90Matrix matrix(p, tile);
+    const Sm90MapCoords matrix(p, tile);
     const hw::CachePolicy policy{hw::kEvictFirst.bits};
     auto fill = ring.producer();
     const auto load_x = [&](uint32_t step, uint32_t stage) {
@@ -134,7 +135,7 @@ struct Sm90Fp8Few : Sm90Fp8FewStages<kTileXRows, kTileRows, kResident> {
                       {static_cast<int32_t>(step * Stages::kDepth), 0}, ring.full(stage));
     };
     // W of the stages that there are, before or after the turn; then x.
-    if (!p.product.static_weights) hw::griddepcontrol_wait();
+    if (!p.gemm.static_weights) hw::griddepcontrol_wait();
     const uint32_t steps = range.end - range.begin;
     const uint32_t ahead = steps < Stages::kStages ? steps : Stages::kStages;
     for (uint32_t i = 0; i < ahead; ++i) {
@@ -143,7 +144,7 @@ struct Sm90Fp8Few : Sm90Fp8FewStages<kTileXRows, kTileRows, kResident> {
                                   base + (slot.stage * Stages::kBytes + Stages::kXBytes), slot.full,
                                   policy);
     }
-    if (p.product.static_weights) hw::griddepcontrol_wait();
+    if (p.gemm.static_weights) hw::griddepcontrol_wait();
     for (uint32_t i = 0; i < ahead; ++i) load_x(range.begin + i, i);
     for (uint32_t i = ahead; i < steps; ++i) {
       const pipe::Slot slot = fill.acquire();
@@ -159,9 +160,9 @@ struct Sm90Fp8Few : Sm90Fp8FewStages<kTileXRows, kTileRows, kResident> {
     Scales scales(p, tile, mine);
     pipe::Cursor<Stages::kStages> at;
     // Behind the copies of W its scales would wait for all of them.
-    if (!p.product.static_weights) hw::griddepcontrol_wait();
+    if (!p.gemm.static_weights) hw::griddepcontrol_wait();
     scales.load_weights(range.begin);
-    if (p.product.static_weights) hw::griddepcontrol_wait();
+    if (p.gemm.static_weights) hw::griddepcontrol_wait();
     for (uint32_t step = range.begin; step < range.end; step += kAhead) {
       if (step > range.begin) scales.load_weights(step);
       scales.load_rows(step);
@@ -181,10 +182,10 @@ struct Sm90Fp8Few : Sm90Fp8FewStages<kTileXRows, kTileRows, kResident> {
   HT_DEVICE static void multiply(const Params& p, const Ring& ring, hw::SharedAddress base,
                                  const Sm90Tile& tile, const Range& range) {
     const uint32_t group = pipe::uniform(hw::warp_index()) / 4 - 1;
-    const Sm90EpilogueRows finish(p.product);
+    const Sm90EpilogueRows finish(p.gemm);
     hw::griddepcontrol_wait();
     for (uint32_t panel = group; panel < Stages::kPanels; panel += Stages::kGroups) {
-      finish.store_factors(tile, base + (Stages::kFactors + panel * kSm90Factors), panel);
+      finish.store_factors(tile, base + (Stages::kFactors + panel * kSm90ScaleBiasBytes), panel);
     }
     Sums total;
     if (p.factors == Sm90Factors::columns) {
@@ -209,9 +210,9 @@ struct Sm90Fp8Few : Sm90Fp8FewStages<kTileXRows, kTileRows, kResident> {
     if (first >= end) return;
     HT_ROLLED
     for (uint32_t panel = 0; panel < Stages::kPanels; ++panel) {
-      const Sm90Area area{base + panel * Stages::kPanel,
-                          base + (Stages::kFactors + panel * kSm90Factors), Stages::kSumRow, 2,
-                          panel};
+      const Sm90StagedTile area{base + panel * Stages::kPanel,
+                                base + (Stages::kFactors + panel * kSm90ScaleBiasBytes),
+                                Stages::kSumRow, 2, panel};
       finish.finish<EpilogueSet::ungated>(tile, area, first, end - first, tile.m0 + first, p.split);
     }
   }
@@ -284,9 +285,9 @@ struct Sm90Fp8Few : Sm90Fp8FewStages<kTileXRows, kTileRows, kResident> {
 };
 
 // The tiles that there are: rows of x by rows of W.
-using Sm90Fp8Few64x64 = Sm90Fp8Few<64, 64, 2>;
-using Sm90Fp8Few64x128 = Sm90Fp8Few<64, 128, 2>;
-using Sm90Fp8Few128x64 = Sm90Fp8Few<128, 64, 2>;
-using Sm90Fp8Few128x192 = Sm90Fp8Few<128, 192, 1>;
+using Sm90Fp8SmallM64x64 = Sm90Fp8SmallM<64, 64, 2>;
+using Sm90Fp8SmallM64x128 = Sm90Fp8SmallM<64, 128, 2>;
+using Sm90Fp8SmallM128x64 = Sm90Fp8SmallM<128, 64, 2>;
+using Sm90Fp8SmallM128x192 = Sm90Fp8SmallM<128, 192, 1>;
 
 }  // namespace halftone::gemm

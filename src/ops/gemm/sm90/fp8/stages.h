@@ -27,7 +27,7 @@ struct Sm90Fp8Stages {
   static constexpr uint32_t kFactors = kPiece * kPieceRow;
   static constexpr uint32_t kStaging = 11 * 1024;
   static_assert(4 * Store::kSharedBytes <= kFactors, "the copies and the factors lie together");
-  static_assert(kFactors + kPanels * kSm90Factors <= kStaging);
+  static_assert(kFactors + kPanels * kSm90ScaleBiasBytes <= kStaging);
 
   static constexpr uint32_t kStages = 3;  // four are slower (docs/findings/products-hopper.md)
   static constexpr uint32_t kOut = kStages * kBytes;

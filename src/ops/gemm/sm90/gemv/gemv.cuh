@@ -33,7 +33,7 @@ struct Sm90Gemv {
   HT_DEVICE static void sync(hw::Site site = hw::Site::current()) {
     pipe::sync<Barrier::multipliers>(kWarps * 32, site);
   }
-  HT_DEVICE static uint32_t outputs(const GpuGemm& p) { return p.finish.gate ? 8 : 16; }
+  HT_DEVICE static uint32_t outputs(const GpuGemm& p) { return p.epilogue.gate ? 8 : 16; }
 
   // Fills a quarter of the ring and more before x has been read: copies that wait in the memory's
   // queues would make x wait behind them.
@@ -41,7 +41,7 @@ struct Sm90Gemv {
 
   HT_DEVICE static void load(const Params& params, const Ring& ring, hw::Mbarrier x_read,
                              hw::SharedAddress base, uint32_t tiles) {
-    const GpuGemm& p = params.product;
+    const GpuGemm& p = params.gemm;
     if (!p.static_weights) hw::griddepcontrol_wait();
     const uint32_t chunks = (params.spans + kWarps - 1) / kWarps;
     const uint32_t scale_bytes = kCopied ? kWarps * params.scale_span : 0;  // of a row and stage
@@ -49,9 +49,9 @@ struct Sm90Gemv {
     auto fill = ring.producer();
     uint32_t filled = 0;
     for (uint32_t tile = hw::block_index().x; tile < tiles; tile += hw::grid_size().x) {
-      const Sm90Place place(p, params.more, tile);
+      const Sm90FusedTile place(p, params.more, tile);
       const auto row = static_cast<int32_t>(place.tile * outputs(p));
-      const int32_t rows[2] = {row, p.finish.gate ? row : row + 8};
+      const int32_t rows[2] = {row, p.epilogue.gate ? row : row + 8};
       int32_t scale_rows[2] = {};
       if constexpr (kCopied) {
         const auto shared = static_cast<int32_t>(params.scale_shared);
@@ -64,7 +64,7 @@ struct Sm90Gemv {
         const hw::SharedAddress to = base + slot.stage * Stages::kBytes;
         HT_UNROLL
         for (uint32_t half = 0; half < 2; ++half) {
-          const uint32_t source = p.finish.gate ? half : place.matrix;
+          const uint32_t source = p.epilogue.gate ? half : place.matrix;
           hw::tensor_load(to + half * Stages::kHalf, &params.w[source],
                           {0, rows[half], static_cast<int32_t>(c * kWarps)}, slot.full,
                           hw::kEvictFirst);
@@ -83,12 +83,12 @@ struct Sm90Gemv {
   // nobody up.
   HT_DEVICE static void finish_all(const Params& params, const SumRing& ring,
                                    hw::SharedAddress base, uint32_t tiles) {
-    const GpuGemm& p = params.product;
+    const GpuGemm& p = params.gemm;
     const uint32_t lane = hw::lane_index();
     hw::griddepcontrol_wait();
     auto read = ring.consumer();
     for (uint32_t tile = hw::block_index().x; tile < tiles; tile += hw::grid_size().x) {
-      const Sm90Place place(p, params.more, tile);
+      const Sm90FusedTile place(p, params.more, tile);
       const uint32_t n = place.tile * outputs(p) + lane;
       const bool live = lane < outputs(p) && n < place.n;
       const GpuEpilogue f = place.finish(p, params.more);
@@ -103,7 +103,7 @@ struct Sm90Gemv {
         for (uint32_t w = 0; w < kWarps; ++w) {
           whole[0] += hw::load_shared<float>(sums + (w * kRows + lane) * 4);
         }
-        if (p.finish.gate) {
+        if (p.epilogue.gate) {
           HT_UNROLL
           for (uint32_t w = 0; w < kWarps; ++w) {
             whole[1] += hw::load_shared<float>(sums + (w * kRows + lane + 8) * 4);
@@ -121,7 +121,7 @@ struct Sm90Gemv {
   HT_DEVICE static void multiply_all(const Params& params, const Ring& ring,
                                      const SumRing& sum_ring, hw::Mbarrier x_read,
                                      hw::SharedAddress base, uint32_t tiles, uint32_t warp) {
-    const GpuGemm& p = params.product;
+    const GpuGemm& p = params.gemm;
     const uint32_t lane = hw::lane_index(), grid = hw::grid_size().x;
     uint32_t tile = hw::block_index().x;
     Scales scales;
@@ -130,10 +130,10 @@ struct Sm90Gemv {
     };
     const auto begin_scales = [&](uint32_t of_tile) {
       if constexpr (kLanes) {
-        const Sm90Place place(p, params.more, of_tile);
+        const Sm90FusedTile place(p, params.more, of_tile);
         const uint32_t first = place.tile * outputs(p) + lane / 4;
         const GpuSource source = place.source(p, params.more);
-        const bool gate = p.finish.gate;
+        const bool gate = p.epilogue.gate;
         GpuSource other = source;
         if (gate) other = p.source[1];
         scales.find(p, params.log2_rows, place.n, source, other, first, gate ? first : first + 8);

@@ -37,22 +37,23 @@ struct Sm90GroupedGemv {
   }
   // Of a tile: its outputs, and the first row of W of its second half.
   HT_DEVICE static uint32_t outputs(const Params& p) {
-    return p.warps_n * (p.product.finish.gate ? 8 : 16);
+    return p.warps_n * (p.gemm.epilogue.gate ? 8 : 16);
   }
   HT_DEVICE static uint32_t second_half(const Params& p, uint32_t first) {
-    return p.product.finish.gate ? first : first + p.warps_n * 8;
+    return p.gemm.epilogue.gate ? first : first + p.warps_n * 8;
   }
 
-  HT_DEVICE static Sm90TileRun run_of(const Params& params) {
-    const GpuGemm& p = params.product;
-    const uint32_t parts = p.chosen != nullptr ? p.chosen_rows : hw::load_global(p.chunk_count);
-    return {parts, params.tiles};
+  HT_DEVICE static Sm90TileRange run_of(const Params& params) {
+    const GpuGemm& p = params.gemm;
+    const uint32_t chunks =
+        p.expert_ids != nullptr ? p.expert_id_rows : hw::load_global(p.chunk_count);
+    return {chunks, params.tiles};
   }
-  HT_DEVICE static void load_part(const GpuGemm& p, uint32_t index, Sm90MChunk& part) {
-    if (p.chosen != nullptr) {
-      part.load_chosen(p, index);
+  HT_DEVICE static void load_chunk(const GpuGemm& p, uint32_t index, Sm90MChunk& chunk) {
+    if (p.expert_ids != nullptr) {
+      chunk.load_chosen(p, index);
     } else {
-      part.load(p, index);
+      chunk.load(p, index);
     }
   }
 
@@ -63,26 +64,26 @@ struct Sm90GroupedGemv {
   HT_DEVICE static void load(const Params& params, const Ring& ring, hw::SharedAddress base) {
     const hw::Mbarrier x_read{base + Stages::kXRead};
     uint32_t filled = 0;
-    const GpuGemm& p = params.product;
+    const GpuGemm& p = params.gemm;
     const uint32_t span_bytes = params.warps_n * 8 * Stages::kSpan;  // of a half
     auto fill = ring.producer();
-    Sm90MChunk part;
+    Sm90MChunk chunk;
     int32_t matrix[2] = {}, scale_matrix[2] = {};
     uint32_t tiles = 0;
     hw::CachePolicy policy = hw::kEvictFirst;
-    for (Sm90TileRun run = run_of(params); run.left > 0; run.next()) {
+    for (Sm90TileRange run = run_of(params); run.left > 0; run.next()) {
       if (run.entered) {
-        load_part(p, run.part, part);
+        load_chunk(p, run.chunk, chunk);
         HT_UNROLL
         for (uint32_t half = 0; half < 2; ++half) {
-          matrix[half] = part.matrix(p.weight, half, params.w_first, params.w_shift);
+          matrix[half] = chunk.matrix(p.weight, half, params.w_first, params.w_shift);
           if constexpr (kLines) {
-            const uint8_t* at = Scales::address(p.weight, 0, part.source[half], 0);
+            const uint8_t* at = Scales::address(p.weight, 0, chunk.source[half], 0);
             scale_matrix[half] =
                 static_cast<int32_t>((at - params.first_scale) >> params.scale_shift);
           }
         }
-        policy = part.weight_policy(p);
+        policy = chunk.weight_policy(p);
       }
       const uint32_t n0 = run.tile * outputs(params);
       const auto first = static_cast<int32_t>(n0);
@@ -106,7 +107,7 @@ struct Sm90GroupedGemv {
                           {byte, second, scale_matrix[1]}, slot.full, policy);
         }
         if constexpr (kRows) {
-          if (span == 0) load_rows(params, part, n0, base, tiles++, slot.full);
+          if (span == 0) load_rows(params, chunk, n0, base, tiles++, slot.full);
         }
         for (uint32_t s = 0; s < count; ++s) {
           const auto byte = static_cast<int32_t>((span + s) * Stages::kSpan);
@@ -122,22 +123,22 @@ struct Sm90GroupedGemv {
   // Scales of the rows of a tile: those of a gate and of its other half, which may be interleaved,
   // or of all of them.
   HT_DEVICE static bool interleaved(const Params& p) {
-    return p.product.finish.gate && p.product.weight.row_step > 1;
+    return p.gemm.epilogue.gate && p.gemm.weight.row_step > 1;
   }
   HT_DEVICE static hw::SharedAddress rows_place(const Params& params, hw::SharedAddress base,
                                                 uint32_t tile) {
     return base + (params.scale_room + tile % Stages::kScaleTiles * 2 * params.scale_rows);
   }
-  HT_DEVICE static void load_rows(const Params& params, const Sm90MChunk& part, uint32_t n0,
+  HT_DEVICE static void load_rows(const Params& params, const Sm90MChunk& chunk, uint32_t n0,
                                   hw::SharedAddress base, uint32_t tile, hw::Mbarrier full) {
-    const GpuLayout& l = params.product.weight;
+    const GpuLayout& l = params.gemm.weight;
     const hw::SharedAddress to = rows_place(params, base, tile);
-    const uint8_t* from = Scales::address(l, 0, part.source[0], n0);
-    if (interleaved(params) || !params.product.finish.gate) {
+    const uint8_t* from = Scales::address(l, 0, chunk.source[0], n0);
+    if (interleaved(params) || !params.gemm.epilogue.gate) {
       hw::bulk_load(to, from, 2 * params.scale_rows, full, hw::kEvictFirst);
     } else {
       hw::bulk_load(to, from, params.scale_rows, full, hw::kEvictFirst);
-      hw::bulk_load(to + params.scale_rows, Scales::address(l, 0, part.source[1], n0),
+      hw::bulk_load(to + params.scale_rows, Scales::address(l, 0, chunk.source[1], n0),
                     params.scale_rows, full, hw::kEvictFirst);
     }
   }
@@ -146,24 +147,24 @@ struct Sm90GroupedGemv {
   // up.
   HT_DEVICE static void finish_all(const Params& params, const SumRing& ring,
                                    hw::SharedAddress base) {
-    const GpuGemm& p = params.product;
+    const GpuGemm& p = params.gemm;
     const uint32_t lane = hw::lane_index(), all = outputs(params), of_half = params.warps_n * 8;
     auto read = ring.consumer();
-    for (Sm90TileRun run = run_of(params); run.left > 0; run.next()) {
-      Sm90MChunk part;
-      load_part(p, run.part, part);
+    for (Sm90TileRange run = run_of(params); run.left > 0; run.next()) {
+      Sm90MChunk chunk;
+      load_chunk(p, run.chunk, chunk);
       const auto inputs = [&](uint32_t m, uint32_t o) {
-        const uint32_t y_row = static_cast<uint32_t>(part.rows.first) + m, n = run.tile * all + o;
+        const uint32_t y_row = static_cast<uint32_t>(chunk.rows.first) + m, n = run.tile * all + o;
         if (o >= all || n >= p.n) return EpilogueInputs{};
-        return epilogue_inputs(p.finish, p.weight, part.source[0], part.source[1],
-                               static_cast<uint32_t>(part.rows.expert), y_row, y_row, n);
+        return epilogue_inputs(p.epilogue, p.weight, chunk.source[0], chunk.source[1],
+                               static_cast<uint32_t>(chunk.rows.expert), y_row, y_row, n);
       };
       EpilogueInputs in = inputs(0, lane);
       const hw::SharedAddress sums = base + (Stages::kSums + read.wait() * Stages::kSumBytes);
       HT_ROLLED
-      for (uint32_t m = 0; m < static_cast<uint32_t>(part.rows.count); ++m) {
+      for (uint32_t m = 0; m < static_cast<uint32_t>(chunk.rows.count); ++m) {
         const auto exponent = hw::load_shared<int32_t>(sums + (Stages::kSumExponents + m * 4));
-        const uint32_t y_row = static_cast<uint32_t>(part.rows.first) + m;
+        const uint32_t y_row = static_cast<uint32_t>(chunk.rows.first) + m;
         HT_ROLLED
         for (uint32_t first = 0; first < all; first += 32) {
           const uint32_t o = first + lane, n = run.tile * all + o;
@@ -174,11 +175,11 @@ struct Sm90GroupedGemv {
             const hw::SharedAddress at =
                 sums + (m * Stages::kSumRow + (2 * k * of_half + place) * 4);
             whole[0] += hw::load_shared<float>(at);
-            if (p.finish.gate) whole[1] += hw::load_shared<float>(at + of_half * 4);
+            if (p.epilogue.gate) whole[1] += hw::load_shared<float>(at + of_half * 4);
           }
           if (m > 0 || first > 0) in = inputs(m, o);
           if (o >= all || n >= p.n) continue;
-          epilogue_output(p.finish, in, y_row, n, scaled_by(whole[0], exponent),
+          epilogue_output(p.epilogue, in, y_row, n, scaled_by(whole[0], exponent),
                           scaled_by(whole[1], exponent));
         }
       }
@@ -237,7 +238,7 @@ struct Sm90GroupedGemv {
         }
       }
       if constexpr (kRows) {
-        const auto pitch = static_cast<uint32_t>(params.product.weight.scale_row);
+        const auto pitch = static_cast<uint32_t>(params.gemm.weight.scale_row);
         const bool pairs = interleaved(params);
         const uint32_t row = along_n * 8 + hw::lane_index() / 4, last = pitch - Scales::kBytes;
         const hw::SharedAddress rows =
@@ -259,13 +260,13 @@ struct Sm90GroupedGemv {
     HT_DEVICE void ask(uint32_t span) {
       if constexpr (kLanes) {
         if (span >= params.spans) return;
-        scales.template ask<true>(params.product, params.log2_group, span);
+        scales.template ask<true>(params.gemm, params.log2_group, span);
       }
     }
     // Where the scales of a tile begin.
     HT_DEVICE void find(const GpuSource& source, const GpuSource& other, uint32_t tile) {
       const uint32_t first = tile * outputs(params) + along_n * 8 + hw::lane_index() / 4;
-      scales.find(params.product, params.log2_rows, params.product.n, source, other, first,
+      scales.find(params.gemm, params.log2_rows, params.gemm.n, source, other, first,
                   second_half(params, first));
     }
     // Of a tile that is not the first of its part: registers are short, and so are tiles, a span or
@@ -286,23 +287,23 @@ struct Sm90GroupedGemv {
         find(source[0], source[1], tile);
       }
     }
-    HT_DEVICE void keep(const Sm90MChunk& part, hw::Site site = hw::Site::current()) const {
+    HT_DEVICE void keep(const Sm90MChunk& chunk, hw::Site site = hw::Site::current()) const {
       HT_UNROLL
       for (uint32_t half = 0; half < 2; ++half) {
-        const Kept kept{part.source[half].scales, part.source[half].first_row};
+        const Kept kept{chunk.source[half].scales, chunk.source[half].first_row};
         hw::store_shared(base + (Stages::kScales + half * 16), std::bit_cast<hw::Words4>(kept),
                          site);
       }
     }
     // Rows of x of a part, each by as many warps as there are for each.
-    HT_DEVICE void bring_x(const Sm90MChunk& part, bool first) {
-      const GpuGemm& p = params.product;
-      const auto rows = static_cast<uint32_t>(part.rows.count);
+    HT_DEVICE void bring_x(const Sm90MChunk& chunk, bool first) {
+      const GpuGemm& p = params.gemm;
+      const auto rows = static_cast<uint32_t>(chunk.rows.count);
       const uint32_t places = rows == 3 ? 4 : rows, warps = kWarps / places;
       const uint32_t m = warp / warps, first_warp = m * warps;
       const Sm90GemvThreads threads{(warp - first_warp) * 32 + hw::lane_index(), warps * 32,
                                     first_warp};
-      int64_t row = part.rows.first + static_cast<int32_t>(m);
+      int64_t row = chunk.rows.first + static_cast<int32_t>(m);
       if (m < rows && p.x_rows != nullptr) row = hw::load_global(p.x_rows + row);
       Sm90GemvX<kCode, 4> x(p.x + row * p.x_row, m < rows ? p.k / 8 : 0, threads);
       if (first) {
@@ -310,7 +311,7 @@ struct Sm90GroupedGemv {
         if (hw::lane_index() == 0) hw::mbarrier_arrive(hw::Mbarrier{base + Stages::kXRead});
       }
       sync();  // nobody reads what is of the part before
-      if (kLanes && hw::thread_index().x == 0) keep(part);
+      if (kLanes && hw::thread_index().x == 0) keep(chunk);
       const Sm90GemvPlace to{base + Stages::kX, m, places, params.x_elements};
       x.place(to, base + Stages::kMaxima, [] { sync(); });
       x.pad(to, Stages::padded(p.k));
@@ -341,7 +342,7 @@ struct Sm90GroupedGemv {
       if (lane.along_k < params.warps_k && span < params.spans) {
         if constexpr (kLines || kRows) lane.read(stage, count, first, now);
         Span::multiply(stage, lane.warp * 8 * Stages::kSpan, Stages::kHalf, lane.columns, span, now,
-                       params.product.weight.scale_format, sums);
+                       params.gemm.weight.scale_format, sums);
       }
       // Read by loads, filled by copies.
       hw::fence_proxy_async_shared();
@@ -382,16 +383,16 @@ struct Sm90GroupedGemv {
     auto read = ring.consumer();
     auto fill = sum_ring.producer();
     uint32_t rows = 0, count = 0;
-    for (Sm90TileRun run = run_of(params); run.left > 0; run.next(), ++count) {
+    for (Sm90TileRange run = run_of(params); run.left > 0; run.next(), ++count) {
       if (run.entered) {
-        Sm90MChunk part;
-        load_part(params.product, run.part, part);
+        Sm90MChunk chunk;
+        load_chunk(params.gemm, run.chunk, chunk);
         if constexpr (kLanes) {
-          lane.find(part.source[0], part.source[1], run.tile);
+          lane.find(chunk.source[0], chunk.source[1], run.tile);
           lane.ask(lane.along_k);
         }
-        lane.bring_x(part, rows == 0);
-        rows = static_cast<uint32_t>(part.rows.count);
+        lane.bring_x(chunk, rows == 0);
+        rows = static_cast<uint32_t>(chunk.rows.count);
       }
       const bool more = run.left > 1 && run.tile + 1 < run.tiles;
       if (rows == 1) {
@@ -410,12 +411,12 @@ struct Sm90GroupedGemv {
     const SumRing sum_ring{base + Stages::kSumBarriers};
     // Where matrices lie is a load that waits for another: it finds the table in the L2.
     constexpr uint32_t kCacheLine = 128;
-    const uint32_t table = params.product.expert_count * params.product.expert_step *
+    const uint32_t table = params.gemm.expert_count * params.gemm.expert_step *
                            static_cast<uint32_t>(sizeof(GpuSource));
     const uint32_t line = (hw::block_index().x * 32 + hw::thread_index().x) * kCacheLine;
     if (hw::thread_index().x < 32 && line < table) {
       hw::prefetch_global<hw::CacheLevel::l2>(
-          reinterpret_cast<const uint8_t*>(params.product.experts) + line);
+          reinterpret_cast<const uint8_t*>(params.gemm.experts) + line);
     }
     if (hw::thread_index().x == 0) {
       hw::prefetch_tensor_map(&params.w);
@@ -429,13 +430,13 @@ struct Sm90GroupedGemv {
     }
     hw::barrier_sync();
     // The next kernel may take the parts as written before its turn: so this one's comes first.
-    if (!params.product.static_weights) hw::griddepcontrol_wait();
+    if (!params.gemm.static_weights) hw::griddepcontrol_wait();
     hw::griddepcontrol_launch_dependents();
     if (hw::warp_index() == kWarps) {
       if (hw::lane_index() == 0) load(params, ring, base);
       return;
     }
-    if (params.product.static_weights) hw::griddepcontrol_wait();
+    if (params.gemm.static_weights) hw::griddepcontrol_wait();
     if (hw::warp_index() < kWarps) {
       multiply_all(params, ring, sum_ring, base);
     } else {

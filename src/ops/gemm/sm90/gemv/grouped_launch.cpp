@@ -115,7 +115,7 @@ int64_t words_of_a_bank(int64_t stride) {
 // How scales come to the warps, told to `p`, whose tiles are known.
 Way set_way(const GpuWeight& w, const Sm90Matrices& m, const Sm90Problem& problem,
             Sm90GroupedGemvParams* p, const Device& device) {
-  const GpuGemm& g = p->product;
+  const GpuGemm& g = p->gemm;
   const GpuLayout& l = g.weight;
   constexpr int64_t kHalf = 2048, kRoom = 12 * 1024;  // of shared memory: lines of a half, rows
   constexpr uint32_t kLeastLine = 48;  // shorter ones take the copy engine longer than lanes
@@ -149,7 +149,7 @@ Way set_way(const GpuWeight& w, const Sm90Matrices& m, const Sm90Problem& proble
   // Tiles of one stage: 2 us more a layer of Qwen3-30B-A3B, measured, not explained.
   const bool stages = p->spans > p->warps_k;
   if (powers && stages && whole && 2 * half * 4 <= kRoom &&
-      words_of_a_bank(l.scale_row * (g.finish.gate ? l.row_step : 1)) <= 2) {
+      words_of_a_bank(l.scale_row * (g.epilogue.gate ? l.row_step : 1)) <= 2) {
     p->scale_rows = static_cast<uint32_t>(half);
     return Way::rows;
   }
@@ -191,21 +191,20 @@ uint32_t chunk_rows_sm90_grouped_gemv(const Sm90Problem& p, const GpuWeight& w) 
   return rows;
 }
 
-void launch_sm90_grouped_gemv(const Sm90Problem& problem, const GpuWeight& w,
-                              const GpuGemm& product, const Sm90Matrices& matrices, uint32_t parts,
-                              Stream& stream) {
+void launch_sm90_grouped_gemv(const Sm90Problem& problem, const GpuWeight& w, const GpuGemm& gemm,
+                              const Sm90Matrices& matrices, uint32_t max_chunks, Stream& stream) {
   const Device& device = stream.device();
   const DeviceProperties& d = properties(device);
   Instance i = instance_of(problem, w, Way::loaded);
   Sm90GroupedGemvParams p{};
-  p.product = product;
-  GpuGemm& g = p.product;
+  p.gemm = gemm;
+  GpuGemm& g = p.gemm;
   g.n = static_cast<uint32_t>(problem.n);
   p.spans = (g.k + i.line - 1) / i.line;
   if (w.scaled) p.log2_group = static_cast<uint32_t>(std::countr_zero(g.weight.group));
   p.log2_rows = log2_scale_rows(g.weight);
   p.warps_k = warps_along_k(p.spans), p.warps_n = i.warps / p.warps_k;
-  const uint32_t outputs = p.warps_n * (g.finish.gate ? 8 : 16);
+  const uint32_t outputs = p.warps_n * (g.epilogue.gate ? 8 : 16);
   p.tiles = (g.n + outputs - 1) / outputs;
   if (g.weight.block_rows == 1 && g.n % outputs == 0) {
     p.scale_tile = static_cast<uint32_t>(outputs * g.weight.row_step * g.weight.scale_row);
@@ -224,7 +223,7 @@ void launch_sm90_grouped_gemv(const Sm90Problem& problem, const GpuWeight& w,
   }
   const uint32_t room = static_cast<uint32_t>(d.shared_per_sm) / (shape.shared_bytes + 1024);
   const uint32_t blocks = std::clamp(room, 1u, 2u) * static_cast<uint32_t>(d.sm_count);
-  shape.grid.x = static_cast<uint32_t>(std::min<uint64_t>(blocks, uint64_t{parts} * p.tiles));
+  shape.grid.x = static_cast<uint32_t>(std::min<uint64_t>(blocks, uint64_t{max_chunks} * p.tiles));
   launch(i.image, with_pdl(shape, stream), p, stream);
 }
 

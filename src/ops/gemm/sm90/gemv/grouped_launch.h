@@ -15,6 +15,6 @@ uint32_t chunk_rows_sm90_grouped_gemv(const Sm90Problem&, const GpuWeight&);
 // `parts`: how many there are at most; the product has their list. Its static_weights says that
 // the list and the weights had been written before the kernel ahead began.
 void launch_sm90_grouped_gemv(const Sm90Problem&, const GpuWeight&, const GpuGemm&,
-                              const Sm90Matrices&, uint32_t parts, Stream&);
+                              const Sm90Matrices&, uint32_t max_chunks, Stream&);
 
 }  // namespace halftone::gemm

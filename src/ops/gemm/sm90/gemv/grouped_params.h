@@ -14,7 +14,7 @@ enum class Sm90ExpertScales : uint8_t { loaded, lines, rows };
 struct Sm90GroupedGemvParams {
   // Its static_weights also says that the list of parts had been written before the kernel ahead
   // began its turn.
-  GpuGemm product;
+  GpuGemm gemm;
   // All matrices in one map, as in Sm90Params.
   hw::TensorMap w;
   const uint8_t* w_first = nullptr;

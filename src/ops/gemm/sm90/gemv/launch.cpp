@@ -94,10 +94,10 @@ struct ScaleCopies {
 };
 // `spans` of a stage. Nothing where copies cannot take them: rows that are not on 16 bytes, scales
 // that are no neighbours, groups longer than a span, lines of a stage longer than 128 bytes.
-std::optional<ScaleCopies> scale_copies(const GpuWeight& w, std::span<const GpuGemm> products,
+std::optional<ScaleCopies> scale_copies(const GpuWeight& w, std::span<const GpuGemm> gemms,
                                         uint32_t spans) {
   if (!w.pairs && !w.scaled) return {};
-  const GpuLayout& l = products[0].weight;
+  const GpuLayout& l = gemms[0].weight;
   const uint32_t depth = 1024 / static_cast<uint32_t>(bits(l.format));
   const uint32_t bytes = w.pairs ? 1 : scale_bytes(l.scale_format);
   const bool own = l.block_rows == 1;
@@ -107,7 +107,7 @@ std::optional<ScaleCopies> scale_copies(const GpuWeight& w, std::span<const GpuG
   if (l.scale_step != bytes || l.scale_row * l.row_step % 16 != 0) return {};
   // A copy is of 8 rows of W: each has its own scales, or all have the same.
   if (!own && (l.block_rows == 0 || l.block_rows % (8 * l.row_step) != 0)) return {};
-  for (const GpuGemm& p : products) {
+  for (const GpuGemm& p : gemms) {
     for (const GpuSource& s : p.source) {
       if (s.scales == nullptr) continue;  // no gate
       if (!aligned(scale_address(l, s, 0, 0))) return {};
@@ -195,22 +195,22 @@ bool norms_sm90_gemv(Format x, Format norm_weight, int64_t k) {
   return x == Format::bf16 && norm_weight == Format::bf16 && k <= kSm90GemvKept;
 }
 
-void launch_sm90_gemv(const GpuWeight& w, std::span<const GpuGemm> products, Stream& stream,
+void launch_sm90_gemv(const GpuWeight& w, std::span<const GpuGemm> gemms, Stream& stream,
                       uint32_t multiprocessors, const Sm90GemvNorm& norm) {
   const Device& device = stream.device();
   const DeviceProperties& d = properties(device);
-  const Format scale = products[0].weight.scale_format;
+  const Format scale = gemms[0].weight.scale_format;
   const std::optional<ScaleCopies> copies =
-      scale_copies(w, products, instance_of(w, scale, true).spans);
+      scale_copies(w, gemms, instance_of(w, scale, true).spans);
   const Sm90GemvInstance i = instance_of(w, scale, copies.has_value());
   Sm90GemvParams p{};
   if (copies) {
     p.scale_span = copies->span, p.scale_shared = copies->shared, p.scale_rows = copies->rows;
   }
   p.norm = norm;
-  const uint32_t of_tile = products[0].finish.gate ? 8 : 16;
-  p.tiles = fuse_sm90(products, of_tile, &p.product, p.more);
-  const GpuGemm& g = p.product;
+  const uint32_t of_tile = gemms[0].epilogue.gate ? 8 : 16;
+  p.tiles = fuse_sm90(gemms, of_tile, &p.gemm, p.more);
+  const GpuGemm& g = p.gemm;
   p.spans = static_cast<uint32_t>(int64_t{g.k} * bits(g.weight.format) / 1024);
   if (w.scaled) p.log2_group = static_cast<uint32_t>(std::countr_zero(g.weight.group));
   p.log2_rows = log2_scale_rows(g.weight);
@@ -220,9 +220,8 @@ void launch_sm90_gemv(const GpuWeight& w, std::span<const GpuGemm> products, Str
       p.scales[at] = pipe::make_tensor_map(scale_box(of, source, *copies, i.spans), device);
     }
   };
-  for (size_t at = 0; at < products.size(); ++at)
-    set_maps(at, products[at], products[at].source[0]);
-  if (g.finish.gate) set_maps(1, g, g.source[1]);
+  for (size_t at = 0; at < gemms.size(); ++at) set_maps(at, gemms[at], gemms[at].source[0]);
+  if (g.epilogue.gate) set_maps(1, g, g.source[1]);
   LaunchShape shape;
   shape.block.x = i.threads;
   shape.shared_bytes = i.shared_bytes(g.k);

@@ -18,7 +18,7 @@ struct Sm90GemvNorm {
 };
 
 struct Sm90GemvParams {
-  GpuGemm product;
+  GpuGemm gemm;
   Sm90GemvNorm norm;
   // Of each W, or of it and of the other halves of gates, rows as lines of 128 bytes; and of their
   // scales.

@@ -25,7 +25,7 @@ enum class Sm90Barrier {
 };
 
 template <class Stages>
-struct Sm90Finish : Sm90EpilogueRows {
+struct Sm90Epilogue : Sm90EpilogueRows {
   using Tile = Sm90Tile;
   static constexpr uint32_t kColumns = Stages::kColumns, kPiece = Stages::kPiece;
   static constexpr EpilogueSet kShort = kColumns > 64 || Stages::kPairs == 2 ? EpilogueSet::none
@@ -36,8 +36,8 @@ struct Sm90Finish : Sm90EpilogueRows {
   hw::SharedAddress base;
   uint32_t group;  // the warpgroup, whose rows of W are the tile's panel
 
-  HT_DEVICE Sm90Finish(const Sm90Params& all, hw::SharedAddress shared)
-      : Sm90EpilogueRows(all.product), params(all), base(shared) {
+  HT_DEVICE Sm90Epilogue(const Sm90Params& all, hw::SharedAddress shared)
+      : Sm90EpilogueRows(all.gemm), params(all), base(shared) {
     group = pipe::uniform(hw::warp_index()) / 4 - 1;
   }
 
@@ -54,17 +54,17 @@ struct Sm90Finish : Sm90EpilogueRows {
     // Beside the sums of 256 columns there are no registers for scales that plain weights lack.
     Sm90EpilogueRows::store_factors<!Stages::kPlain>(t, factors(), group);
   }
-  HT_DEVICE Sm90Area area_at(hw::SharedAddress sums, uint32_t pitch) const {
+  HT_DEVICE Sm90StagedTile area_at(hw::SharedAddress sums, uint32_t pitch) const {
     return {sums, factors(), pitch, 4, group};
   }
 
   HT_DEVICE void tile(const Tile& t, const float (&sums)[kColumns / 2]) const {
     if constexpr (Stages::kCanCopyOut) {
-      if (params.copies_out) return copy_out(t, sums);
+      if (params.tma_store) return copy_out(t, sums);
     }
     sync();  // the tile before has been read
     store_factors(t);
-    const Sm90Area area = area_at(staging(), Stages::kPieceRow);
+    const Sm90StagedTile area = area_at(staging(), Stages::kPieceRow);
     HT_ROLLED
     for (uint32_t piece = 0; piece < kColumns / kPiece; ++piece) {
       if (t.m0 + piece * kPiece >= t.end) break;
@@ -80,7 +80,7 @@ struct Sm90Finish : Sm90EpilogueRows {
 
   // Columns of a thread's sums to the area.
   template <uint32_t kCount>
-  HT_DEVICE void store_sums(const float* sums, const Sm90Area& area,
+  HT_DEVICE void store_sums(const float* sums, const Sm90StagedTile& area,
                             hw::Site site = hw::Site::current()) const {
     HT_UNROLL
     for (uint32_t j = 0; j < kCount / 8; ++j) {
@@ -97,7 +97,7 @@ struct Sm90Finish : Sm90EpilogueRows {
   // x: the parts are added in their order. The factors are there.
   HT_DEVICE void split_tile(const Tile& t, const float (&sums)[kColumns / 2]) const {
     pipe::sync<Sm90Barrier::both>(2 * kThreads);  // nobody reads the stages any more
-    const Sm90Area area = area_at(base + group * 64 * 4, Stages::kSumRow);
+    const Sm90StagedTile area = area_at(base + group * 64 * 4, Stages::kSumRow);
     store_sums<kColumns>(sums, area);
     hw::cluster_arrive();
     hw::cluster_wait();
@@ -109,12 +109,12 @@ struct Sm90Finish : Sm90EpilogueRows {
 
   // Scales and bias, rounding, and 64 outputs of 32 rows at a time to the copy engine.
   HT_DEVICE void copy_out(const Tile& t, const float (&sums)[kColumns / 2]) const {
-    const GpuEpilogue& f = p.finish;
+    const GpuEpilogue& f = p.epilogue;
     float scale[2], bias[2];
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
       const uint32_t n = t.n0 + group * 64 + warp * 16 + lane / 4 + half * 8;
-      scale[half] = n < p.n ? row_scale(p.weight, t.source[0], n) * p.factor : 0;
+      scale[half] = n < p.n ? row_scale(p.weight, t.source[0], n) * p.alpha : 0;
       bias[half] = n < p.n && f.bias[0] != nullptr
                        ? pipe::load_element(f.bias_format, f.bias[0] + n * f.bias_step)
                        : 0;

@@ -31,13 +31,13 @@ namespace halftone::gemm {
 
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kTileColumns,
           tile::Major kMajorW = tile::Major::k>
-struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
+struct Sm90MixedGemm : Sm90Stages<kCode, kScales, kTileColumns> {
   using Params = Sm90Params;
   using Stages = Sm90Stages<kCode, kScales, kTileColumns>;
-  using Sums = Sm90Sums<kCode, kScales, kTileColumns, kMajorW>;
-  using Finish = Sm90Finish<Stages>;
+  using Sums = Sm90Mainloop<kCode, kScales, kTileColumns, kMajorW>;
+  using Finish = Sm90Epilogue<Stages>;
   using Tile = Sm90Tile;
-  using Schedule = pipe::PersistentSchedule<pipe::HalvedGrid>;
+  using Schedule = pipe::PersistentSchedule<pipe::TailSplitGrid>;
   static constexpr uint32_t kColumns = kTileColumns, kXSteps = Stages::kXSteps;
   static constexpr bool kTables = Stages::kSlots > 0, kSums = Stages::kSums;
   // Whether half a tile's rows of x or fewer are multiplied alone.
@@ -58,19 +58,20 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
   static constexpr pipe::Roles kRoles{
       {{"load", 4, kLoaders}, {"multiply", 8 * kPairs, kMultiply / 8 * 8}}};
   static constexpr uint32_t kThreads = kRoles.threads();
-  static constexpr uint32_t kMultipliers = 8, kTableWarps = Sm90TableShare<Stages::kRows>::kWarps;
+  static constexpr uint32_t kMultipliers = 8, kTableWarps = Sm90StagingShare<Stages::kRows>::kWarps;
   static constexpr uint32_t kSharedBytes = Stages::kSharedBytes;
 
   // Of `parts` parts of experts; without experts of all rows of x.
-  HT_HOST_DEVICE static pipe::HalvedGrid tiles(const Params& params, uint32_t parts) {
-    const GpuGemm& p = params.product;
-    const uint32_t rows = p.finish.gate ? Stages::kRows / 2 : Stages::kRows;
-    const uint32_t columns = params.parts > 0 ? parts : (p.m + kColumns - 1) / kColumns;
+  HT_HOST_DEVICE static pipe::TailSplitGrid tiles(const Params& params, uint32_t parts) {
+    const GpuGemm& p = params.gemm;
+    const uint32_t rows = p.epilogue.gate ? Stages::kRows / 2 : Stages::kRows;
+    const uint32_t columns = params.max_chunks > 0 ? parts : (p.m + kColumns - 1) / kColumns;
     // As many rows of W as of x in work at a time.
-    return {{(p.n + rows - 1) / rows, columns, 1, kColumns / 16}, params.halved};
+    return {{(p.n + rows - 1) / rows, columns, 1, kColumns / 16}, params.tail_tiles};
   }
   static LaunchShape shape(const Params& p, uint32_t multiprocessors) {
-    const uint32_t wanted = tiles(p, p.parts).count(), fit = multiprocessors * kMinBlocks / p.split;
+    const uint32_t wanted = tiles(p, p.max_chunks).count(),
+                   fit = multiprocessors * kMinBlocks / p.split;
     // Blocks that share K have one tile: its sums take the place of the stages.
     return {.grid = {(wanted < fit || p.split > 1 ? wanted : fit) * p.split, 1, 1},
             .block = {kThreads, 1, 1},
@@ -82,13 +83,13 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
   struct Range {
     uint32_t begin, end;
     HT_DEVICE explicit Range(const Params& p) {
-      const uint32_t steps = (p.product.k + Stages::kDepth - 1) / Stages::kDepth;
+      const uint32_t steps = (p.gemm.k + Stages::kDepth - 1) / Stages::kDepth;
       const uint32_t rank = p.split > 1 ? hw::cluster_rank() : 0;
       begin = steps * rank / p.split, end = steps * (rank + 1) / p.split;
     }
   };
-  HT_DEVICE static Tile tile_of(const Params& params, const pipe::HalfTile& t) {
-    using Part = pipe::HalfTile::Part;
+  HT_DEVICE static Tile tile_of(const Params& params, const pipe::TailTile& t) {
+    using Part = pipe::TailTile::Part;
     Tile tile = sm90_tile(params, t.m, t.n, kColumns);
     if constexpr (kNarrow) {
       if (t.part != Part::whole) {
@@ -98,9 +99,9 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
       }
     }
     if constexpr (kJoins) {
-      const Sm90Place place(params.product, params.more, t.m);
+      const Sm90FusedTile place(params.gemm, params.more, t.m);
       if (place.matrix > 0) {
-        tile.source[0] = place.source(params.product, params.more);
+        tile.source[0] = place.source(params.gemm, params.more);
         tile.n0 = place.tile * Stages::kRows;
       }
     }
@@ -109,7 +110,7 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
 
   // Whether W may be read before the kernel's turn.
   HT_DEVICE static bool is_early(const Params& p) {
-    return p.product.static_weights && p.parts == 0;
+    return p.gemm.static_weights && p.max_chunks == 0;
   }
 
   struct Rings {
@@ -133,9 +134,9 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
     if (p.x_rows < (kNarrow ? kColumns / 2 : kColumns)) clear_x(base);
     // Each role waits for the kernels ahead when it has its addresses: what a block first touches,
     // parameters and instructions, takes as long as the first copy. Lists of parts are results.
-    if (p.parts > 0) hw::griddepcontrol_wait();
+    if (p.max_chunks > 0) hw::griddepcontrol_wait();
     hw::barrier_sync();
-    const uint32_t parts = p.parts > 0 ? hw::load_global(p.product.chunk_count) : 0;
+    const uint32_t parts = p.max_chunks > 0 ? hw::load_global(p.gemm.chunk_count) : 0;
     const Schedule schedule(tiles(p, parts), hw::block_index().x / p.split,
                             hw::grid_size().x / p.split);
     if (pipe::enter<kRoles, Worker::load, kMinBlocks>()) {
@@ -167,7 +168,7 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
   }
 
   // One stage of W.
-  HT_DEVICE static void load_weights(const Params& p, const Tile& tile, const Sm90Matrix& matrix,
+  HT_DEVICE static void load_weights(const Params& p, const Tile& tile, const Sm90MapCoords& matrix,
                                      uint32_t step, hw::SharedAddress to, hw::Mbarrier full,
                                      hw::CachePolicy policy) {
     if constexpr (kMajorW == tile::Major::mn) {
@@ -187,9 +188,9 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
     auto fill_x = rings.x.producer();
     // Stages of W to be filled before the kernel's turn.
     uint32_t ahead = is_early(p) ? Stages::kStages : 0;
-    for (pipe::HalfTile t; schedule.next(t);) {
+    for (pipe::TailTile t; schedule.next(t);) {
       const Tile tile = tile_of(p, t);
-      const Sm90Matrix matrix(p, tile);
+      const Sm90MapCoords matrix(p, tile);
       const uint32_t copies = (tile.end - tile.m0 + p.x_rows - 1) / p.x_rows;
       const uint32_t columns = copies < kColumns / p.x_rows ? copies * p.x_rows : kColumns;
       const hw::CachePolicy policy = tile.weight_policy(p, kColumns);
@@ -228,7 +229,7 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
     pipe::Cursor<Stages::kStages> at;
     // Scales of x are what a kernel ahead has written.
     const bool early = is_early(p) && p.factors == Sm90Factors::rows;
-    for (pipe::HalfTile t; schedule.next(t);) {
+    for (pipe::TailTile t; schedule.next(t);) {
       Tables tables(p, tile_of(p, t), mine);
       if (!early) hw::griddepcontrol_wait();
       for (uint32_t step = range.begin; step < range.end; ++step, at.advance()) {
@@ -245,19 +246,23 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
                                     Schedule schedule, uint32_t mine) {
     using Factors = Sm90Factors;
     if constexpr (!kSums) {
-      make_tables<Sm90CodeTables<Stages, kScales>>(p, rings, base, schedule, mine);
+      make_tables<Sm90ElementScaleStaging<Stages, kScales>>(p, rings, base, schedule, mine);
     } else if constexpr (Stages::kUnits) {
-      if (!Stages::kShort && p.chains_of_two) {
-        make_tables<Sm90UnitTables<Stages, Stages::kShort ? 1 : 2>>(p, rings, base, schedule, mine);
+      if (!Stages::kShort && p.promote_every_128) {
+        make_tables<Sm90RescaledScaleStaging<Stages, Stages::kShort ? 1 : 2>>(p, rings, base,
+                                                                              schedule, mine);
       } else {
-        make_tables<Sm90UnitTables<Stages, 1>>(p, rings, base, schedule, mine);
+        make_tables<Sm90RescaledScaleStaging<Stages, 1>>(p, rings, base, schedule, mine);
       }
     } else if (p.factors == Factors::rows) {
-      make_tables<Sm90SumTables<Stages, Factors::rows>>(p, rings, base, schedule, mine);
+      make_tables<Sm90AccumulatorScaleStaging<Stages, Factors::rows>>(p, rings, base, schedule,
+                                                                      mine);
     } else if (p.factors == Factors::columns) {
-      make_tables<Sm90SumTables<Stages, Factors::columns>>(p, rings, base, schedule, mine);
+      make_tables<Sm90AccumulatorScaleStaging<Stages, Factors::columns>>(p, rings, base, schedule,
+                                                                         mine);
     } else {
-      make_tables<Sm90SumTables<Stages, Factors::both>>(p, rings, base, schedule, mine);
+      make_tables<Sm90AccumulatorScaleStaging<Stages, Factors::both>>(p, rings, base, schedule,
+                                                                      mine);
     }
   }
 
@@ -268,10 +273,10 @@ struct Sm90Multiply : Sm90Stages<kCode, kScales, kTileColumns> {
     const Finish alone(p, base);
     Sums sums(p, base, warpgroup, rings.w, rings.x);
     hw::griddepcontrol_wait();
-    for (pipe::HalfTile t; schedule.next(t);) {
+    for (pipe::TailTile t; schedule.next(t);) {
       Finish finish = alone;
       if constexpr (kJoins) {
-        const Sm90Place place(p.product, p.more, t.m);
+        const Sm90FusedTile place(p.gemm, p.more, t.m);
         if (place.matrix > 0) place.set_end(p.more, finish);
       }
       // Where K is split a block has one tile: its factors are there before its sums.

@@ -14,14 +14,14 @@ struct Sm90Instance {
 struct Sm90Choice {
   GpuCode code = GpuCode::bf16;
   Sm90Scales scales = Sm90Scales::none;
-  uint32_t columns = 0, split = 1, halved = 0;
+  uint32_t columns = 0, split = 1, tail_tiles = 0;
   bool transposed = false;  // W is [K, N]
   uint32_t few = 0;         // rows of W a tile of sm90_fp8_few.cuh, if it is that kernel's
 };
 
 // Of each file of entries; the code is one of its own.
 Sm90Instance sm90_w16(const Sm90Choice&);
-Sm90Instance sm90_bytes(const Sm90Choice&);
+Sm90Instance sm90_w8(const Sm90Choice&);
 Sm90Instance sm90_w4(const Sm90Choice&);
 Sm90Instance sm90_fp8(const Sm90Choice&);
 
@@ -29,14 +29,14 @@ template <GpuCode kCode, Sm90Scales kScales>
 inline constexpr uint32_t kMostColumns = kScales == Sm90Scales::fp8 ? 128 : 256;
 
 #if defined(__CUDACC__)
-#define HT_SM90_ENTRY(code, scales, columns)                               \
-  HT_GPU_ENTRY(halftone::gemm::Sm90Multiply<halftone::gemm::GpuCode::code, \
-                                            halftone::gemm::Sm90Scales::scales, columns>)
+#define HT_SM90_ENTRY(code, scales, columns)                                \
+  HT_GPU_ENTRY(halftone::gemm::Sm90MixedGemm<halftone::gemm::GpuCode::code, \
+                                             halftone::gemm::Sm90Scales::scales, columns>)
 // W as [K, N].
-#define HT_SM90_TRANSPOSED(code, columns)                                              \
-  HT_GPU_ENTRY(halftone::gemm::Sm90Multiply<halftone::gemm::GpuCode::code,             \
-                                            halftone::gemm::Sm90Scales::none, columns, \
-                                            halftone::tile::Major::mn>)
+#define HT_SM90_TRANSPOSED(code, columns)                                               \
+  HT_GPU_ENTRY(halftone::gemm::Sm90MixedGemm<halftone::gemm::GpuCode::code,             \
+                                             halftone::gemm::Sm90Scales::none, columns, \
+                                             halftone::tile::Major::mn>)
 #define HT_SM90_SUMS(code, scales) \
   HT_SM90_ENTRY(code, scales, 32) HT_SM90_ENTRY(code, scales, 64) HT_SM90_ENTRY(code, scales, 128)
 #define HT_SM90_ENTRIES(code, scales) HT_SM90_SUMS(code, scales) HT_SM90_ENTRY(code, scales, 256)
@@ -47,7 +47,7 @@ Sm90Instance sm90_instance(uint32_t columns) {
   if constexpr (kColumns < kMostColumns<kCode, kScales>) {
     if (columns > kColumns) return sm90_instance<kCode, kScales, kMajorW, 2 * kColumns>(columns);
   }
-  using Kernel = Sm90Multiply<kCode, kScales, kColumns, kMajorW>;
+  using Kernel = Sm90MixedGemm<kCode, kScales, kColumns, kMajorW>;
   return {hw::image_of<Kernel>("matmul_sm90", Arch::sm_90a), Kernel::shape};
 }
 #endif

@@ -2,7 +2,7 @@
 
 namespace halftone::gemm {
 
-Sm90Instance sm90_bytes(const Sm90Choice& c) {
+Sm90Instance sm90_w8(const Sm90Choice& c) {
   using S = Sm90Scales;
   const auto of = [&]<GpuCode kCode>() {
     return c.scales == S::sums ? sm90_instance<kCode, S::sums>(c.columns)

@@ -169,17 +169,18 @@ Sm90Choice choose(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, int m
       const int64_t resident = clusters(split, multiprocessors);
       if (split > 1 && (columns == 256 || tiles > resident || steps < 2 * split)) continue;
       const int64_t read = std::min(tiles, resident) * split * kRows * kSm90Line / kMemory;
-      const auto wave = [&](int64_t parts) {
-        return ceil_div(steps, split) * std::max({mma / parts, expand, take / parts, read}) + 1000 +
-               8 * columns / parts;
+      const auto wave = [&](int64_t divisor) {
+        return ceil_div(steps, split) * std::max({mma / divisor, expand, take / divisor, read}) +
+               1000 + 8 * columns / divisor;
       };
-      const int64_t halved = half_tiles(p, columns, tiles, resident, fp8);
-      const int64_t waves = ceil_div(tiles - halved, resident);
-      const int64_t clocks = waves * wave(1) + (halved > 0 ? wave(2) : 0) + (split > 1 ? 3000 : 0);
+      const int64_t tail_tiles = half_tiles(p, columns, tiles, resident, fp8);
+      const int64_t waves = ceil_div(tiles - tail_tiles, resident);
+      const int64_t clocks =
+          waves * wave(1) + (tail_tiles > 0 ? wave(2) : 0) + (split > 1 ? 3000 : 0);
       if (least != 0 && clocks >= least) continue;
       least = clocks;
       best.columns = static_cast<uint32_t>(columns), best.split = static_cast<uint32_t>(split);
-      best.halved = static_cast<uint32_t>(halved);
+      best.tail_tiles = static_cast<uint32_t>(tail_tiles);
     }
   }
   return best;
@@ -248,7 +249,7 @@ std::string describe_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& 
   return concat("tiles of ", c.few > 0 ? c.few : kRows, " x ", c.columns,
                 c.scales == Sm90Scales::fp8 ? " in FP8" : "",
                 c.split > 1 ? concat(", K in ", c.split, " parts") : "",
-                c.halved > 0 ? concat(", the last ", c.halved, " halved") : "",
+                c.tail_tiles > 0 ? concat(", the last ", c.tail_tiles, " halved") : "",
                 c.transposed ? ", W as it lies" : "");
 }
 
@@ -331,26 +332,26 @@ bool takes_codes_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
 namespace {
 
 void launch_gemms(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
-                  std::span<const GpuGemm> products, const Sm90Matrices& matrices, uint32_t parts,
+                  std::span<const GpuGemm> gemms, const Sm90Matrices& matrices, uint32_t max_chunks,
                   Stream& stream) {
   const Device& device = stream.device();
   const int multiprocessors = properties(device).sm_count;
   const Sm90Choice choice = choose(problem, w, x, multiprocessors, matrices.scales_of_runs);
   Sm90Params p{};
-  fuse_sm90(products, kRows, &p.product, p.more);
-  GpuGemm& g = p.product;
+  fuse_sm90(gemms, kRows, &p.gemm, p.more);
+  GpuGemm& g = p.gemm;
   g.n = static_cast<uint32_t>(problem.n);
-  p.split = choice.split, p.halved = choice.halved;
-  p.parts = parts;
+  p.split = choice.split, p.tail_tiles = choice.tail_tiles;
+  p.max_chunks = max_chunks;
   p.w_first = matrices.first, p.w_shift = matrices.shift;
   const uint32_t rows = choice.few > 0 ? choice.few : kSm90Rows;
   p.w_rows = problem.gate ? 32 : rows;
   // Of an expert with few rows eight at a time: what it has not is not loaded.
-  p.x_rows = parts > 0 ? (choice.columns <= 64 ? 8 : 64) : std::min(choice.columns, 128U);
+  p.x_rows = max_chunks > 0 ? (choice.columns <= 64 ? 8 : 64) : std::min(choice.columns, 128U);
   const bool fp8 = choice.scales == Sm90Scales::fp8, by_rows = fp8 && choice.columns == 256;
   if (by_rows) {
-    p.x_rows = parts == 0 ? 128 : 64;
-    p.pair = g.n > (problem.gate ? kRows / 2 : kRows) ? 2 : 1;
+    p.x_rows = max_chunks == 0 ? 128 : 64;
+    p.multicast = g.n > (problem.gate ? kRows / 2 : kRows) ? 2 : 1;
   }
   const hw::Type type = fp8                      ? hw::Type::e4m3
                         : w.code == GpuCode::f16 ? hw::Type::f16
@@ -360,12 +361,12 @@ void launch_gemms(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
       pipe::matrix_box(type, const_cast<uint8_t*>(g.x), g.m, g.k, static_cast<uint64_t>(g.x_row),
                        p.x_rows, fp8 ? 128 : 64, tile::Swizzle::b128),
       device);
-  const GpuEpilogue& f = g.finish;
+  const GpuEpilogue& f = g.epilogue;
   const bool plain = f.out_format != Format::f32 && f.residual == nullptr && !f.gate &&
-                     f.activation.kind == Activation::identity && products.size() == 1 &&
+                     f.activation.kind == Activation::identity && gemms.size() == 1 &&
                      copyable(f.out, f.out_row);
-  p.copies_out = plain && choice.few == 0 && choice.split == 1 && (parts == 0 || by_rows);
-  if (p.copies_out) {
+  p.tma_store = plain && choice.few == 0 && choice.split == 1 && (max_chunks == 0 || by_rows);
+  if (p.tma_store) {
     const hw::Type out = f.out_format == Format::f16 ? hw::Type::f16 : hw::Type::bf16;
     p.out = pipe::make_tensor_map(
         pipe::matrix_box(out, f.out, g.m, g.n, static_cast<uint64_t>(f.out_row),
@@ -373,10 +374,10 @@ void launch_gemms(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
         device);
   }
   p.factors = factors_of(problem, g, rows);
-  p.chains_of_two = g.weight.group % 128 == 0 && g.x_group % 128 == 0;
+  p.promote_every_128 = g.weight.group % 128 == 0 && g.x_group % 128 == 0;
   const Sm90Instance instance = fp8                       ? sm90_fp8(choice)
                                 : w.code <= GpuCode::bf16 ? sm90_w16(choice)
-                                : w.code <= GpuCode::int8 ? sm90_bytes(choice)
+                                : w.code <= GpuCode::int8 ? sm90_w8(choice)
                                                           : sm90_w4(choice);
   const LaunchShape shape = instance.shape(p, static_cast<uint32_t>(multiprocessors));
   launch(instance.image, with_pdl(shape, stream), p, stream);
@@ -384,21 +385,20 @@ void launch_gemms(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
 
 }  // namespace
 
-void launch_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
-                 const GpuGemm& product, const Sm90Matrices& matrices, uint32_t parts,
-                 Stream& stream) {
-  launch_gemms(problem, w, x, {&product, 1}, matrices, parts, stream);
+void launch_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x, const GpuGemm& gemm,
+                 const Sm90Matrices& matrices, uint32_t max_chunks, Stream& stream) {
+  launch_gemms(problem, w, x, {&gemm, 1}, matrices, max_chunks, stream);
 }
 
 bool launch_fused_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
-                       std::span<const GpuGemm> products, const Tensor& given, Stream& stream) {
+                       std::span<const GpuGemm> gemms, const Tensor& given, Stream& stream) {
   // Tiles are whole, so that a copy reads no rows that a matrix does not have.
   std::vector<GpuSource> sources;
-  for (const GpuGemm& g : products) {
+  for (const GpuGemm& g : gemms) {
     if (g.n % kRows != 0) return false;
     sources.push_back(g.source[0]);
   }
-  const GpuLayout& layout = products[0].weight;
+  const GpuLayout& layout = gemms[0].weight;
   const Sm90Matrices matrices = sm90_matrices(layout, sources.data(), sources.size());
   if (problem.transposed || scales_of(problem, w, x) == Sm90Scales::fp8 ||
       !fits_sm90(problem, w, x, layout, matrices, given)) {
@@ -406,7 +406,7 @@ bool launch_fused_sm90(const Sm90Problem& problem, const GpuWeight& w, const Gpu
   }
   const int multiprocessors = properties(stream.device()).sm_count;
   if (choose(problem, w, x, multiprocessors, matrices.scales_of_runs).columns != 64) return false;
-  launch_gemms(problem, w, x, products, matrices, 0, stream);
+  launch_gemms(problem, w, x, gemms, matrices, 0, stream);
   return true;
 }
 

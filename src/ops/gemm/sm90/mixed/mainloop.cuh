@@ -24,7 +24,7 @@
 namespace halftone::gemm {
 
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns, tile::Major kMajorW>
-struct Sm90Sums {
+struct Sm90Mainloop {
   using Stages = Sm90Stages<kCode, kScales, kColumns>;
   using Operand = Sm90Operand<kCode, kScales, kColumns>;
   using Fragment = typename Operand::Fragment;
@@ -57,8 +57,8 @@ struct Sm90Sums {
   Chain chain;
   Chain total;
 
-  HT_DEVICE Sm90Sums(const Sm90Params& p, hw::SharedAddress shared, uint32_t warpgroup,
-                     const typename Stages::Ring& w, const typename Stages::XRing& x)
+  HT_DEVICE Sm90Mainloop(const Sm90Params& p, hw::SharedAddress shared, uint32_t warpgroup,
+                         const typename Stages::Ring& w, const typename Stages::XRing& x)
       : params(p),
         base(shared),
         group(warpgroup % 2),
@@ -116,7 +116,7 @@ struct Sm90Sums {
     if constexpr (Stages::kShort) {
       add_units<kWidth, true>(stages);
     } else if constexpr (kUnits) {
-      if (params.chains_of_two) {
+      if (params.promote_every_128) {
         add_units<kWidth, false>(stages);
       } else {
         add_units<kWidth, true>(stages);
@@ -243,9 +243,9 @@ struct Sm90Sums {
         for (uint32_t i = 0; i < kXSteps; i += 2) {
           start(current, 0, true);
           operand.expand(codes(current), table(current), i + 1, a[1]);
-          if (!params.chains_of_two) end_chain<kFactors>(0, table(current), i);
-          start(current, 1, !params.chains_of_two);
-          if (params.chains_of_two) {
+          if (!params.promote_every_128) end_chain<kFactors>(0, table(current), i);
+          start(current, 1, !params.promote_every_128);
+          if (params.promote_every_128) {
             hw::wgmma_wait<1>();
             hold(0);
             read_x.release(first_lane);
@@ -268,8 +268,8 @@ struct Sm90Sums {
       HT_ROLLED
       for (uint32_t i = 0; i < kXSteps; ++i) {
         operand.expand(codes(stage), table(stage), i, a[0]);
-        start(stage, 0, !(params.chains_of_two && i % 2 == 1));
-        if (params.chains_of_two && i % 2 == 0) {
+        start(stage, 0, !(params.promote_every_128 && i % 2 == 1));
+        if (params.promote_every_128 && i % 2 == 0) {
           hw::wgmma_wait<0>();
           hold(0);
           read_x.release(first_lane);

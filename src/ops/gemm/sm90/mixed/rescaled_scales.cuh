@@ -16,10 +16,10 @@ namespace halftone::gemm {
 // A slot of a row of the table: the unit before over its own; as bf16 the zero point of INT4, and
 // the power of two. Behind the slots the unit of the last. kOfScale slots have the same scale.
 template <class Stages, uint32_t kOfScale>
-class Sm90UnitTables {
+class Sm90RescaledScaleStaging {
  public:
-  HT_DEVICE Sm90UnitTables(const Sm90Params& params, const Sm90Tile& tile, uint32_t warp)
-      : p_(params.product), share_{warp}, last_((params.product.k - 1) / kUnit) {
+  HT_DEVICE Sm90RescaledScaleStaging(const Sm90Params& params, const Sm90Tile& tile, uint32_t warp)
+      : p_(params.gemm), share_{warp}, last_((params.gemm.k - 1) / kUnit) {
     const GpuLayout& l = p_.weight;
     uint64_t scales = 0, zeros = 0;
     HT_UNROLL
@@ -67,7 +67,7 @@ class Sm90UnitTables {
  private:
   static constexpr uint32_t kScales = Stages::kSlots / kOfScale;  // of a row of a stage
   static constexpr uint32_t kUnit = Stages::kSlotDepth * kOfScale;
-  using Share = Sm90TableShare<Stages::kRows>;
+  using Share = Sm90StagingShare<Stages::kRows>;
   static constexpr uint32_t kRows = Share::kEach;
   static_assert(Stages::kSlots % kOfScale == 0);
 

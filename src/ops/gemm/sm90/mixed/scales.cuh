@@ -19,7 +19,7 @@ namespace halftone::gemm {
 
 // The rows of a table that a lane makes, or its columns: of `kCount` by 32.
 template <uint32_t kCount>
-struct Sm90TableShare {
+struct Sm90StagingShare {
   static constexpr uint32_t kWarps = 3, kEach = kCount > 32 * kWarps ? 2 : 1;
   static_assert(kCount <= 32 * (kWarps + 1));
 
@@ -35,13 +35,13 @@ struct Sm90TableShare {
 
 // Of codes that scales multiply: pairs of bf16, of every scale of 128 rows.
 template <class Stages, Sm90Scales kScales>
-class Sm90CodeTables {
+class Sm90ElementScaleStaging {
  public:
-  HT_DEVICE Sm90CodeTables(const Sm90Params& params, const Sm90Tile& tile, uint32_t warp)
+  HT_DEVICE Sm90ElementScaleStaging(const Sm90Params& params, const Sm90Tile& tile, uint32_t warp)
       : share_{warp},
-        last_(params.product.k / kFourDepth - 1),
-        twos_(kScales == Sm90Scales::powers && params.product.k % kFourDepth != 0) {
-    const GpuGemm& p = params.product;
+        last_(params.gemm.k / kFourDepth - 1),
+        twos_(kScales == Sm90Scales::powers && params.gemm.k % kFourDepth != 0) {
+    const GpuGemm& p = params.gemm;
     const uint8_t* start = scale_address(p.weight, tile.source[0], tile.n0, 0);
     step_ = scale_address(p.weight, tile.source[0], tile.n0, kFourDepth) - start;
     uintptr_t addresses = 0;
@@ -110,7 +110,7 @@ class Sm90CodeTables {
   }
 
   using Policy = typename Stages::Policy;
-  using Share = Sm90TableShare<Stages::kRows>;
+  using Share = Sm90StagingShare<Stages::kRows>;
   static constexpr uint32_t kRowsOfLane = Share::kEach, kFours = Stages::kSlots / 4;
   static constexpr uint32_t kFourDepth = 4 * Stages::kSlotDepth;
   using Words = hw::Vector<uint32_t, kFours>;
@@ -146,10 +146,11 @@ class Sm90CodeTables {
 
 // Of sums: scales of rows of W and of rows of x, zero points of INT4.
 template <class Stages, Sm90Factors kFactors>
-class Sm90SumTables {
+class Sm90AccumulatorScaleStaging {
  public:
-  HT_DEVICE Sm90SumTables(const Sm90Params& params, const Sm90Tile& tile, uint32_t warp)
-      : p_(params.product), share_{warp}, share_of_x_{warp}, last_((params.product.k - 1) / kUnit) {
+  HT_DEVICE Sm90AccumulatorScaleStaging(const Sm90Params& params, const Sm90Tile& tile,
+                                        uint32_t warp)
+      : p_(params.gemm), share_{warp}, share_of_x_{warp}, last_((params.gemm.k - 1) / kUnit) {
     zeros_ = Stages::kZeros && tile.source[0].zeros != nullptr;
     HT_UNROLL
     for (uint32_t i = 0; i < kRows; ++i) {
@@ -241,8 +242,8 @@ class Sm90SumTables {
 
  private:
   static constexpr uint32_t kSlots = Stages::kSlots, kUnit = 64;
-  using Share = Sm90TableShare<Stages::kRows>;
-  using ShareOfX = Sm90TableShare<kFactors == Sm90Factors::rows ? 32 : Stages::kColumns>;
+  using Share = Sm90StagingShare<Stages::kRows>;
+  using ShareOfX = Sm90StagingShare<kFactors == Sm90Factors::rows ? 32 : Stages::kColumns>;
   static constexpr uint32_t kRows = kFactors == Sm90Factors::columns ? 1 : Share::kEach;
   static constexpr uint32_t kColumns = ShareOfX::kEach;
   // The rows of W of a tile have one scale each, or one for all; zero points as well.

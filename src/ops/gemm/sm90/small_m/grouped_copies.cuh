@@ -10,7 +10,7 @@
 namespace halftone::gemm {
 
 template <class Stages>
-struct Sm90ExpertCopies {
+struct Sm90GroupedCopies {
   using Params = Sm90GroupedSmallMParams;
   using Ring = typename Stages::Ring;
   // Arrivals that fill a stage.
@@ -18,30 +18,30 @@ struct Sm90ExpertCopies {
 
   const Params& params;
   hw::SharedAddress base;
-  Sm90TileRun run;
-  int32_t grouped_gemv = 0, matrix[2] = {};  // where x begins, and where W
+  Sm90TileRange run;
+  int32_t first_row = 0, matrix[2] = {};  // where x begins, and where W
   const uint8_t* scales_at[2] = {};
   hw::CachePolicy policy = hw::kEvictFirst;
   uint32_t step = 0;
 
-  HT_DEVICE Sm90ExpertCopies(const Params& all, hw::SharedAddress shared)
-      : params(all), base(shared), run(all.product, all.tiles) {
+  HT_DEVICE Sm90GroupedCopies(const Params& all, hw::SharedAddress shared)
+      : params(all), base(shared), run(all.gemm, all.tiles) {
     enter();
   }
   HT_DEVICE void enter() {
     if (run.left == 0 || !run.entered) return;
-    const GpuLayout& weight = params.product.weight;
-    Sm90MChunk part;
-    part.load(params.product, run.part);
-    grouped_gemv = part.rows.first;
+    const GpuLayout& weight = params.gemm.weight;
+    Sm90MChunk chunk;
+    chunk.load(params.gemm, run.chunk);
+    first_row = chunk.rows.first;
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
-      matrix[half] = part.matrix(weight, half, params.w_first, params.w_shift);
+      matrix[half] = chunk.matrix(weight, half, params.w_first, params.w_shift);
       if constexpr (Stages::kCopied) {
-        scales_at[half] = scale_address(weight, part.source[half], 0, 0);
+        scales_at[half] = scale_address(weight, chunk.source[half], 0, 0);
       }
     }
-    policy = part.weight_policy(params.product);
+    policy = chunk.weight_policy(params.gemm);
   }
   HT_DEVICE bool any() const { return run.left > 0; }
   HT_DEVICE void next() {
@@ -52,12 +52,9 @@ struct Sm90ExpertCopies {
   }
   // Of 32 rows of the tile: the first output, and whether they are the other half of a gate.
   HT_DEVICE uint32_t output(uint32_t run32) const {
-    return params.product.finish.gate ? run.tile * 64 + run32 / 2 * 32
-                                      : run.tile * 128 + run32 * 32;
+    return params.gemm.epilogue.gate ? run.tile * 64 + run32 / 2 * 32 : run.tile * 128 + run32 * 32;
   }
-  HT_DEVICE bool other(uint32_t run32) const {
-    return params.product.finish.gate && run32 % 2 == 1;
-  }
+  HT_DEVICE bool other(uint32_t run32) const { return params.gemm.epilogue.gate && run32 % 2 == 1; }
 
   // By one lane.
   HT_DEVICE void weights(const pipe::Slot& slot) const {
@@ -75,13 +72,12 @@ struct Sm90ExpertCopies {
   }
   HT_DEVICE void rows(const pipe::Slot& slot) const {
     hw::tensor_load(base + (slot.stage * Stages::kBytes + Stages::kX), &params.x,
-                    {0, grouped_gemv, static_cast<int32_t>(step * (Stages::kDepth / 64))},
-                    slot.full);
+                    {0, first_row, static_cast<int32_t>(step * (Stages::kDepth / 64))}, slot.full);
   }
 
   // Scales of row `r` of 32, from the stage's byte `at` of a row on.
   HT_DEVICE const uint8_t* scales_of(uint32_t run32, uint32_t r, uint32_t at) const {
-    const uint32_t last = params.product.n - 1, row = output(run32) + r;
+    const uint32_t last = params.gemm.n - 1, row = output(run32) + r;
     return (other(run32) ? scales_at[1] : scales_at[0]) +
            uint64_t{row < last ? row : last} * params.scale_pitch + at;
   }
@@ -110,7 +106,7 @@ struct Sm90ExpertCopies {
     const uint8_t* row[kRows];
     hw::Vector<uint32_t, 2> words[kRows];
 
-    HT_DEVICE void ask(const Sm90ExpertCopies& c, hw::Site site = hw::Site::current()) {
+    HT_DEVICE void ask(const Sm90GroupedCopies& c, hw::Site site = hw::Site::current()) {
       if (c.step == 0) {
         HT_UNROLL
         for (uint32_t i = 0; i < kRows; ++i) row[i] = c.scales_of(i, hw::lane_index(), 0);
@@ -149,13 +145,13 @@ struct Sm90ExpertCopies {
   HT_DEVICE static void load_tensors(const Params& params, const Ring& ring,
                                      hw::SharedAddress base) {
     auto fill = ring.producer();
-    Sm90ExpertCopies copies(params, base), first = copies;
+    Sm90GroupedCopies copies(params, base), first = copies;
     // Rows of x come when it is this kernel's turn; of the first stages nothing waits.
     for (uint32_t s = 0; s < Stages::kStages && copies.any(); ++s) {
       copies.weights(fill.acquire());
       copies.next();
     }
-    if (params.product.static_weights) hw::griddepcontrol_wait();
+    if (params.gemm.static_weights) hw::griddepcontrol_wait();
     for (uint32_t s = 0; s < Stages::kStages && first.any(); ++s) {
       first.rows({s, ring.full(s)});
       first.next();
@@ -171,7 +167,7 @@ struct Sm90ExpertCopies {
   HT_DEVICE static void load_scales(const Params& params, const Ring& ring,
                                     hw::SharedAddress base) {
     auto fill = ring.producer();
-    Sm90ExpertCopies copies(params, base);
+    Sm90GroupedCopies copies(params, base);
     if constexpr (Stages::kScaleBytes == 16) {
       if (params.scales_aligned == 16) {
         for (; copies.any(); copies.next()) copies.template copy_scales<16>(fill.wait());
@@ -182,7 +178,7 @@ struct Sm90ExpertCopies {
     }
     for (; copies.any(); copies.next()) copies.template copy_scales<4>(fill.wait());
   }
-  HT_DEVICE static void load_twos(Sm90ExpertCopies& copies, typename Ring::Producer& fill) {
+  HT_DEVICE static void load_twos(Sm90GroupedCopies& copies, typename Ring::Producer& fill) {
     Twos next;  // a stage ahead
     if (copies.any()) next.ask(copies);
     while (copies.any()) {

@@ -28,7 +28,7 @@ Instance instance() {
     return {hw::image_of<Kernel>("matmul_sm90_grouped_small_m_w4", Arch::sm_90a),
             Kernel::Stages::kThreads, Kernel::Stages::kSharedBytes};
   } else {
-    using Kernel = Sm90GroupedSmallM<kCode, kScales, kColumns / 8>;
+    using Kernel = Sm90GroupedSmallMW8<kCode, kScales, kColumns / 8>;
     return {hw::image_of<Kernel>("matmul_sm90_grouped_small_m", Arch::sm_90a),
             Kernel::Stages::kThreads, Kernel::Stages::kSharedBytes};
   }
@@ -103,17 +103,17 @@ uint32_t chunk_rows_sm90_grouped_small_m(const Sm90Problem& p) {
 }
 
 void launch_sm90_grouped_small_m(const Sm90Problem& problem, const GpuWeight& w,
-                                 const GpuGemm& product, const Sm90Matrices& matrices,
-                                 uint32_t parts, Stream& stream) {
+                                 const GpuGemm& gemm, const Sm90Matrices& matrices,
+                                 uint32_t max_chunks, Stream& stream) {
   const Device& device = stream.device();
   const Instance i =
-      instance_of(w, problem.scaling.format, problem.scaling.block_cols, product.chunk_rows);
+      instance_of(w, problem.scaling.format, problem.scaling.block_cols, gemm.chunk_rows);
   Sm90GroupedSmallMParams p{};
-  p.product = product;
-  GpuGemm& g = p.product;
+  p.gemm = gemm;
+  GpuGemm& g = p.gemm;
   const GpuLayout& l = g.weight;
   g.n = static_cast<uint32_t>(problem.n);
-  g.finish.common = specialised_epilogue({&g, 1});
+  g.epilogue.specialised = specialised_epilogue({&g, 1});
   p.steps = (g.k + kSm90SmallMDepth - 1) / kSm90SmallMDepth;
   const uint32_t outputs = problem.gate ? 64 : 128;
   p.tiles = (g.n + outputs - 1) / outputs;
@@ -132,7 +132,7 @@ void launch_sm90_grouped_small_m(const Sm90Problem& problem, const GpuWeight& w,
   shape.block.x = i.threads;
   shape.shared_bytes = i.shared_bytes;
   const uint32_t blocks = 2 * static_cast<uint32_t>(properties(device).sm_count);
-  shape.grid.x = static_cast<uint32_t>(std::min<uint64_t>(blocks, uint64_t{parts} * p.tiles));
+  shape.grid.x = static_cast<uint32_t>(std::min<uint64_t>(blocks, uint64_t{max_chunks} * p.tiles));
   launch(i.image, with_pdl(shape, stream), p, stream);
 }
 

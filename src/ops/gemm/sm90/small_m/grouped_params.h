@@ -8,7 +8,7 @@ namespace halftone::gemm {
 struct Sm90GroupedSmallMParams {
   // Its static_weights also says that the list of parts had been written before the kernel ahead
   // began its turn.
-  GpuGemm product;
+  GpuGemm gemm;
   // All matrices in one map, as in Sm90Params; x, whose rows lie in the order of the experts.
   hw::TensorMap w, x;
   const uint8_t* w_first = nullptr;
@@ -23,14 +23,14 @@ struct Sm90GroupedSmallMParams {
 // Two blocks a multiprocessor, each with a warp for tensor copies beside those that multiply, and
 // one for scales.
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
-struct Sm90GroupedSmallMStages : Sm90SmallMStage<kCode, kScales, kTiles, true> {
-  using Stage = Sm90SmallMStage<kCode, kScales, kTiles, true>;
+struct Sm90GroupedSmallMW8Stages : Sm90SmallMW8Stage<kCode, kScales, kTiles, true> {
+  using Stage = Sm90SmallMW8Stage<kCode, kScales, kTiles, true>;
   static constexpr uint32_t kThreads = (Stage::kWarps + (Stage::kCopied ? 2 : 1)) * 32;
   static constexpr uint32_t kMinBlocks = 2;
 
   // Sums and factors: of two tiles, as one is finished while another's sums come, where two stages
   // leave the room.
-  static constexpr uint32_t kEnd = Stage::kSumBytes + 2 * kSm90Factors;
+  static constexpr uint32_t kEnd = Stage::kSumBytes + 2 * kSm90ScaleBiasBytes;
   static constexpr uint32_t kRoom = 227 * 1024 / kMinBlocks - 1024 - 1024;
   static constexpr uint32_t kEnds = 2 * Stage::kBytes + 2 * kEnd <= kRoom ? 2 : 1;
   static constexpr uint32_t kFitting = (kRoom - kEnds * kEnd) / Stage::kBytes;
@@ -40,7 +40,7 @@ struct Sm90GroupedSmallMStages : Sm90SmallMStage<kCode, kScales, kTiles, true> {
 
   static constexpr uint32_t kSums = kStages * Stage::kBytes;
   static constexpr uint32_t kFactors = kSums + kEnds * Stage::kSumBytes;
-  static constexpr uint32_t kBarriers = kFactors + kEnds * 2 * kSm90Factors;
+  static constexpr uint32_t kBarriers = kFactors + kEnds * 2 * kSm90ScaleBiasBytes;
   static constexpr uint32_t kSharedBytes = kBarriers + Ring::kSharedBytes;
 };
 

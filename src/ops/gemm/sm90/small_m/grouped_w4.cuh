@@ -17,10 +17,10 @@ template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns>
 struct Sm90GroupedSmallMW4 {
   using Params = Sm90GroupedSmallMParams;
   using Stages = Sm90GroupedSmallMW4Stages<kScales, kColumns>;
-  using Copies = Sm90ExpertCopies<Stages>;
+  using Copies = Sm90GroupedCopies<Stages>;
   using Ring = Sm90SmallMW4Ring<kCode, Stages>;
-  using Sums = Sm90SmallMW4Sums<kCode, Stages>;
-  using Scales = Sm90RunScales<Stages>;
+  using Sums = Sm90SmallMW4Accumulator<kCode, Stages>;
+  using Scales = Sm90GroupScales<Stages>;
   static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
   static constexpr uint32_t kWarps = Stages::kWarps;
   enum class Worker { multiply, load };
@@ -28,7 +28,7 @@ struct Sm90GroupedSmallMW4 {
   // By a warp of those that bring x into order.
   HT_DEVICE static void put_in_order(const Params& params, const Ring& stages, uint32_t warp) {
     typename Ring::Orderer order(stages, warp);
-    for (uint32_t left = Sm90TileRun(params.product, params.tiles).left; left > 0; --left) {
+    for (uint32_t left = Sm90TileRange(params.gemm, params.tiles).left; left > 0; --left) {
       for (uint32_t step = 0; step < params.steps; ++step) {
         order.next(Stages::kOfScales, params.scale_bytes - step * Stages::kScaleBytes);
       }
@@ -41,12 +41,12 @@ struct Sm90GroupedSmallMW4 {
     float own;
 
     HT_DEVICE Factors(const GpuGemm& p, const Sm90Tile& tile, uint32_t warp) : own(0) {
-      const GpuEpilogue& f = p.finish;
+      const GpuEpilogue& f = p.epilogue;
       const uint32_t lane = hw::lane_index(), r = Stages::row_of(warp, lane % 16);
       const uint32_t n = tile.output(r), half = tile.half_of(r);
       if (n >= p.n) return;
       if (lane < 16) {
-        own = row_scale(p.weight, tile.source_of(r), n) * p.factor;
+        own = row_scale(p.weight, tile.source_of(r), n) * p.alpha;
       } else if (const char* bias = half == 0 ? f.bias[0] : f.bias[1]; bias != nullptr) {
         own =
             pipe::load_element(f.bias_format, bias + tile.expert * f.bias_expert + n * f.bias_step);
@@ -60,7 +60,7 @@ struct Sm90GroupedSmallMW4 {
   HT_DEVICE static void finish(const GpuGemm& p, const Sm90Tile& tile, const Factors& factors,
                                const Sums& sums) {
     constexpr uint32_t kEach = kColumns / 4;  // of each of a lane's rows
-    const GpuEpilogue& f = p.finish;
+    const GpuEpilogue& f = p.epilogue;
     float y[2][kEach];
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
@@ -91,7 +91,7 @@ struct Sm90GroupedSmallMW4 {
   template <uint32_t kEach>
   HT_DEVICE static void store(const GpuGemm& p, const Sm90Tile& tile, const Sums& sums, uint32_t n,
                               const float (&y)[kEach]) {
-    const GpuEpilogue& f = p.finish;
+    const GpuEpilogue& f = p.epilogue;
     if (n >= p.n) return;
     char* at = f.out + tile.m0 * f.out_row + n * pipe::bytes_of(f.out_format);
     HT_UNROLL
@@ -102,15 +102,15 @@ struct Sm90GroupedSmallMW4 {
   }
 
   HT_DEVICE static void multiply_all(const Params& params, const Ring& stages, uint32_t warp) {
-    const GpuGemm& p = params.product;
+    const GpuGemm& p = params.gemm;
     typename Ring::Reader read(stages);
     Scales scales(p, params.log2_groups, warp);
-    Sm90MChunk part;
-    Sm90TileRun run(p, params.tiles);
+    Sm90MChunk chunk;
+    Sm90TileRange run(p, params.tiles);
     run.left = pipe::uniform(run.left);
     for (; run.left > 0; run.next()) {
-      if (run.entered) part.load(p, run.part);
-      const Sm90Tile tile = part.tile(p, run.tile);
+      if (run.entered) chunk.load(p, run.chunk);
+      const Sm90Tile tile = chunk.tile(p, run.tile);
       const Factors factors(p, tile, warp);
       Sums sums(warp);
       if constexpr (Sums::kJoined) {
@@ -122,10 +122,10 @@ struct Sm90GroupedSmallMW4 {
       const auto ask = [&](uint32_t step) {
         if (step < params.steps) return scales.ask(step);
         if (run.left == 1 || run.tile + 1 == run.tiles) return;
-        scales.find(part.tile(p, run.tile + 1), p.n);
+        scales.find(chunk.tile(p, run.tile + 1), p.n);
         scales.ask(0);
       };
-      Sm90SmallMW4Steps<Ring, Sums, false>::add(
+      Sm90SmallMW4Mainloop<Ring, Sums, false>::add(
           read, 0, params.steps, sums, scales, [](uint32_t) { return Stages::kOfScales; }, ask);
       finish(p, tile, factors, sums);
     }
@@ -136,7 +136,7 @@ struct Sm90GroupedSmallMW4 {
     if (hw::thread_index().x == 0) stages.init(Copies::kProducers);
     hw::barrier_sync();
     // The next kernel may take the parts as written before its turn: so this one's comes first.
-    if (!params.product.static_weights) hw::griddepcontrol_wait();
+    if (!params.gemm.static_weights) hw::griddepcontrol_wait();
     hw::griddepcontrol_launch_dependents();
     const uint32_t warp = pipe::uniform(hw::warp_index());
     if (pipe::enter<Stages::kRoles, Worker::load, kMinBlocks>()) {
@@ -149,7 +149,7 @@ struct Sm90GroupedSmallMW4 {
         if constexpr (Stages::kCopied) Copies::load_scales(params, stages.ring, stages.base);
       }
     } else if (pipe::enter<Stages::kRoles, Worker::multiply, kMinBlocks>()) {
-      if (params.product.static_weights) hw::griddepcontrol_wait();
+      if (params.gemm.static_weights) hw::griddepcontrol_wait();
       multiply_all(params, stages, warp);
     }
   }

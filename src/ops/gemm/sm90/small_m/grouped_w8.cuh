@@ -15,11 +15,11 @@
 namespace halftone::gemm {
 
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
-struct Sm90GroupedSmallM {
+struct Sm90GroupedSmallMW8 {
   using Params = Sm90GroupedSmallMParams;
-  using Stages = Sm90GroupedSmallMStages<kCode, kScales, kTiles>;
-  using Multiply = Sm90SmallMMultiply<kCode, Stages>;
-  using Copies = Sm90ExpertCopies<Stages>;
+  using Stages = Sm90GroupedSmallMW8Stages<kCode, kScales, kTiles>;
+  using Multiply = Sm90SmallMW8Mainloop<kCode, Stages>;
+  using Copies = Sm90GroupedCopies<Stages>;
   using Ring = typename Stages::Ring;
   static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
   static constexpr uint32_t kWarps = Stages::kWarps;
@@ -31,18 +31,18 @@ struct Sm90GroupedSmallM {
   }
   HT_DEVICE static void multiply_all(const Params& params, const Ring& ring,
                                      hw::SharedAddress base) {
-    const GpuGemm& p = params.product;
+    const GpuGemm& p = params.gemm;
     const uint32_t warp = pipe::uniform(hw::warp_index()), lane_index = hw::lane_index();
     const uint32_t along_n = warp % 4, along_k = warp / 4, panel = warp / 4;
     const typename Multiply::Lane lane(along_n, along_k);
     const Sm90EpilogueRows ends(p);
     typename Multiply::ChainScale scale;
     auto read = ring.consumer();
-    Sm90MChunk part;
+    Sm90MChunk chunk;
     uint32_t turn = 0;
-    for (Sm90TileRun run(p, params.tiles); run.left > 0; run.next()) {
-      if (run.entered) part.load(p, run.part);
-      const Sm90Tile tile = part.tile(p, run.tile);
+    for (Sm90TileRange run(p, params.tiles); run.left > 0; run.next()) {
+      if (run.entered) chunk.load(p, run.chunk);
+      const Sm90Tile tile = chunk.tile(p, run.tile);
       if constexpr (Multiply::kJoined) {
         if (run.entered) {
           scale.find(p, p.n, tile, along_n, along_k);
@@ -58,7 +58,7 @@ struct Sm90GroupedSmallM {
           if (step + 1 < params.steps) {
             scale.ask(p, params.log2_groups, step + 1);
           } else if (run.left > 1 && run.tile + 1 < run.tiles) {
-            scale.find(p, p.n, part.tile(p, run.tile + 1), along_n, along_k);
+            scale.find(p, p.n, chunk.tile(p, run.tile + 1), along_n, along_k);
             scale.ask(p, params.log2_groups, 0);
           }
         }
@@ -79,7 +79,7 @@ struct Sm90GroupedSmallM {
       // they had read those of this one.
       const hw::SharedAddress sums = base + (Stages::kSums + turn * Stages::kSumBytes);
       const hw::SharedAddress factors =
-          base + (Stages::kFactors + (turn * 2 + panel) * kSm90Factors);
+          base + (Stages::kFactors + (turn * 2 + panel) * kSm90ScaleBiasBytes);
       ends.store_factor(factors, factor);
       if (along_k == 1) Multiply::template pass_sums<true>(sums, along_n, total);
       sync();
@@ -88,7 +88,7 @@ struct Sm90GroupedSmallM {
         Multiply::template pass_sums<true>(sums, along_n, total);
       }
       sync();
-      const Sm90Area area{sums + panel * 64 * 4, factors, Stages::kSumRow, 4, panel};
+      const Sm90StagedTile area{sums + panel * 64 * 4, factors, Stages::kSumRow, 4, panel};
       ends.template finish<kShort>(tile, area, 0, tile.end - tile.m0, tile.m0, 1);
       if constexpr (Stages::kEnds == 2) {
         turn ^= 1;
@@ -107,7 +107,7 @@ struct Sm90GroupedSmallM {
     }
     hw::barrier_sync();
     // The next kernel may take the parts as written before its turn: so this one's comes first.
-    if (!params.product.static_weights) hw::griddepcontrol_wait();
+    if (!params.gemm.static_weights) hw::griddepcontrol_wait();
     hw::griddepcontrol_launch_dependents();
     const uint32_t warp = pipe::uniform(hw::warp_index());
     if (warp == kWarps) {
@@ -115,7 +115,7 @@ struct Sm90GroupedSmallM {
     } else if (warp > kWarps) {
       if constexpr (Stages::kCopied) Copies::load_scales(params, ring, base);
     } else {
-      if (params.product.static_weights) hw::griddepcontrol_wait();
+      if (params.gemm.static_weights) hw::griddepcontrol_wait();
       multiply_all(params, ring, base);
     }
   }

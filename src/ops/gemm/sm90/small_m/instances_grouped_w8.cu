@@ -1,9 +1,9 @@
 #include "hw/image.h"
 #include "ops/gemm/sm90/small_m/grouped_w8.cuh"
 
-#define HT_SM90_GROUPED_SMALL_M_OF(code, scales, tiles)                         \
-  HT_GPU_ENTRY(halftone::gemm::Sm90GroupedSmallM<halftone::gemm::GpuCode::code, \
-                                                 halftone::gemm::Sm90Scales::scales, tiles>)
+#define HT_SM90_GROUPED_SMALL_M_OF(code, scales, tiles)                           \
+  HT_GPU_ENTRY(halftone::gemm::Sm90GroupedSmallMW8<halftone::gemm::GpuCode::code, \
+                                                   halftone::gemm::Sm90Scales::scales, tiles>)
 #define HT_SM90_GROUPED_SMALL_M(code, scales) \
   HT_SM90_GROUPED_SMALL_M_OF(code, scales, 1) \
   HT_SM90_GROUPED_SMALL_M_OF(code, scales, 2) \

@@ -1,9 +1,9 @@
 #include "hw/image.h"
 #include "ops/gemm/sm90/small_m/w8.cuh"
 
-#define HT_SM90_SMALL_M_OF(code, scales, tiles)                          \
-  HT_GPU_ENTRY(halftone::gemm::Sm90SmallM<halftone::gemm::GpuCode::code, \
-                                          halftone::gemm::Sm90Scales::scales, tiles>)
+#define HT_SM90_SMALL_M_OF(code, scales, tiles)                            \
+  HT_GPU_ENTRY(halftone::gemm::Sm90SmallMW8<halftone::gemm::GpuCode::code, \
+                                            halftone::gemm::Sm90Scales::scales, tiles>)
 #define HT_SM90_SMALL_M(code, scales) \
   HT_SM90_SMALL_M_OF(code, scales, 2) HT_SM90_SMALL_M_OF(code, scales, 4)
 HT_SM90_SMALL_M(e4m3, none)

@@ -18,7 +18,7 @@
 namespace halftone::gemm {
 
 template <GpuCode kCode, class Stage>
-struct Sm90Order {
+struct Sm90KPermute {
   static constexpr uint32_t kColumns = Stage::kWidth;
 
   // Rows of eight whose chunks the swizzle puts into the same banks are apart.

@@ -40,9 +40,9 @@ Sm90SmallMInstance instance() {
                                                                   Arch::sm_90a),
             kColumns, Stages::kThreads, Stages::kSharedBytes};
   } else {
-    using Stages = Sm90SmallMStages<kCode, kScales, kColumns / 8>;
-    return {hw::image_of<Sm90SmallM<kCode, kScales, kColumns / 8> >("matmul_sm90_small_m",
-                                                                    Arch::sm_90a),
+    using Stages = Sm90SmallMW8Stages<kCode, kScales, kColumns / 8>;
+    return {hw::image_of<Sm90SmallMW8<kCode, kScales, kColumns / 8> >("matmul_sm90_small_m",
+                                                                      Arch::sm_90a),
             kColumns, Stages::kThreads, Stages::kSharedBytes};
   }
 }
@@ -181,20 +181,19 @@ std::string describe_sm90_small_m(int64_t m, int64_t n, int64_t k, bool gate, in
                 ", codes in order", blocks > 1 ? concat(", K in ", blocks, " parts") : "");
 }
 
-void launch_sm90_small_m(const GpuWeight& w, std::span<const GpuGemm> products, Stream& stream) {
+void launch_sm90_small_m(const GpuWeight& w, std::span<const GpuGemm> gemms, Stream& stream) {
   const Device& device = stream.device();
   Sm90SmallMParams p{};
-  const int64_t tiles = fuse_sm90(products, products[0].finish.gate ? 64 : 128, &p.product, p.more);
-  const GpuGemm& g = p.product;
+  const int64_t tiles = fuse_sm90(gemms, gemms[0].epilogue.gate ? 64 : 128, &p.gemm, p.more);
+  const GpuGemm& g = p.gemm;
   const GpuLayout& l = g.weight;
   const Sm90SmallMInstance i = instance_of(w, l.scale_format, l.group, g.m);
-  const bool gate = g.finish.gate, copied = copies_scales(w, l.scale_format);
+  const bool gate = g.epilogue.gate, copied = copies_scales(w, l.scale_format);
   const auto set_maps = [&](size_t at, const GpuGemm& of, const GpuSource& source) {
     p.w[at] = pipe::make_tensor_map(weight_box(of, source), device);
     if (copied) p.scales[at] = pipe::make_tensor_map(scale_box(of, source), device);
   };
-  for (size_t at = 0; at < products.size(); ++at)
-    set_maps(at, products[at], products[at].source[0]);
+  for (size_t at = 0; at < gemms.size(); ++at) set_maps(at, gemms[at], gemms[at].source[0]);
   if (gate) set_maps(1, g, g.source[1]);
   p.x = pipe::make_tensor_map(x_box_sm90_small_m(g, i.columns), device);
   if (w.scaled && !copied)

@@ -8,7 +8,7 @@
 namespace halftone::gemm {
 
 struct Sm90SmallMParams {
-  GpuGemm product;
+  GpuGemm gemm;
   // Of each W and its scales, or of it and of the other halves of gates, which lie beside them in a
   // tile.
   hw::TensorMap w[kSm90MaxFused + 1], scales[kSm90MaxFused + 1], x;
@@ -23,7 +23,7 @@ inline constexpr uint32_t kSm90SmallMDepth = 256;  // elements of K of a stage
 // 128 bytes under the swizzle; then, of formats whose scales are copied, kScalePitch bytes a row
 // for them: boxes of 16 bytes, or of experts what threads copy.
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles, bool kExperts = false>
-struct Sm90SmallMStage {
+struct Sm90SmallMW8Stage {
   static_assert(CodePolicy<kCode>::kBits == 8);
   static constexpr Sm90Scales kWay = kScales;
   static constexpr uint32_t kTilesOfX = kTiles, kLine = 128;
@@ -46,8 +46,8 @@ struct Sm90SmallMStage {
 
 // Two blocks a multiprocessor.
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
-struct Sm90SmallMStages : Sm90SmallMStage<kCode, kScales, kTiles> {
-  using Stage = Sm90SmallMStage<kCode, kScales, kTiles>;
+struct Sm90SmallMW8Stages : Sm90SmallMW8Stage<kCode, kScales, kTiles> {
+  using Stage = Sm90SmallMW8Stage<kCode, kScales, kTiles>;
   static constexpr uint32_t kThreads = Stage::kWarps * 32, kMinBlocks = 2;
   static constexpr uint32_t kRoom = 227 * 1024 / kMinBlocks - 1024 - 1024;
   static constexpr uint32_t kFitting = kRoom / Stage::kBytes;
@@ -58,7 +58,7 @@ struct Sm90SmallMStages : Sm90SmallMStage<kCode, kScales, kTiles> {
   // At the end sums take the place of the stages.
   static_assert(Stage::kSumBytes <= kStages * Stage::kBytes);
   static constexpr uint32_t kFactors = kStages * Stage::kBytes;
-  static constexpr uint32_t kBarriers = kFactors + 2 * kSm90Factors;
+  static constexpr uint32_t kBarriers = kFactors + 2 * kSm90ScaleBiasBytes;
   // Which W the block has, for the lane that copies: registers are short.
   static constexpr uint32_t kMatrix = kBarriers + Ring::kSharedBytes;
   static constexpr uint32_t kSharedBytes = kMatrix + 16;

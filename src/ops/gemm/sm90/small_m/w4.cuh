@@ -19,8 +19,8 @@ struct Sm90SmallMW4 {
   using Stages = Sm90SmallMW4Stages<kScales, kColumns>;
   using Ring = Sm90SmallMW4Ring<kCode, Stages>;
   using Reader = typename Ring::Reader;
-  using Sums = Sm90SmallMW4Sums<kCode, Stages>;
-  using Scales = Sm90RunScales<Stages>;
+  using Sums = Sm90SmallMW4Accumulator<kCode, Stages>;
+  using Scales = Sm90GroupScales<Stages>;
   static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
   static constexpr uint32_t kWarps = Stages::kWarps;
   enum class Barrier { multipliers, count };
@@ -82,12 +82,12 @@ struct Sm90SmallMW4 {
   }
 
   HT_DEVICE static void run(const Params& params) {
-    const GpuGemm& p = params.product;
+    const GpuGemm& p = params.gemm;
     const hw::SharedAddress base = pipe::uniform_shared_memory();
     const uint32_t warp = pipe::uniform(hw::warp_index());
     const uint32_t blocks = hw::cluster_size(), rank = hw::cluster_rank();
-    const Sm90Place place(p, params.more, hw::block_index().x / blocks);
-    const bool gate = p.finish.gate;
+    const Sm90FusedTile place(p, params.more, hw::block_index().x / blocks);
+    const bool gate = p.epilogue.gate;
     const uint32_t steps = p.k / Stages::kDepth;
     const Part part{params,
                     Ring(base),
@@ -119,24 +119,25 @@ struct Sm90SmallMW4 {
       multiply(part, place, warp, rank, blocks);
     }
   }
-  HT_DEVICE static void multiply(const Part& part, const Sm90Place& place, uint32_t warp,
+  HT_DEVICE static void multiply(const Part& part, const Sm90FusedTile& place, uint32_t warp,
                                  uint32_t rank, uint32_t blocks) {
     const Params& params = part.params;
     const uint32_t panel = warp / 4;
-    const hw::SharedAddress factors = part.stages.base + (Stages::kFactors + panel * kSm90Factors);
+    const hw::SharedAddress factors =
+        part.stages.base + (Stages::kFactors + panel * kSm90ScaleBiasBytes);
     hw::griddepcontrol_wait();
-    Sm90EpilogueRows ends(params.product);
+    Sm90EpilogueRows ends(params.gemm);
     place.set_end(params.more, ends);
     ends.store_factors(part.tile, factors, panel);
     {
       Sums sums(warp);
       Reader read(part.stages);
-      Scales scales(params.product, params.log2_groups, warp);
+      Scales scales(params.gemm, params.log2_groups, warp);
       if constexpr (Sums::kJoined) {
         scales.find(part.tile, place.n);
         scales.ask(part.begin);
       }
-      Sm90SmallMW4Steps<Ring, Sums, true>::add(
+      Sm90SmallMW4Mainloop<Ring, Sums, true>::add(
           read, part.begin, part.end, sums, scales,
           [](uint32_t step) { return Part::scales(step); },
           [&](uint32_t step) {
@@ -154,7 +155,8 @@ struct Sm90SmallMW4 {
     const uint32_t share = (used + blocks - 1) / blocks, first = rank * share;
     if (first < used) {
       const uint32_t count = used - first < share ? used - first : share;
-      const Sm90Area area{part.stages.base + panel * 64 * 4, factors, Stages::kSumRow, 4, panel};
+      const Sm90StagedTile area{part.stages.base + panel * 64 * 4, factors, Stages::kSumRow, 4,
+                                panel};
       ends.finish(part.tile, area, first, count, part.tile.m0 + first, blocks);
     }
     leave(blocks);

@@ -13,9 +13,9 @@
 namespace halftone::gemm {
 
 template <GpuCode kCode, class Stages>
-struct Sm90SmallMW4Sums {
+struct Sm90SmallMW4Accumulator {
   using Stage = Stages;
-  using Order = Sm90Order<kCode, Stage>;
+  using Order = Sm90KPermute<kCode, Stage>;
   static constexpr Sm90Scales kScales = Stage::kWay;
   static constexpr uint32_t kColumns = Stage::kWidth;
   using Policy = CodePolicy<kCode>;
@@ -30,7 +30,7 @@ struct Sm90SmallMW4Sums {
   Sums chain = {}, total = {};
   Sums other;  // of short runs, a chain beside the first
 
-  HT_DEVICE explicit Sm90SmallMW4Sums(uint32_t of_warp)
+  HT_DEVICE explicit Sm90SmallMW4Accumulator(uint32_t of_warp)
       : row_of_16(Order::row_in_eight(lane / 4)),
         row(Stage::first_row(of_warp) + row_of_16),
         scales_at(Stage::scale_of(of_warp, row_of_16, 0)) {}

@@ -9,7 +9,7 @@ namespace halftone::gemm {
 // kOnly: no tile follows, and the last stage is not given back: a dense product takes 6 % longer
 // with it (docs/findings/experts-hopper.md).
 template <class Ring, class Sums, bool kOnly>
-struct Sm90SmallMW4Steps {
+struct Sm90SmallMW4Mainloop {
   using Stage = typename Sums::Stage;
   using Reader = typename Ring::Reader;
 

@@ -10,7 +10,7 @@ namespace halftone::gemm {
 
 // Whether bf16 can take powers of two as factors of codes: bytes from 16 to 128. Several words are
 // looked at together.
-struct Sm90Fit {
+struct Sm90PowerRange {
   uint32_t broken = 0;  // bits of 0x80808080
 
   HT_DEVICE void look(uint32_t exponents) {
@@ -23,7 +23,7 @@ struct Sm90Fit {
 
 template <GpuCode kCode, class Stages>
 struct Sm90SmallMW4Ring {
-  using Order = Sm90Order<kCode, Stages>;
+  using Order = Sm90KPermute<kCode, Stages>;
   using Ring = typename Stages::Ring;
   static constexpr bool kPowers = Stages::kWay == Sm90Scales::powers;
 
@@ -73,7 +73,7 @@ struct Sm90SmallMW4Ring {
   // Of the rows of a tile that are the warp's to look at; `left` powers of each.
   HT_DEVICE static bool some_fit(hw::SharedAddress powers, uint32_t warp, uint32_t left,
                                  hw::Site site = hw::Site::current()) {
-    Sm90Fit fit;
+    Sm90PowerRange fit;
     HT_UNROLL
     for (uint32_t r = 0; r < Stages::kRows; r += 32 * Stages::kOrderWarps) {
       if (r + warp * 32 >= Stages::kRows) break;
@@ -130,7 +130,7 @@ struct Sm90SmallMW4Ring {
 // Scales of the runs of a warp's 16 rows, asked for a stage ahead: lane l has those of row l % 16,
 // of the even runs of a stage or of the odd ones.
 template <class Stages>
-struct Sm90RunScales {
+struct Sm90GroupScales {
   static constexpr uint32_t kEach = Stages::kRuns / 2;
   static constexpr uint32_t kElements = Stages::kDepth / Stages::kRuns;
   const GpuGemm& p;
@@ -139,8 +139,8 @@ struct Sm90RunScales {
   const uint8_t* at = nullptr;
   uint32_t raw[kEach] = {};
 
-  HT_DEVICE Sm90RunScales(const GpuGemm& product, uint32_t log2, uint32_t of_warp)
-      : p(product), log2_groups(log2), warp(of_warp) {}
+  HT_DEVICE Sm90GroupScales(const GpuGemm& gemm, uint32_t log2, uint32_t of_warp)
+      : p(gemm), log2_groups(log2), warp(of_warp) {}
   HT_DEVICE void find(const Sm90Tile& tile, uint32_t n) {
     if (!p.scaled) return;
     const uint32_t r = Stages::row_of(warp, lane % 16), row = tile.output(r);

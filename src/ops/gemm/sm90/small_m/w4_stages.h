@@ -67,7 +67,7 @@ struct Sm90SmallMW4Stages : Sm90SmallMW4Stage<kScales, kColumns> {
   // At the end sums take the place of the stages.
   static_assert(Stage::kSumBytes <= kStages * Stage::kBytes);
   static constexpr uint32_t kFactors = kStages * Stage::kBytes;
-  static constexpr uint32_t kBarriers = kFactors + 2 * kSm90Factors;
+  static constexpr uint32_t kBarriers = kFactors + 2 * kSm90ScaleBiasBytes;
   // Of every stage: x is in order; and whether bf16 can take its powers of two.
   static constexpr uint32_t kOrdered = kBarriers + Ring::kSharedBytes;
   static constexpr uint32_t kFit = kOrdered + kStages * 8;

@@ -13,10 +13,10 @@
 namespace halftone::gemm {
 
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
-struct Sm90SmallM {
+struct Sm90SmallMW8 {
   using Params = Sm90SmallMParams;
-  using Stages = Sm90SmallMStages<kCode, kScales, kTiles>;
-  using Multiply = Sm90SmallMMultiply<kCode, Stages>;
+  using Stages = Sm90SmallMW8Stages<kCode, kScales, kTiles>;
+  using Multiply = Sm90SmallMW8Mainloop<kCode, Stages>;
   using Ring = typename Stages::Ring;
   using Lane = typename Multiply::Lane;
   using Sums = typename Multiply::Sums;
@@ -56,13 +56,13 @@ struct Sm90SmallM {
   };
 
   HT_DEVICE static void run(const Params& params) {
-    const GpuGemm& p = params.product;
+    const GpuGemm& p = params.gemm;
     const hw::SharedAddress base = pipe::uniform_shared_memory();
     const Ring ring{base + Stages::kBarriers};
     const uint32_t warp = pipe::uniform(hw::warp_index()), lane_index = hw::lane_index();
     const uint32_t blocks = hw::cluster_size(), rank = hw::cluster_rank();
-    const Sm90Place place(p, params.more, hw::block_index().x / blocks);
-    const bool gate = p.finish.gate;
+    const Sm90FusedTile place(p, params.more, hw::block_index().x / blocks);
+    const bool gate = p.epilogue.gate;
     const Sm90Tile tile{{place.source(p, params.more), p.source[1]},
                         place.tile * (gate ? 64 : 128),
                         hw::block_index().y * Stages::kColumns,
@@ -104,7 +104,7 @@ struct Sm90SmallM {
     Sm90EpilogueRows ends(p);
     place.set_end(params.more, ends);
     const uint32_t panel = warp / 4;
-    const hw::SharedAddress factors = base + (Stages::kFactors + panel * kSm90Factors);
+    const hw::SharedAddress factors = base + (Stages::kFactors + panel * kSm90ScaleBiasBytes);
     ends.store_factors(tile, factors, panel);
     const uint32_t along_n = warp % 4, along_k = warp / 4;
     const Lane lane(along_n, along_k);
@@ -163,14 +163,14 @@ struct Sm90SmallM {
       hw::cluster_wait();
     }
     // Found anew: registers are short while codes are multiplied.
-    Sm90Place(p, params.more, pipe::uniform(hw::block_index().x / blocks))
+    Sm90FusedTile(p, params.more, pipe::uniform(hw::block_index().x / blocks))
         .set_end(params.more, ends);
     const uint32_t left = tile.end - tile.m0;
     const uint32_t used = left < Stages::kColumns ? left : Stages::kColumns;
     const uint32_t share = (used + blocks - 1) / blocks, first = rank * share;
     if (first < used) {
       const uint32_t count = used - first < share ? used - first : share;
-      const Sm90Area area{base + panel * 64 * 4, factors, Stages::kSumRow, 4, panel};
+      const Sm90StagedTile area{base + panel * 64 * 4, factors, Stages::kSumRow, 4, panel};
       ends.finish(tile, area, first, count, tile.m0 + first, blocks);
     }
     if (blocks > 1) {

@@ -14,7 +14,7 @@
 namespace halftone::gemm {
 
 template <GpuCode kCode, class Stage>
-struct Sm90SmallMMultiply {
+struct Sm90SmallMW8Mainloop {
   using Policy = CodePolicy<kCode>;
   static constexpr Sm90Scales kScales = Stage::kWay;
   static constexpr uint32_t kTiles = Stage::kTilesOfX;
