@@ -1,5 +1,6 @@
 // Splits the source of a template into text and the tokens of its tags.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>

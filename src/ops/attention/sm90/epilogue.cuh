@@ -5,6 +5,7 @@
 #include "hw/fence.h"
 #include "hw/memory.h"
 #include "hw/mma/stmatrix.h"
+#include "ops/attention/sm90/dense/dense.cuh"
 #include "ops/attention/sm90/softmax.cuh"
 
 namespace halftone::attention_sm90 {
