@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "accuracy_table.h"
-#include "check_attention.h"
+#include "check/accuracy_table.h"
+#include "check/attention.h"
 #include "command.h"
 #include "console.h"
 #include "interrupt.h"
-#include "machine.h"
+#include "measure/machine.h"
 #include "model_options.h"
 
 namespace halftone::app {

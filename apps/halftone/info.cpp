@@ -7,7 +7,7 @@
 #include "command.h"
 #include "console.h"
 #include "halftone/halftone.h"
-#include "machine.h"
+#include "measure/machine.h"
 #include "support_matrix.h"
 
 namespace halftone::app {

@@ -10,7 +10,7 @@
 #include "console.h"
 #include "halftone/mapped_files.h"
 #include "interrupt.h"
-#include "machine.h"
+#include "measure/machine.h"
 
 namespace halftone::app {
 

@@ -5,7 +5,7 @@
 
 #include "base/device_memory.h"
 #include "base/message.h"
-#include "bench_gpu_data.h"
+#include "bench/gpu_data.h"
 #include "halftone/quantize.h"
 
 namespace halftone {

@@ -1,7 +1,7 @@
 #include "base/launch.h"
 
 #include "base/backend.h"
-#include "base/load_kernel.h"
+#include "base/cuda/load_kernel.h"
 #include "base/message.h"
 
 namespace halftone {

@@ -4,7 +4,7 @@
 
 #include "base/message.h"
 #include "formats/codec.h"
-#include "formats/gpu_kernels.h"
+#include "formats/gpu/kernels.h"
 #include "formats/recipe.h"
 #include "formats/scale_shape.h"
 #include "halftone/quantize.h"

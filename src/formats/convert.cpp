@@ -2,7 +2,7 @@
 
 #include "base/message.h"
 #include "base/thread_pool.h"
-#include "formats/gpu_kernels.h"
+#include "formats/gpu/kernels.h"
 #include "formats/kernels.h"
 #include "formats/row_quantizer.h"
 #include "formats/rows.h"

@@ -9,7 +9,7 @@
 #include "base/device_memory.h"
 #include "base/message.h"
 #include "base/thread_pool.h"
-#include "formats/gpu_kernels.h"
+#include "formats/gpu/kernels.h"
 #include "formats/kernels.h"
 #include "formats/quantize_rows.h"
 #include "formats/row_quantizer.h"

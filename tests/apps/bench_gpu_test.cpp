@@ -1,6 +1,6 @@
 // How the benchmarks of a GPU measure, tried where no GPU is.
-#include "bench_gpu.h"
-#include "bench_gpu_data.h"
+#include "bench/gpu.h"
+#include "bench/gpu_data.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "accuracy_data.h"
+#include "check/accuracy_data.h"
 
 namespace halftone::app {
 namespace {

@@ -1,5 +1,5 @@
 // What is told of a GPU while it works, by a library in place of NVML.
-#include "gpu_sensors.h"
+#include "measure/gpu_sensors.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 #include <chrono>
 #include <cstdio>
 
-#include "attention/sm80_cases.h"
+#include "attention/sm80/cases.h"
 #include "cuda/gpu.h"
 
 namespace halftone::test {

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <functional>
 
-#include "attention/sm80_cases.h"
+#include "attention/sm80/cases.h"
 #include "cuda/gpu.h"
 #include "halftone/norm.h"
 #include "halftone/quantize.h"

@@ -5,8 +5,8 @@
 #include <bit>
 #include <cmath>
 
-#include "attention/sm80_cases.h"
-#include "attention/sm90_cases.h"
+#include "attention/sm80/cases.h"
+#include "attention/sm90/cases.h"
 #include "halftone/simulator.h"
 #include "sim/numerics/math.h"
 #include "verify_host.h"

@@ -6,7 +6,7 @@
 #include "base/thread_pool.h"
 #include "base/token_scales.h"
 #include "formats/codec.h"
-#include "formats/gpu_kernels.h"
+#include "formats/gpu/kernels.h"
 #include "halftone/elementwise.h"
 #include "halftone/hadamard.h"
 #include "halftone/quantize.h"

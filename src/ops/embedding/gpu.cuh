@@ -1,8 +1,8 @@
 // Embedding lookup: a row of the table for each token, expanded where it is quantised. The row of
 // an index outside the table is zeros, and the index is reported.
 #pragma once
-#include "formats/gpu_expand.cuh"
-#include "formats/gpu_rows.cuh"
+#include "formats/gpu/expand.cuh"
+#include "formats/gpu/rows.cuh"
 #include "hw/griddep.h"
 #include "ops/embedding/kernels.h"
 #include "pipe/fault.h"

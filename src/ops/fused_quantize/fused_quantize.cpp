@@ -3,7 +3,7 @@
 #include "halftone/fused_quantize.h"
 
 #include "base/message.h"
-#include "formats/gpu_kernels.h"
+#include "formats/gpu/kernels.h"
 #include "formats/quantize_rows.h"
 #include "halftone/activation.h"
 #include "halftone/norm.h"

@@ -4,7 +4,7 @@
 #pragma once
 #include <cmath>
 
-#include "formats/gpu_encode.cuh"
+#include "formats/gpu/encode.cuh"
 #include "halftone/hadamard.h"
 #include "hw/griddep.h"
 #include "hw/thread.h"

@@ -4,7 +4,7 @@
 #pragma once
 #include <cstdint>
 
-#include "formats/gpu_kernels.h"
+#include "formats/gpu/kernels.h"
 #include "ops/kv_cache/kernels.h"
 
 namespace halftone {

@@ -1,7 +1,7 @@
 // Histograms: a block counts its share in shared memory where the bins fit, and adds what it found
 // to the whole; else every element is an addition to global memory.
 #pragma once
-#include "formats/gpu_rows.cuh"
+#include "formats/gpu/rows.cuh"
 #include "hw/barrier.h"
 #include "hw/thread.h"
 #include "ops/histogram/gpu.h"

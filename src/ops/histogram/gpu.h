@@ -1,6 +1,6 @@
 // Histograms on GPUs.
 #pragma once
-#include "formats/gpu_rows.h"
+#include "formats/gpu/rows.h"
 
 namespace halftone {
 

@@ -1,7 +1,7 @@
 // Appending to a cache: a group of threads to each block of elements that share a scale, or to each
 // head's row where the cache is a plain format. Positions are read here, not on the host.
 #pragma once
-#include "formats/gpu_blocks.cuh"
+#include "formats/gpu/blocks.cuh"
 #include "hw/griddep.h"
 #include "ops/kv_cache/kernels.h"
 

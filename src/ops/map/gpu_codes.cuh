@@ -2,7 +2,7 @@
 // block, two pieces a thread at a time; where groups have scales the tensor is one long row, cut
 // into runs that every thread has two pieces of.
 #pragma once
-#include "formats/gpu_row_codes.cuh"
+#include "formats/gpu/row_codes.cuh"
 #include "ops/map/gpu.cuh"
 
 namespace halftone {

@@ -10,7 +10,7 @@
 #include <array>
 #include <mutex>
 
-#include "base/cuda_api.h"
+#include "base/cuda/api.h"
 #include "halftone/elementwise.h"
 #include "halftone/transpose.h"
 #endif

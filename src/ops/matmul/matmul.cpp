@@ -4,7 +4,7 @@
 
 #include "base/kernel_table.h"
 #include "base/message.h"
-#include "formats/gpu_kernels.h"
+#include "formats/gpu/kernels.h"
 #include "halftone/activation.h"
 #include "ops/gemm/cpu/kernel_sets.h"
 #include "ops/gemm/cpu/weights.h"

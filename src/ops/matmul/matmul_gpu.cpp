@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/message.h"
-#include "formats/gpu_kernels.h"
+#include "formats/gpu/kernels.h"
 #include "ops/gemm/sm80/launch.h"
 #include "ops/gemm/sm90/gemv/launch.h"
 #include "ops/gemm/sm90/mixed/launch.h"

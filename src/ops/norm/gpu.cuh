@@ -3,7 +3,7 @@
 #pragma once
 #include <cmath>
 
-#include "formats/gpu_row_codes.cuh"
+#include "formats/gpu/row_codes.cuh"
 #include "hw/griddep.h"
 #include "ops/norm/kernels.h"
 #include "pipe/access.h"

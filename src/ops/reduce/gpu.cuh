@@ -2,7 +2,7 @@
 // f32, everything else in f64: the order of the sums costs no accuracy, however long they are. The
 // order depends on the number of elements alone.
 #pragma once
-#include "formats/gpu_rows.cuh"
+#include "formats/gpu/rows.cuh"
 #include "hw/pair.h"
 #include "ops/reduce/gpu.h"
 #include "ops/reduce/operations.h"

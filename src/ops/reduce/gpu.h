@@ -1,6 +1,6 @@
 // Reductions on GPUs.
 #pragma once
-#include "formats/gpu_rows.h"
+#include "formats/gpu/rows.h"
 #include "halftone/reduce.h"
 
 namespace halftone {

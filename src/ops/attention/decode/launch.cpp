@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "base/backend.h"
+#include "base/cuda/load_kernel.h"
 #include "base/device_memory.h"
-#include "base/load_kernel.h"
 #include "base/message.h"
 #include "hw/entry.h"
 #include "ops/attention/decode/dequantise.cuh"

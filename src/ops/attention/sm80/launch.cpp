@@ -5,8 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "base/cuda/load_kernel.h"
 #include "base/device_memory.h"
-#include "base/load_kernel.h"
 #include "base/message.h"
 #include "base/token_scales.h"
 #include "hw/entry.h"

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/cuda/load_kernel.h"
 #include "base/device_memory.h"
-#include "base/load_kernel.h"
 #include "base/message.h"
 #include "ops/attention/sm90/host.h"
 #include "ops/attention/sm90/tiles.h"

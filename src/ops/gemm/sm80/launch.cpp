@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/message.h"
-#include "formats/gpu_kernels.h"
+#include "formats/gpu/kernels.h"
 #include "ops/gemm/cpu/weights.h"
 #include "ops/gemm/sm80/gather.cuh"
 #include "ops/gemm/sm80/instances.h"

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <array>
 
-#include "base/load_kernel.h"
+#include "base/cuda/load_kernel.h"
 #include "base/message.h"
 #include "ops/attention/sm80/launch.h"
 #include "ops/attention/sm80/operand.h"

@@ -3,7 +3,7 @@
 #include <bit>
 #include <numeric>
 
-#include "base/load_kernel.h"
+#include "base/cuda/load_kernel.h"
 #include "base/message.h"
 #include "base/token_scales.h"
 #include "ops/attention/sm90/fp8/host.h"
