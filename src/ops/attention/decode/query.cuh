@@ -35,8 +35,8 @@ struct Query {
     float x[kCount] = {}, top = 0, factor = work.score_factor;
     if (row < work.rows) {
       const uint32_t head = work.head(p, row);
-      const attention_sm80::Place at{p.query_ends != nullptr ? 0 : int64_t{work.batch},
-                                     work.query_begin};
+      const attention_sm80::RowIndex at{p.query_ends != nullptr ? 0 : int64_t{work.batch},
+                                        work.query_begin};
       load_row(p.q, data_of(p.q, at, head), scales_of(p.q, at, head), x);
       if (p.q.scaling == Scales::row) {
         factor = hw::mul(factor,

@@ -68,7 +68,7 @@ struct Sequence {
 
 // Where a row's query is: in q and out as `place`, in its sequence as `query`.
 struct QueryPlace {
-  Place place;
+  RowIndex place;
   uint32_t head;
   int32_t query;
 };

@@ -50,13 +50,13 @@ HT_HOST_DEVICE uint32_t element_bits(Format f) {
 }
 
 // A row of an operand: of a batch or a page.
-struct Place {
+struct RowIndex {
   int64_t outer, row;
 };
-HT_DEVICE const uint8_t* data_of(const Operand& x, const Place& at, uint32_t head) {
+HT_DEVICE const uint8_t* data_of(const Operand& x, const RowIndex& at, uint32_t head) {
   return x.data + at.outer * x.batch_bytes + at.row * x.row_bytes + head * x.head_bytes;
 }
-HT_DEVICE const uint8_t* scales_of(const Operand& x, const Place& at, uint32_t head) {
+HT_DEVICE const uint8_t* scales_of(const Operand& x, const RowIndex& at, uint32_t head) {
   return x.scales + at.outer * x.scale_batch_bytes + (at.row >> x.scale_shift) * x.scale_row_bytes +
          head * x.scale_head_bytes;
 }
@@ -188,7 +188,7 @@ struct Keys {
   uint32_t page_size, page_count;
 
   // False: not to be read.
-  HT_DEVICE bool find(int32_t key, Place& at, hw::Site site = hw::Site::current()) const {
+  HT_DEVICE bool find(int32_t key, RowIndex& at, hw::Site site = hw::Site::current()) const {
     if (key < begin || key >= end) return false;
     at = {batch, first + key};
     if (pages == nullptr) return true;
@@ -263,7 +263,7 @@ struct Loader {
     const uint32_t thread = hw::thread_index().x;
     const auto first = static_cast<int32_t>(n * kKeys);
     const uint32_t bytes = dim * element_bits(x.format) / 8;
-    Place at{0, 0};
+    RowIndex at{0, 0};
     if (direct(x.format)) {
       HT_ROLLED
       for (uint32_t row = thread / 8; row < kKeys; row += kThreads / 8) {

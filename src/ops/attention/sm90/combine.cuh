@@ -1,5 +1,6 @@
-// Attention on Hopper: O of the splits of the keys become one. A warp has a row and adds the splits
-// in their order, so that the bits do not depend on which block ended first.
+// Split-KV combine of attention on sm_90a: merges the unnormalised O and the row statistics of all
+// splits into O and LSE. A warp has a row and adds the splits in order, so the bits do not depend
+// on which CTA ended first.
 #pragma once
 #include "base/launch.h"
 #include "hw/thread.h"
@@ -33,20 +34,21 @@ struct Combine {
     const float sink = p.sinks == nullptr
                            ? -kInfinity
                            : hw::mul(hw::load_global(p.sinks + head * p.sink_stride), kLog2e);
-    float top = sink;
-    for (uint32_t i = 0; i < p.splits; ++i) top = hw::max(top, sum_of(p, i, row).level);
-    // Without keys and without a sink there is nothing to be relative to.
-    const float now = top == -kInfinity ? 0 : top;
-    float total = hw::ex2_approx_ftz(hw::add(sink, -now));
+    float row_max = sink;
+    for (uint32_t i = 0; i < p.splits; ++i)
+      row_max = hw::max(row_max, stats_of(p, i, row).max_log2);
+    // With all keys masked and no sink there is nothing to be relative to.
+    const float reference = row_max == -kInfinity ? 0 : row_max;
+    float total = hw::ex2_approx_ftz(hw::add(sink, -reference));
     for (uint32_t i = 0; i < p.splits; ++i) {
-      const SplitSum part = sum_of(p, i, row);
-      total = hw::fma(part.sum, hw::ex2_approx_ftz(hw::add(part.level, -now)), total);
+      const SplitStats stats = stats_of(p, i, row);
+      total = hw::fma(stats.sum, hw::ex2_approx_ftz(hw::add(stats.max_log2, -reference)), total);
     }
     const float inverse = total == 0 ? 0 : 1 / total;
     if (p.lse != nullptr && lane == 0) {
       hw::store_global(
           p.lse + tile.sequence * p.lse_batch + head * p.lse_head + query * p.lse_row,
-          total == 0 ? -kInfinity : hw::mul(hw::add(now, hw::lg2_approx(total)), kLn2));
+          total == 0 ? -kInfinity : hw::mul(hw::add(reference, hw::lg2_approx(total)), kLn2));
     }
     uint16_t* out = p.out + tile.sequence * p.out_batch +
                     (work.first_query + static_cast<int32_t>(query)) * p.out_row +
@@ -55,13 +57,13 @@ struct Combine {
     for (uint32_t column = 4 * lane; column < p.value_dim; column += 128) {
       float o[4] = {};
       for (uint32_t i = 0; i < p.splits; ++i) {
-        const SplitSum part = sum_of(p, i, row);
-        if (part.sum == 0) continue;
-        const float weight = hw::ex2_approx_ftz(hw::add(part.level, -now));
+        const SplitStats stats = stats_of(p, i, row);
+        if (stats.sum == 0) continue;
+        const float rescale = hw::ex2_approx_ftz(hw::add(stats.max_log2, -reference));
         const auto x = hw::load_global(reinterpret_cast<const hw::Vector<float, 4>*>(
-            p.partial_values + index(p, i, row) * p.partial_stride + column));
+            p.partial_out + index(p, i, row) * p.partial_stride + column));
         HT_UNROLL
-        for (uint32_t e = 0; e < 4; ++e) o[e] = hw::fma(x[e], weight, o[e]);
+        for (uint32_t e = 0; e < 4; ++e) o[e] = hw::fma(x[e], rescale, o[e]);
       }
       HT_UNROLL
       for (uint32_t e = 0; e < 4; ++e) o[e] = hw::mul(o[e], inverse);
@@ -83,8 +85,8 @@ struct Combine {
   HT_DEVICE static int64_t index(const Params& p, uint32_t split, uint32_t row) {
     return int64_t{split} * rows(p) + row;
   }
-  HT_DEVICE static SplitSum sum_of(const Params& p, uint32_t split, uint32_t row) {
-    return hw::load_global(p.partial_sums + index(p, split, row));
+  HT_DEVICE static SplitStats stats_of(const Params& p, uint32_t split, uint32_t row) {
+    return hw::load_global(p.partial_stats + index(p, split, row));
   }
 };
 

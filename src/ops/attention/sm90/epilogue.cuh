@@ -1,4 +1,5 @@
-// Attention on Hopper: what a warpgroup does with its sums.
+// Epilogue of attention on sm_90a: row_sum and sink, LSE, O times the inverse, stores. O leaves
+// from registers, through shared memory by TMA, or, with split-KV, as FP32 partials.
 #pragma once
 #include "hw/copy/bulk_copy.h"
 #include "hw/copy/tma.h"
@@ -10,8 +11,8 @@
 
 namespace halftone::attention_sm90 {
 
-// Four neighbouring lanes hold a 4 x 4 matrix by columns, afterwards by rows: of a pair of columns
-// of each of four fragments, each lane gets all pairs of one, 16 bytes of a row.
+// 4 x 4 transpose over four neighbouring lanes: each has a pair of columns of each of four
+// fragments before, and all pairs of one fragment, 16 bytes of a row, after.
 HT_DEVICE void transpose_quad(uint32_t (&x)[4], uint32_t quad,
                               hw::Site site = hw::Site::current()) {
   HT_UNROLL
@@ -46,15 +47,15 @@ HT_DEVICE void store_columns(const Params& p, uint16_t* row, uint32_t column,
   }
 }
 
-// Which columns the accumulators are.
+// Which columns of O the accumulators hold.
 enum class Columns {
   in_order,
-  even_then_odd,  // of each 16, as sm90_fp8_math.cuh turns V
+  even_then_odd,  // of each 16, as transpose_v in fp8/softmax.cuh permutes V
 };
 
-// The columns of a row, times `inverse`; 0 where it is.
+// The columns of a row times `inverse`; 0 where `inverse` is 0.
 template <hw::Type kType, Columns kColumns, class Params, uint32_t kCount>
-HT_DEVICE void store_row(const Params& p, const Place& place, const float (&o)[kCount],
+HT_DEVICE void store_row(const Params& p, const OutputRow& output, const float (&o)[kCount],
                          uint32_t half, float inverse) {
   const uint32_t quad = hw::lane_index() % 4;
   const auto pair = [&](uint32_t first, uint32_t second) {
@@ -71,7 +72,7 @@ HT_DEVICE void store_row(const Params& p, const Place& place, const float (&o)[k
         part[i] = pair(4 * (j + i) + 2 * half, 4 * (j + i) + 2 * half + 1);
       }
       transpose_quad(part, quad);
-      if (place.exists) store_columns(p, place.out, 8 * (j + quad), part);
+      if (output.exists) store_columns(p, output.out, 8 * (j + quad), part);
     }
   } else {
     // A lane has four neighbouring columns of each 16; of four such blocks it gets one.
@@ -89,54 +90,53 @@ HT_DEVICE void store_row(const Params& p, const Place& place, const float (&o)[k
       }
       HT_UNROLL
       for (uint32_t i = 0; i < 4; i += 2) {
-        if (!place.exists) continue;
-        store_columns(p, place.out, 16 * (j + quad) + 4 * i,
+        if (!output.exists) continue;
+        store_columns(p, output.out, 16 * (j + quad) + 4 * i,
                       {part[0][i], part[1][i], part[0][i + 1], part[1][i + 1]});
       }
     }
   }
 }
 
-// What a row's O is to be multiplied by: the inverse of its sum, 0 where the row is empty. Writes
-// the log-sum-exp.
+// What a row's O is multiplied by: the inverse of row_sum, 0 where all keys are masked. Writes LSE.
 template <class Params, class RowSoftmax>
-HT_DEVICE float finish_row(const Params& p, const Place& place, uint32_t half, bool none,
-                           const RowSoftmax& softmax) {
+HT_DEVICE float finalize_row(const Params& p, const OutputRow& output, uint32_t half, bool none,
+                             const RowSoftmax& softmax) {
   float sum = softmax.row_sum(half);
   const bool empty = none || sum == 0;
-  // The divisor is sum x 2^level; a sink joins it as one more key, of value 0.
-  float level = empty ? -kInfinity : softmax.row_level(half);
-  float factor = 1;
+  // The divisor is sum x 2^max_log2; a sink is one more key, of value 0.
+  float max_log2 = empty ? -kInfinity : softmax.row_max_log2(half);
+  float rescale = 1;
   if (p.sinks != nullptr) {
     const float sink =
-        hw::mul(hw::load_global<float>(p.sinks + place.head * p.sink_stride), kLog2e);
-    const float top = hw::max(level, sink);
-    factor = empty ? 0 : hw::ex2_approx_ftz(hw::add(level, -top));
-    sum = hw::add(empty ? 0 : hw::mul(sum, factor), hw::ex2_approx_ftz(hw::add(sink, -top)));
-    level = top;
+        hw::mul(hw::load_global<float>(p.sinks + output.head * p.sink_stride), kLog2e);
+    const float new_max = hw::max(max_log2, sink);
+    rescale = empty ? 0 : hw::ex2_approx_ftz(hw::add(max_log2, -new_max));
+    sum = hw::add(empty ? 0 : hw::mul(sum, rescale), hw::ex2_approx_ftz(hw::add(sink, -new_max)));
+    max_log2 = new_max;
   }
-  if (p.lse != nullptr && place.exists && hw::lane_index() % 4 == 0) {
-    const float lse = hw::mul(hw::add(level, hw::lg2_approx(sum)), kLn2);
-    hw::store_global(p.lse + place.lse, empty && p.sinks == nullptr ? -kInfinity : lse);
+  if (p.lse != nullptr && output.exists && hw::lane_index() % 4 == 0) {
+    const float lse = hw::mul(hw::add(max_log2, hw::lg2_approx(sum)), kLn2);
+    hw::store_global(p.lse + output.lse, empty && p.sinks == nullptr ? -kInfinity : lse);
   }
-  return empty ? 0 : factor / sum;
+  return empty ? 0 : rescale / sum;
 }
 
-// Divides by the sum and writes the rows that exist.
+// Normalises O and writes the rows that exist.
 template <hw::Type kType, Columns kColumns = Columns::in_order, class Params, class Work,
           class RowSoftmax, uint32_t kCount>
 HT_DEVICE void store(const Params& p, const Work& work, int32_t first_row, bool none,
                      const RowSoftmax& softmax, const float (&o)[kCount]) {
   HT_UNROLL
   for (uint32_t half = 0; half < 2; ++half) {
-    const Place place = work.place(first_row + 8 * static_cast<int32_t>(half));
-    const float inverse = finish_row(p, place, half, none, softmax);
-    store_row<kType, kColumns>(p, place, o, half, inverse);
+    const OutputRow output = work.output_row(first_row + 8 * static_cast<int32_t>(half));
+    const float inverse = finalize_row(p, output, half, none, softmax);
+    store_row<kType, kColumns>(p, output, o, half, inverse);
   }
 }
 
-// The same by way of a warp's place in shared memory, from where the copy engine takes it while the
-// warp goes on.
+// The same through a warp's buffer in shared memory, from which a TMA store takes it while the warp
+// goes on.
 template <hw::Type kType, class Layout, class Params, class Work, class RowSoftmax, uint32_t kCount>
 HT_DEVICE void store_staged(const Params& p, const Work& work, hw::SharedAddress to,
                             int32_t first_row, bool none, const RowSoftmax& softmax,
@@ -146,18 +146,18 @@ HT_DEVICE void store_staged(const Params& p, const Work& work, hw::SharedAddress
   float inverse[2];
   HT_UNROLL
   for (uint32_t half = 0; half < 2; ++half) {
-    const Place place = work.place(first_row + 8 * static_cast<int32_t>(half));
-    inverse[half] = finish_row(p, place, half, none, softmax);
+    const OutputRow output = work.output_row(first_row + 8 * static_cast<int32_t>(half));
+    inverse[half] = finalize_row(p, output, half, none, softmax);
   }
   const auto pair = [&](uint32_t i) {
     const float scale = inverse[i / 2 % 2];
     return scale == 0 ? 0 : round_pair<kType>(hw::mul(o[i], scale), hw::mul(o[i + 1], scale));
   };
-  if (lane == 0) hw::bulk_wait_read<0>(site);  // what was here has left
+  if (lane == 0) hw::bulk_wait_read<0>(site);  // the previous TMA store has read the buffer
   hw::warp_sync(hw::kFullWarp, site);
   HT_UNROLL
   for (uint32_t i = 0; i < kCount; i += 8) {
-    // Rows 0 to 7 and 8 to 15 of eight columns, and of the next eight.
+    // stmatrix: rows 0 to 7 and 8 to 15 of eight columns, and of the next eight.
     const hw::SharedAddress row =
         to + (i / 32 * tile.panel_bytes() +
               tile::chunk_offset(tile.swizzle, lane % 16, i / 4 % 8 + lane / 16));
@@ -177,13 +177,13 @@ HT_DEVICE void store_staged(const Params& p, const Work& work, hw::SharedAddress
   hw::bulk_commit(site);
 }
 
-// Of a row in one split of the keys: the sum of its P is sum x 2^level.
-struct SplitSum {
-  float level, sum;
+// Statistics of a row in one split: the sum of its P is sum x 2^max_log2.
+struct SplitStats {
+  float max_log2, sum;
 };
 
-// What a split leaves for sm90_combine.cuh: O not divided, and the sum as sum x
-// 2^level; 0 x 2^-inf, and no O, where the row sees nothing of the split.
+// What a split leaves for combine.cuh: unnormalised O and its statistics; {-inf, 0} and no O where
+// all keys of the split are masked for the row.
 template <class Params, class Work, class RowSoftmax, uint32_t kCount>
 HT_DEVICE void store_partial(const Params& p, const Work& work, int32_t first_row, bool none,
                              const RowSoftmax& softmax, const float (&o)[kCount]) {
@@ -193,14 +193,15 @@ HT_DEVICE void store_partial(const Params& p, const Work& work, int32_t first_ro
     const int32_t row = first_row + 8 * static_cast<int32_t>(half);
     const float sum = softmax.row_sum(half);
     const bool empty = none || sum == 0;
-    if (!work.place(row).exists) continue;
+    if (!work.output_row(row).exists) continue;
     const int64_t index = work.partial_row(row);
     if (quad == 0) {
-      hw::store_global(p.partial_sums + index,
-                       empty ? SplitSum{-kInfinity, 0} : SplitSum{softmax.row_level(half), sum});
+      hw::store_global(p.partial_stats + index, empty
+                                                    ? SplitStats{-kInfinity, 0}
+                                                    : SplitStats{softmax.row_max_log2(half), sum});
     }
     if (empty) continue;
-    float* to = p.partial_values + index * p.partial_stride;
+    float* to = p.partial_out + index * p.partial_stride;
     HT_UNROLL
     for (uint32_t j = 0; j < kCount / 4; ++j) {
       const uint32_t column = 8 * j + 2 * quad;

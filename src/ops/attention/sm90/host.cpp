@@ -1,4 +1,4 @@
-// What the forms of attention on Hopper have in common on the host.
+// Host side common to the attention kernels of sm_90a.
 #include "ops/attention/sm90/host.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ bool aligned(const Tensor& t) {
   }
   return true;
 }
-bool copied_by_engine(const Tensor& t) {
+bool tma_compatible(const Tensor& t) {
   bool forward = aligned(t);
   for (int dim = 0; dim + 1 < t.rank(); ++dim) forward &= t.size(dim) == 1 || t.stride(dim) > 0;
   return forward && t.numel() > 0;
@@ -38,7 +38,7 @@ pipe::TensorBox box_of(const Tensor& t, uint32_t rows, uint32_t heads, int64_t l
     const int dim = t.rank() - 1 - i;
     box.extent[static_cast<size_t>(i)] = dim < 0 ? 1 : static_cast<uint64_t>(t.size(dim));
     if (i == 0) continue;
-    // Where there is one index only, its stride is not used, but checked by the driver.
+    // A dimension of extent 1 does not use its stride, but the driver checks it.
     const bool used = dim >= 0 && t.size(dim) != 1;
     const int64_t line = used ? t.stride(dim) * bytes : (t.size(-1) * bytes + 15) / 16 * 16;
     box.stride[static_cast<size_t>(i - 1)] = static_cast<uint64_t>(line);
@@ -49,8 +49,8 @@ pipe::TensorBox box_of(const Tensor& t, uint32_t rows, uint32_t heads, int64_t l
   return box;
 }
 
-bool copied_by_engine_as_mask(const Tensor& t, int64_t keys) {
-  bool rows = copied_by_engine(t) && t.size(3) == keys && (keys == 1 || t.stride(3) == 1);
+bool mask_tma_compatible(const Tensor& t, int64_t keys) {
+  bool rows = tma_compatible(t) && t.size(3) == keys && (keys == 1 || t.stride(3) == 1);
   for (int dim = 0; dim < 3; ++dim) rows &= t.size(dim) == 1 || t.stride(dim) >= keys;
   return rows;
 }
@@ -62,7 +62,7 @@ pipe::TensorBox mask_box(const Tensor& t) {
   box.extent[0] = static_cast<uint64_t>(t.size(3) * bytes);
   for (int dim = 0; dim < 3; ++dim) {
     const auto at = static_cast<size_t>(2 - dim);
-    // Where there is one index only, its stride is not used, but checked by the driver.
+    // A dimension of extent 1 does not use its stride, but the driver checks it.
     const int64_t line =
         t.size(dim) != 1 ? t.stride(dim) * bytes : (t.size(3) * bytes + 15) / 16 * 16;
     box.extent[at + 1] = static_cast<uint64_t>(t.size(dim));
@@ -108,9 +108,9 @@ void set_common(const AttentionProblem& p, const AttentionTensors& t, const Devi
   params->value_dim = static_cast<uint32_t>(value_dim(p));
   params->range = range_of(p);
   params->scale_log2 = softmax_scale(p) * kLog2e;
-  // The keys and values of a section take a part of the L2: the rest is Q, O and what comes next.
-  // An eighth is 2 to 5 % faster than half for heads of 128 and 256 and up to 2048 keys, and as
-  // fast beyond; heads of 64 lose 4 % by it.
+  // K and V of a section (head and sequence pairs that run together) take this part of the L2; the
+  // rest is for Q, O and what comes next. An eighth is 2 to 5 % faster than half for heads of 128
+  // and 256 and up to 2048 keys, and as fast beyond; heads of 64 lose 4 % by it.
   const double part = p.head_dim > 64 ? 0.125 : 0.5;
   const double bytes = static_cast<double>(p.key_length + 1) *
                        static_cast<double>(p.head_dim + value_dim(p)) *
@@ -125,7 +125,7 @@ namespace {
 
 Rows rows_of(const Tensor& t) {
   const int row_dim = t.rank() - 3;
-  const int64_t bytes = bits(t.format()) / 8;  // 4-bit codes are not read as rows
+  const int64_t bytes = bits(t.format()) / 8;  // 4-bit formats are not read as rows
   return {static_cast<const uint8_t*>(t.data()),
           row_dim == 0 ? 0 : t.stride(0) * bytes,
           t.stride(row_dim) * bytes,
@@ -134,23 +134,23 @@ Rows rows_of(const Tensor& t) {
           aligned(t)};
 }
 
-void set_scores(const AttentionProblem& p, const AttentionTensors& t, ScoreRules* rules) {
+void set_scores(const AttentionProblem& p, const AttentionTensors& t, SoftcapMask* softcap_mask) {
   const float scale = softmax_scale(p);
-  rules->given = p.mask || p.softcap != 0 || !(scale > 0);
-  rules->scale_log2 = scale * kLog2e;
+  softcap_mask->active = p.mask || p.softcap != 0 || !(scale > 0);
+  softcap_mask->scale_log2 = scale * kLog2e;
   if (p.softcap != 0) {
-    rules->softcap_log2 = p.softcap * kLog2e;
-    rules->softcap_exponent = 2 * kLog2e * scale / p.softcap;
+    softcap_mask->softcap_log2 = p.softcap * kLog2e;
+    softcap_mask->softcap_exponent = 2 * kLog2e * scale / p.softcap;
   }
   if (!p.mask) return;
-  rules->mask_kind = *p.mask == Format::u8     ? MaskKind::boolean
-                     : *p.mask == Format::f32  ? MaskKind::f32
-                     : *p.mask == Format::bf16 ? MaskKind::bf16
-                                               : MaskKind::f16;
+  softcap_mask->mask_kind = *p.mask == Format::u8     ? MaskKind::boolean
+                            : *p.mask == Format::f32  ? MaskKind::f32
+                            : *p.mask == Format::bf16 ? MaskKind::bf16
+                                                      : MaskKind::f16;
   const auto stride = [&](int dim) { return t.mask.size(dim) == 1 ? 0 : t.mask.stride(dim); };
-  rules->mask = t.mask.data();
-  rules->batch = stride(0), rules->head = stride(1), rules->query = stride(2);
-  rules->key = stride(3);
+  softcap_mask->mask = t.mask.data();
+  softcap_mask->batch = stride(0), softcap_mask->head = stride(1), softcap_mask->query = stride(2);
+  softcap_mask->key = stride(3);
 }
 
 }  // namespace
@@ -190,9 +190,10 @@ std::string size_error(const AttentionProblem& p, const char* kernel) {
   if (p.paged && p.page_size > kLongest) {
     return concat("page_size is ", p.page_size, "; ", kernel, " takes up to ", kLongest);
   }
-  // Blocks number their tiles in 32 bits, each of 64 rows at least; rows that are combined, too.
+  // Tiles, of 64 rows at least, are numbered in 32 bits; so are the rows of the split-KV combine.
   const double rows = static_cast<double>(p.batch) * static_cast<double>(p.heads) *
-                      static_cast<double>(p.query_length < kFewRows ? kFewRows : p.query_length);
+                      static_cast<double>(p.query_length < kMinFullTileQueries ? kMinFullTileQueries
+                                                                               : p.query_length);
   if (rows >= 0x1p31) {
     return concat("batch ", p.batch, " x heads ", p.heads, " x query_length ", p.query_length,
                   " is too much; ", kernel, " takes fewer than 2^31 rows");

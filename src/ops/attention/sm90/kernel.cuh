@@ -1,27 +1,30 @@
-// Attention on Hopper for many query rows: O = softmax(scale Q K^T) V.
+// Attention forward on sm_90a (wgmma, TMA): O = softmax(scale Q K^T) V in BF16 or FP16 with FP32
+// accumulation, for head sizes up to 256 and many query rows; the other attention kernels of sm_90a
+// are this one with another `Source`.
 //
-// A block is four loading warps and one to three warpgroups of 64 query rows each. The loading
-// warps keep rings of K and V tiles full; blocks of a cluster have neighbouring rows, and each
-// loads its share of the keys for all of them. A warpgroup starts S = Q K^T of a tile on the tensor
-// cores, then O += P V of the tile before, and does the softmax of the one while the other is
-// computed. The warpgroups take turns at starting, so that the tensor cores work for one while
-// another is at its exponentials. Short rows have two blocks on a multiprocessor, whose four
-// warpgroups do one thing after the other, each in its own time: a block has few tiles of keys, and
-// what begins and ends a tile of rows is hidden by the other.
+// A CTA is four producer warps and one to three consumer warpgroups of 64 query rows each. The
+// producers keep rings of K and V stages full; CTAs of a cluster have neighbouring Q tiles, and
+// each loads its share of the K/V tile for all of them by multicast. Intra-warpgroup overlap: a
+// warpgroup starts S = Q K^T of a tile, then O += P V of the tile before, and does the softmax of
+// the one while the other is computed. Ping-pong scheduling by named barriers: the warpgroups start
+// MMAs one after the other, so that the tensor cores work for one while another is at its
+// exponentials. Short rows instead have two CTAs on a multiprocessor, whose four warpgroups run S,
+// softmax and P V in sequence without barriers: a CTA has few K/V tiles, and its prologue and
+// epilogue are hidden by the other CTA.
 //
-// Tiles of keys are walked from the last to the first. S, a row's largest score and its sum are
-// f32; P is rounded to the format of V; the divisor is the sum of the P that are not rounded. The
-// bits of a row are a function of its query and its keys alone: a tile that a row sees nothing of
-// multiplies what it has by exactly 1 and adds exactly 0.
+// K/V tiles are walked from the last to the first. S, row_max and row_sum are FP32; P is rounded to
+// the format of V; the divisor is the sum of the unrounded P. The bits of a row are a function of
+// its query and its keys alone: a tile in which all keys are masked for a row rescales O by exactly
+// 1 and adds exactly 0.
 //
-// `Source` says where rows and keys are: Dense (sm90_dense.cuh), or General (sm90_general.cuh) for
-// lengths and pages in memory, softcap, split keys, rows of several heads, and tensors that the
-// copy engine does not take; StagedMask is General with mask tensors that come by tensor copies, as
-// K does, Masked with others, whose terms want registers of their own; Expanded and ExpandedGeneral
-// (sm90_expanded.cuh) are both over quantised operands that another kernel has expanded; KeyCodes
-// is Expanded with Q and K in E4M3 as they are, whose S is a product of 8 bits; Nvfp4Weights and
-// its general form (sm90_nvfp4.cuh) have P in NVFP4. A tile's Work is made anew where it is needed:
-// what is not alive in the loop over keys costs it no register.
+// `Source` says where rows and keys are. Dense (dense/): equal lengths, TMA for every tensor.
+// General (general/): lengths and page tables in memory, softcap, split-KV, PackGQA, and tensors
+// that TMA does not take; StagedMask is General with mask tensors loaded by TMA as K is, Masked
+// with masks that threads read, whose values want registers of their own. Dequantised and
+// DequantisedGeneral (dequant/): quantised operands that another kernel has dequantised to BF16;
+// NativeFp8Qk is Dequantised with Q and K left in E4M3, S by 8-bit MMAs. Nvfp4P and its general
+// form (nvfp4/): P in NVFP4. A tile's Work is constructed anew where it is needed: what is not
+// alive in the loop over K/V tiles costs it no register.
 #pragma once
 #include "base/launch.h"
 #include "hw/fence.h"
@@ -37,15 +40,15 @@ template <hw::Type kType, Tile kTile, class Source = Dense>
 struct Forward {
   using Params = typename Source::Params;
   using Work = typename Source::Work;
-  using L =
-      Layout<kTile, Source::kGeneral, Source::kScaled, Source::kStagedMasks, Source::kKeyBits>;
+  using L = Layout<kTile, Source::kGeneral, Source::kPerKeyScales, Source::kStagedMasks,
+                   Source::kKeyBits>;
   using Barrier = typename L::Barrier;
   using Worker = typename L::Worker;
   using Schedule = typename Source::Schedule;
   static constexpr uint32_t kThreads = L::kThreads, kMinBlocks = L::kMinBlocks;
-  // Small heads over operands with scales lose 12 % by uniform registers, all others gain 3 to 8;
-  // why is not known.
-  static constexpr bool kUniform = !(Source::kScaled && L::kWarpgroups == 3);
+  // Small heads over operands with per-key scales lose 12 % by uniform registers, all others gain 3
+  // to 8; why is not known.
+  static constexpr bool kUniform = !(Source::kPerKeyScales && L::kWarpgroups == 3);
 
   HT_HOST_DEVICE static pipe::AttentionGrid tiles(const Params& p) {
     return Source::template tiles<L>(p);
@@ -58,12 +61,12 @@ struct Forward {
             .cluster = {L::kCluster, 1, 1},
             .shared_bytes = L::kSharedBytes};
   }
-  // What all blocks of the cluster walk over.
+  // The K/V tiles that all CTAs of the cluster walk.
   HT_DEVICE static KeyTiles key_tiles(const Work& work, const pipe::AttentionTile& t) {
     constexpr int32_t kAll = static_cast<int32_t>(L::kRows * L::kCluster);
     return work.tiles(static_cast<int32_t>(t.query) * kAll, kAll, static_cast<int32_t>(L::kKeys));
   }
-  // The same by whole warps: lengths that are loaded are no uniform numbers by themselves.
+  // The same in uniform registers: lengths loaded from memory are not uniform to the compiler.
   HT_DEVICE static KeyTiles uniform_tiles(const Work& work, const pipe::AttentionTile& t) {
     const KeyTiles keys = key_tiles(work, t);
     if constexpr (!Source::kGeneral || !kUniform) return keys;
@@ -86,17 +89,17 @@ struct Forward {
     } else {
       hw::barrier_sync();
     }
-    // Both roles walk the same tiles, each by itself.
+    // Producers and consumers walk the same tiles, each by itself.
     const Schedule schedule = Source::template schedule<L>(p, base);
-    if (pipe::enter<L::kRoles, Worker::load, kMinBlocks, kUniform>()) {
+    if (pipe::enter<L::kRoles, Worker::producer, kMinBlocks, kUniform>()) {
       Source::template load<L, Forward>(p, rings, base, schedule);
-    } else if (pipe::enter<L::kRoles, Worker::multiply, kMinBlocks, kUniform>()) {
-      multiply(p, rings, base, schedule);
+    } else if (pipe::enter<L::kRoles, Worker::consumer, kMinBlocks, kUniform>()) {
+      consume(p, rings, base, schedule);
     }
   }
 
-  HT_DEVICE static void multiply(const Params& p, const typename L::Rings& rings,
-                                 hw::SharedAddress base, Schedule schedule) {
+  HT_DEVICE static void consume(const Params& p, const typename L::Rings& rings,
+                                hw::SharedAddress base, Schedule schedule) {
     const uint32_t warp = kUniform ? pipe::uniform(hw::warp_index()) : hw::warp_index();
     const uint32_t lane = hw::lane_index();
     const uint32_t warpgroup = warp / 4 - 1;
@@ -105,8 +108,9 @@ struct Forward {
     auto read_k = rings.k.consumer();
     auto read_v = rings.v.consumer();
     const auto release = [&](auto& read, hw::Site site = hw::Site::current()) {
-      if constexpr (L::kCluster > 1 && Source::kScaled) {
-        // What has read scales says so in its own block, where a warp is to overwrite them.
+      if constexpr (L::kCluster > 1 && Source::kPerKeyScales) {
+        // The consumer has also read per-key scales, which a producer warp is about to overwrite:
+        // its arrival in its own CTA must be ordered, in the other CTA it need not.
         const hw::Mbarrier empty = read.next_release();
         if (lane == L::block_rank()) {
           hw::mbarrier_arrive(empty, site);
@@ -120,76 +124,77 @@ struct Forward {
         read.release(lane == 0, site);
       }
     };
-    // A single warpgroup has nobody to take turns with.
-    constexpr bool kTurns = L::kWarpgroups > 1 && kTile.overlap != Overlap::none;
-    const auto take_turn = [&](hw::Site site = hw::Site::current()) {
-      if constexpr (kTurns) {
-        pipe::sync<Barrier::turn0, Barrier::turn2>(warpgroup, L::kTurnThreads, site);
+    // A single warpgroup has no partner for ping-pong.
+    constexpr bool kPingPong = L::kWarpgroups > 1 && kTile.overlap != Overlap::none;
+    const auto ping_pong_sync = [&](hw::Site site = hw::Site::current()) {
+      if constexpr (kPingPong) {
+        pipe::sync<Barrier::ping_pong0, Barrier::ping_pong2>(warpgroup, L::kPingPongThreads, site);
       }
     };
-    const auto pass_turn = [&](hw::Site site = hw::Site::current()) {
-      if constexpr (kTurns) {
+    const auto ping_pong_arrive = [&](hw::Site site = hw::Site::current()) {
+      if constexpr (kPingPong) {
         const uint32_t next = warpgroup + 1 == L::kWarpgroups ? 0 : warpgroup + 1;
-        pipe::arrive<Barrier::turn0, Barrier::turn2>(next, L::kTurnThreads, site);
+        pipe::arrive<Barrier::ping_pong0, Barrier::ping_pong2>(next, L::kPingPongThreads, site);
       }
     };
-    if (warpgroup + 1 == L::kWarpgroups) pass_turn();
+    if (warpgroup + 1 == L::kWarpgroups) ping_pong_arrive();
 
-    Products<kType, L> math(base, warpgroup);
-    [[maybe_unused]] uint32_t scale_place = 0;
+    WarpgroupMma<kType, L> math(base, warpgroup);
+    [[maybe_unused]] uint32_t scale_slot = 0;
     [[maybe_unused]] auto read_mask = L::mask_ring(base, warpgroup).consumer();
     for (pipe::AttentionTile t; schedule.next(tiles(p), t);) {
       const Work work(p, t);
       const int32_t row =
           static_cast<int32_t>((t.query * L::kCluster + L::block_rank()) * L::kRows + warp_row);
       const KeyTiles keys = uniform_tiles(work, t);
-      const KeyInterval seen[2] = {work.keys(row), work.keys(row + 8)};
+      const KeyInterval visible[2] = {work.keys(row), work.keys(row + 8)};
       typename Source::Softmax softmax(Source::score_scale(p));
       if (!keys.none()) {
         float rescale[2];
         [[maybe_unused]] const auto scales =
-            Source::template row_scales<L>(p, work, base, row, softmax);
-        // After S of tile n: the softmax, once K is given back, and Q with the last tile.
-        const auto weigh = [&](uint32_t n, hw::Site site = hw::Site::current()) {
+            Source::template operand_scales<L>(p, work, base, row, softmax);
+        // After S of tile n: releases K, and Q with the last tile, then applies scales, softcap,
+        // mask and softmax.
+        const auto softmax_step = [&](uint32_t n, hw::Site site = hw::Site::current()) {
           hw::hold_registers(math.s);
           release(read_k, site);
           if (n == keys.first) read_q.release(lane == 0, site);
           if constexpr (kTile.overlap == Overlap::others) hw::wgmma_wait<0>(site);
-          if constexpr (Source::kScaled) {
-            scales.scores(math.s, scale_place, site);
-          } else if constexpr (Source::kFactors) {
-            scales.scores(math.s);
+          if constexpr (Source::kPerKeyScales) {
+            scales.scale_scores(math.s, scale_slot, site);
+          } else if constexpr (Source::kOperandScales) {
+            scales.scale_scores(math.s);
           }
           if constexpr (Source::kStagedMasks) {
-            p.scores.scale_all(math.s);
+            p.scores.scale_scores(math.s);
             read_mask.wait(site);
             p.scores.add_staged(math.s, L::mask_stage(base, warpgroup), L::kMaskPanel, site);
-            hw::fence_proxy_async_shared(site);  // read before the next copy writes
+            hw::fence_proxy_async_shared(site);  // generic reads before the next TMA write
             hw::warp_sync(hw::kFullWarp, site);
             read_mask.release(lane == 0, site);
           } else if constexpr (Source::kGeneral) {
-            if (p.scores.given) {
-              Work(p, t).template shape<Source::kMasks>(math.s, row, n, site);
+            if (p.scores.active) {
+              Work(p, t).template softcap_and_mask<Source::kMasks>(math.s, row, n, site);
             }
           }
-          if (keys.masked(n)) hide(math.s, seen, n);
+          if (keys.masked(n)) apply_mask(math.s, visible, n);
           softmax.template step<L::kInterleaved>(math.s, rescale, site);
-          if constexpr (Source::kScaled) {
-            scales.weights(math.s, scale_place, site);
-            hw::warp_sync(hw::kFullWarp, site);  // all lanes are done before one releases more
-            scale_place = (scale_place + 1) % L::kScalePlaces;
+          if constexpr (Source::kPerKeyScales) {
+            scales.scale_p(math.s, scale_slot, site);
+            hw::warp_sync(hw::kFullWarp, site);  // all lanes have read before one releases more
+            scale_slot = (scale_slot + 1) % L::kScaleSlots;
           }
         };
         read_q.wait();
         if constexpr (kTile.overlap == Overlap::none) {
           for (uint32_t n = keys.end; n-- > keys.first;) {
-            const bool fresh = n + 1 == keys.end;
-            math.multiply_keys(read_k.wait());
+            const bool zero_init = n + 1 == keys.end;
+            math.start_qk(read_k.wait());
             hw::wgmma_wait<0>();
-            weigh(n);
-            if (!fresh) math.rescale(rescale);
-            math.round();
-            math.multiply_values(read_v.wait(), fresh);
+            softmax_step(n);
+            if (!zero_init) math.rescale(rescale);
+            math.convert_p();
+            math.start_pv(read_v.wait(), zero_init);
             hw::wgmma_wait<0>();
             hw::hold_registers(math.o);
             release(read_v);
@@ -197,39 +202,39 @@ struct Forward {
         } else {
           uint32_t n = keys.end - 1;
           const uint32_t last = read_k.wait();
-          take_turn();
-          math.multiply_keys(last);
-          pass_turn();
+          ping_pong_sync();
+          math.start_qk(last);
+          ping_pong_arrive();
           hw::wgmma_wait<0>();
-          weigh(n);
-          math.round();
-          bool fresh = true;
+          softmax_step(n);
+          math.convert_p();
+          bool zero_init = true;
           while (n-- > keys.first) {
             const uint32_t stage = read_k.wait();
-            take_turn();
-            math.multiply_keys(stage);
-            math.multiply_values(read_v.wait(), fresh);
-            pass_turn();
+            ping_pong_sync();
+            math.start_qk(stage);
+            math.start_pv(read_v.wait(), zero_init);
+            ping_pong_arrive();
             hw::wgmma_wait<1>();
-            weigh(n);
+            softmax_step(n);
             if constexpr (kTile.overlap == Overlap::own) {
-              // Never: the branch ends a block of instructions. ptxas moves a wait to the top of
-              // its block, and the softmax would start when P V is done.
+              // Never true. The branch ends a basic block: ptxas moves a wgmma wait to the top of
+              // its block, and the softmax would start only when P V is done.
               if (hw::add(softmax.sum[0], softmax.sum[1]) < 0) hw::nanosleep(1);
             }
             hw::wgmma_wait<0>();
             hw::hold_registers(math.o);
             release(read_v);
-            fresh = false;
+            zero_init = false;
             math.rescale(rescale);
-            math.round();
+            math.convert_p();
           }
-          math.multiply_values(read_v.wait(), fresh);
+          math.start_pv(read_v.wait(), zero_init);
           hw::wgmma_wait<0>();
           hw::hold_registers(math.o);
           release(read_v);
         }
-        if constexpr (Source::kFactors) scales.results(math.o);
+        if constexpr (Source::kOperandScales) scales.scale_output(math.o);
       }
       if constexpr (Source::kGeneral) {
         if (p.splits > 1) {
@@ -245,8 +250,9 @@ struct Forward {
         store<kType>(p, Work(p, t), row, keys.none(), softmax, math.o);
       }
     }
-    if constexpr (L::kStaged) hw::bulk_wait_read<0>();  // the shared memory is given up
-    if (warpgroup == 0) take_turn();  // the last pass: the barriers end as they began
+    if constexpr (L::kStaged) hw::bulk_wait_read<0>();  // shared memory is released at exit
+    if (warpgroup == 0)
+      ping_pong_sync();  // pairs with the last arrive: the barriers end as they began
   }
 };
 

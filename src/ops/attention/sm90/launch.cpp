@@ -1,4 +1,4 @@
-// Attention on Hopper, host side: what it takes, which instance, and the launches.
+// BF16/FP16 attention on sm_90a, host side: what it takes, which instance, and the launches.
 #include "ops/attention/sm90/launch.h"
 
 #include <algorithm>
@@ -16,14 +16,14 @@ namespace {
 
 using namespace attention_sm90;
 
-// A block has one tile of few rows; the keys are split where that leaves multiprocessors idle.
-// Of a split that may not depend on the batch, and the least of one that may.
+// Short queries leave one tile a CTA, so K/V are split where multiprocessors would idle: keys of a
+// split that may not depend on the batch, and the least of one that may.
 constexpr int64_t kInvariantSplit = 2048, kLeastSplit = 512;
 
 hw::Type type_of(const AttentionProblem& p) {
   return p.mode.qk == Format::bf16 ? hw::Type::bf16 : hw::Type::f16;
 }
-// How a problem is run: a function of the problem and the chip alone.
+// Which instance runs a problem and how it is split: a function of the problem and the GPU alone.
 struct Choice {
   enum class Form { dense, general, masked, staged_mask } form = Form::dense;
   int tile = 0;
@@ -41,14 +41,15 @@ Choice general_choice(const AttentionProblem& p, const Device& device) {
   Choice c;
   c.form = p.mask ? Choice::Form::masked : Choice::Form::general;
   const int64_t group = p.heads / p.kv_heads;
-  // Queries that would leave most of a tile empty share it with the other heads of their keys.
-  if (p.query_length < kFewRows) c.pack = group;
+  // PackGQA: queries that would leave most of a tile empty share it with the other heads of their
+  // KV head.
+  if (p.query_length < kMinFullTileQueries) c.pack = group;
   const int64_t rows = p.query_length * c.pack;
   const auto head_dim = static_cast<uint32_t>(p.head_dim);
   const auto value = static_cast<uint32_t>(value_dim(p));
   c.tile =
       p.mask ? choose_masked_tile(head_dim, value) : choose_general_tile(head_dim, value, rows);
-  if (p.query_length >= kFewRows) return c;
+  if (p.query_length >= kMinFullTileQueries) return c;
   const int64_t keys = c.shape().keys, tiles = (p.key_length + keys - 1) / keys;
   c.split_tiles = kInvariantSplit / keys;
   if (!p.batch_invariant) {
@@ -64,8 +65,8 @@ Choice general_choice(const AttentionProblem& p, const Device& device) {
   return c;
 }
 
-// A mask in memory may come by tensor copies: rows of one head, and as these want it.
-bool may_stage_mask(const AttentionProblem& p, const Choice& c) {
+// TMA loads a mask where the rows of a tile are of one head and K/V are not split.
+bool can_stage_mask(const AttentionProblem& p, const Choice& c) {
   return p.mask && c.pack == 1 && c.splits == 1;
 }
 Instance<GeneralParams> general_kernel(hw::Type type, const Choice& c) {
@@ -76,7 +77,7 @@ Instance<GeneralParams> general_kernel(hw::Type type, const Choice& c) {
 
 Choice choice(const AttentionProblem& p, const Device& device) {
   const bool general = p.paged || p.variable_length || p.mask || p.softcap != 0 ||
-                       !(softmax_scale(p) > 0) || p.query_length < kFewRows ||
+                       !(softmax_scale(p) > 0) || p.query_length < kMinFullTileQueries ||
                        p.head_dim % 8 != 0 || value_dim(p) % 8 != 0;
   if (general) return general_choice(p, device);
   Choice c;
@@ -89,9 +90,9 @@ Choice choice(const AttentionProblem& p, const Device& device) {
 // What a plan keeps between runs.
 struct Workspace {
   pipe::TensorMapCache maps;
-  std::shared_ptr<const void> memory;  // of what follows: the splits, and the schedule's counter
+  std::shared_ptr<const void> memory;  // split-KV partials and the schedule's counter
   float* values = nullptr;
-  SplitSum* sums = nullptr;
+  SplitStats* sums = nullptr;
   uint32_t* counter = nullptr;
 };
 
@@ -102,13 +103,13 @@ void prepare_sm90(AttentionPlan& plan) {
   auto workspace = std::make_shared<Workspace>();
   const Choice c = choice(p, plan.device);
   const int64_t rows = c.splits > 1 ? c.splits * p.batch * p.heads * p.query_length : 0;
-  const int64_t values = rows * partial_stride(p) * 4, sums = rows * int64_t{sizeof(SplitSum)};
+  const int64_t values = rows * partial_stride(p) * 4, sums = rows * int64_t{sizeof(SplitStats)};
   plan.workspace_bytes = values + sums + int64_t{sizeof(uint32_t)};
   void* memory = nullptr;
   workspace->memory =
       allocate_memory(plan.device, static_cast<size_t>(plan.workspace_bytes), &memory);
   workspace->values = static_cast<float*>(memory);
-  workspace->sums = reinterpret_cast<SplitSum*>(static_cast<char*>(memory) + values);
+  workspace->sums = reinterpret_cast<SplitStats*>(static_cast<char*>(memory) + values);
   workspace->counter = reinterpret_cast<uint32_t*>(workspace->sums + rows);
   fill_memory(plan.device, workspace->counter, 0, sizeof(uint32_t));
   plan.workspace = std::move(workspace);
@@ -116,13 +117,13 @@ void prepare_sm90(AttentionPlan& plan) {
   const hw::Type type = type_of(p);
   load(c.form == Choice::Form::dense ? instance(type, c.tile).image : general_kernel(type, c).image,
        plan.device);
-  if (may_stage_mask(p, c)) load(staged_mask_instance(type, c.tile).image, plan.device);
+  if (can_stage_mask(p, c)) load(staged_mask_instance(type, c.tile).image, plan.device);
   if (c.splits > 1) load(combine_instance(type).image, plan.device);
 }
 
 void run_general(const AttentionPlan& plan, const AttentionTensors& t, Choice c, Stream& stream) {
   const AttentionProblem& p = plan.problem;
-  const bool staged = may_stage_mask(p, c) && copied_by_engine_as_mask(t.mask, p.key_length);
+  const bool staged = can_stage_mask(p, c) && mask_tma_compatible(t.mask, p.key_length);
   if (staged) c.form = Choice::Form::staged_mask;
   const Device& device = plan.device;
   const Tile& tile = c.shape();
@@ -135,20 +136,20 @@ void run_general(const AttentionPlan& plan, const AttentionTensors& t, Choice c,
   params.pack = static_cast<uint32_t>(c.pack);
   params.splits = static_cast<uint32_t>(c.splits);
   params.split_tiles = static_cast<uint32_t>(c.split_tiles);
-  params.partial_values = workspace.values, params.partial_sums = workspace.sums;
+  params.partial_out = workspace.values, params.partial_stats = workspace.sums;
   params.partial_stride = partial_stride(p);
   params.counter = workspace.counter;
 
-  // A swizzle's pattern is 8 rows: boxes are whole patterns.
+  // A swizzle pattern is 8 rows: boxes are whole patterns.
   const uint32_t box =
       p.paged ? static_cast<uint32_t>(std::gcd<int64_t>(p.page_size, tile.keys)) : tile.keys;
-  if (box % 8 == 0 && copied_by_engine(t.k) && copied_by_engine(t.v)) {
+  if (box % 8 == 0 && tma_compatible(t.k) && tma_compatible(t.v)) {
     params.key_box = box;
     params.k = workspace.maps.get(box_of(t.k, box, 1, t.k.size(t.k.rank() - 3)), device);
     params.v = workspace.maps.get(box_of(t.v, box, 1, t.v.size(t.v.rank() - 3)), device);
   }
   const uint32_t rows = 64 * tile.warpgroups;
-  if (rows % params.pack == 0 && copied_by_engine(t.q)) {
+  if (rows % params.pack == 0 && tma_compatible(t.q)) {
     params.query_boxes = true;
     params.q = workspace.maps.get(
         box_of(t.q, rows / params.pack, params.pack, t.q.size(t.q.rank() - 3)), device);
@@ -170,8 +171,8 @@ void run_sm90(const AttentionPlan& plan, const AttentionTensors& t, Stream& stre
   if (p.batch == 0 || p.query_length == 0 || t.out.numel() == 0) return;
   const Device& device = plan.device;
   const Choice c = choice(p, device);
-  const bool direct = aligned(t.out) && copied_by_engine(t.q) &&
-                      (p.key_length == 0 || (copied_by_engine(t.k) && copied_by_engine(t.v)));
+  const bool direct = aligned(t.out) && tma_compatible(t.q) &&
+                      (p.key_length == 0 || (tma_compatible(t.k) && tma_compatible(t.v)));
   if (c.form != Choice::Form::dense) return run_general(plan, t, c, stream);
   if (!direct) return run_general(plan, t, general_choice(p, device), stream);
   const Tile& tile = c.shape();

@@ -1,4 +1,5 @@
-// Attention on Hopper, seen by the dispatch.
+// Attention kernels of sm_90a as the dispatch sees them: BF16/FP16, FP8, and quantised operands
+// that are dequantised to BF16 first.
 #pragma once
 #include <string>
 
@@ -6,8 +7,7 @@
 
 namespace halftone {
 
-// "" or what the kernel for bf16 and f16 does not take, the one for fp8, and the one that expands
-// quantised keys.
+// "", or which argument of the problem the kernel does not take and why.
 std::string attention_sm90_error(const AttentionProblem&);
 extern const AttentionGpu attention_sm90_gpu;
 

@@ -1,5 +1,5 @@
-// Attention on Hopper: scores that are more than q . k x scale: softcap, mask tensors, a scale that
-// is not positive.
+// Softcap, mask tensors and scales that are not positive, applied to S in registers, for attention
+// on sm_90a. Everything else (causal, windows, chunks) is an interval of keys (softmax.cuh).
 #pragma once
 #include "hw/memory.h"
 #include "hw/mufu.h"
@@ -9,21 +9,21 @@ namespace halftone::attention_sm90 {
 
 enum class MaskKind : uint32_t { none, boolean, f32, f16, bf16 };
 
-struct ScoreRules {
-  bool given;  // else nothing here is read
+struct SoftcapMask {
+  bool active;  // else none of this is read
   float scale_log2;
   float softcap_log2;      // softcap x log2(e), 0: none
   float softcap_exponent;  // 2 log2(e) scale / softcap
   MaskKind mask_kind;
   const void* mask;
   int64_t batch, head, query,
-      key;  // strides of the mask in elements, 0 where all share it
+      key;  // strides of the mask in elements, 0 where shared
 
-  // Scores become exponents of 2.
+  // Scores become exponents of 2: scale and softcap.
   template <uint32_t kCount>
-  HT_DEVICE void scale_all(float (&s)[kCount]) const {
+  HT_DEVICE void scale_scores(float (&s)[kCount]) const {
     if (softcap_log2 != 0) {
-      cap(s);
+      softcap(s);
     } else {
       HT_UNROLL
       for (uint32_t i = 0; i < kCount; ++i) s[i] = hw::mul(s[i], scale_log2);
@@ -32,15 +32,15 @@ struct ScoreRules {
   HT_DEVICE int64_t mask_row(uint32_t sequence, uint32_t at_head, int32_t at_query) const {
     return sequence * batch + at_head * head + at_query * query;
   }
-  // Adds the terms of the thread's two rows from tile column `column` on; keys from `count` on do
-  // not exist.
+  // Adds the mask values of the thread's two rows from tile column `column` on; keys from `count`
+  // on do not exist.
   template <uint32_t kCount>
   HT_DEVICE void add_mask(float (&s)[kCount], int64_t (&rows)[2], int32_t column, int32_t count,
                           hw::Site site) const {
     if (mask_kind == MaskKind::none) return;
     column += static_cast<int32_t>(hw::lane_index() % 4 * 2);
     rows[0] += column * key, rows[1] += column * key;
-    // A few terms at a time: their loads travel together, and no more addresses are alive.
+    // A few values at a time: their loads are in flight together, and no more addresses are alive.
     constexpr uint32_t kBatch = 4;
     static_assert(kCount % kBatch == 0, "whole batches");
     HT_UNROLL
@@ -49,7 +49,7 @@ struct ScoreRules {
       float term[kBatch] = {};
       HT_UNROLL
       for (uint32_t e = 0; e < kBatch; ++e) {
-        // Keys that do not exist read what an existing one does.
+        // Keys that do not exist read the value of an existing one.
         const int32_t j = static_cast<int32_t>(e / 4 * 8 + e % 2);
         at[e] = rows[e / 2 % 2] + (column + j < count ? j : -column) * key;
       }
@@ -78,8 +78,8 @@ struct ScoreRules {
     }
   }
 
-  // The same of terms in shared memory: panels of lines of 128 bytes, swizzled, a line for each of
-  // the warpgroup's rows, or one for all.
+  // The same with mask values in shared memory: swizzled panels of 128-byte lines, a line for each
+  // of the warpgroup's rows, or one for all.
   template <uint32_t kCount>
   HT_DEVICE void add_staged(float (&s)[kCount], hw::SharedAddress stage, uint32_t panel_bytes,
                             hw::Site site) const {
@@ -109,23 +109,24 @@ struct ScoreRules {
   }
 
  private:
-  // -inf hides the key, whatever its score.
+  // -inf masks the key, whatever its score.
   HT_DEVICE static void add(float term, float& score) {
     score = term == -kInfinity ? term : hw::fma(term, kLog2e, score);
   }
-  // Where a thread's two rows of terms lie.
+  // Where the mask values of a thread's two rows lie.
   struct Lines {
     hw::SharedAddress first;
     uint32_t second;   // bytes to the other row
     uint32_t swizzle;  // of the 16-byte chunks of both
     uint32_t panel_bytes;
 
-    // f(term, score) of the thread's scores: columns 8 j + lane % 4 * 2, and the next.
+    // f(mask value, score) for each of the thread's scores: columns 8 j + lane % 4 * 2, and the
+    // next.
     template <class T, uint32_t kCount, class F>
     HT_DEVICE void each(float (&s)[kCount], hw::Site site, F f) const {
       constexpr uint32_t kSize = sizeof(T);
       const uint32_t own = hw::lane_index() % 4 * 2 * kSize;
-      // Lines begin at multiples of 128: a chunk further is an exclusive or away.
+      // Lines begin at multiples of 128: another chunk is an exclusive or away.
       const hw::SharedAddress base = first + ((own / 16 ^ swizzle) * 16 + own % 16);
       HT_UNROLL
       for (uint32_t i = 0; i < kCount; i += 4) {
@@ -150,8 +151,8 @@ struct ScoreRules {
         const auto both = hw::load_shared<hw::Vector<T, 2>>(at, site);
         return {both[0], both[1]};
       } else {
-        // Odd rows have the chunks of even ones the other way round, and both would meet in a bank:
-        // they read the second term first.
+        // Odd rows have the chunks of even ones swapped, and both would hit one bank: odd rows read
+        // the second value first.
         const uint32_t odd = swizzle % 2;
         const T one = hw::load_shared<T>(at + odd * 4, site);
         const T other = hw::load_shared<T>(at + (odd ^ 1) * 4, site);
@@ -160,14 +161,13 @@ struct ScoreRules {
     }
   };
 
-  // softcap tanh(x / softcap) x log2(e), where tanh(y) = 1 - 2 / (1 + exp(2 y)). The exponentials
-  // and reciprocals of a tile are what takes longest, so four scores share a reciprocal: of their
-  // product, which no score beyond 2^30, where tanh is 1 in f32, makes too large. ex2 and rcp
-  // within 2 ulp and seven roundings are 20 units of 2^-24 of the cap at most; the tanh.approx of
-  // the chip would be 2^-11. A NaN stays one and leaves its neighbours alone: a mask may hide it
-  // yet.
+  // softcap tanh(x / softcap) x log2(e), where tanh(y) = 1 - 2 / (1 + exp(2 y)). Exponentials and
+  // reciprocals of a tile take longest, so four scores share a reciprocal: of their product, which
+  // cannot overflow because exponents are clamped at 2^30, where tanh is 1 in FP32. ex2 and rcp
+  // within 2 ulp and seven roundings are 20 units of 2^-24 of the cap at most; tanh.approx would be
+  // 2^-11. A NaN stays one and leaves its neighbours alone: a mask may hide it yet.
   template <uint32_t kCount>
-  HT_DEVICE void cap(float (&s)[kCount]) const {
+  HT_DEVICE void softcap(float (&s)[kCount]) const {
     static_assert(kCount % 4 == 0, "whole fours");
     constexpr float kOne = 0x1p30f;  // tanh is 1 from here on
     HT_UNROLL

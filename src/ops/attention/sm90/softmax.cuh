@@ -1,4 +1,6 @@
-// Attention on Hopper: the products of a warpgroup and the softmax of its rows.
+// Online softmax in registers and the wgmma calls of one consumer warpgroup, for attention on
+// sm_90a. A thread has parts of two rows (wgmma accumulator layout); exponentials are exp2 with
+// log2(e) folded into the scale.
 #pragma once
 #include "hw/convert/convert.h"
 #include "hw/math.h"
@@ -21,94 +23,95 @@ HT_DEVICE uint32_t round_pair(float low, float high) {
   return hw::cvt_f16x2(low, high);
 }
 
-// The sum over the four threads that have parts of a row.
-HT_DEVICE float sum_of_quad(float x, hw::Site site = hw::Site::current()) {
+// The sum over the four threads that share a row.
+HT_DEVICE float quad_sum(float x, hw::Site site = hw::Site::current()) {
   const float pair = hw::add(x, hw::shuffle_xor(x, 1, 4, hw::kFullWarp, site));
   return hw::add(pair, hw::shuffle_xor(pair, 2, 4, hw::kFullWarp, site));
 }
 
-// `value`, to be had only once `known` is: 0 x known is added, which is to be finite.
+// `value`, available only once `known` is: adds 0 x known, which must be finite. Orders
+// instructions for ptxas.
 HT_DEVICE float after(float known, float value) { return hw::fma(known, 0.0f, value); }
 
 // A thread's part of its warp's 16 rows: row lane / 4 and the one 8 further.
 struct Softmax {
-  float scale[2];  // softmax scale x log2(e), positive
-  float shift[2];  // -scale x largest score so far, what P is relative to; +inf before any key
-  float sum[2];    // of this thread's P
-  float lift = 0;  // P are larger by 2^lift
+  float scale[2];        // softmax scale x log2(e), positive
+  float neg_row_max[2];  // -scale x row_max so far, which P is relative to; +inf before any key
+  float sum[2];          // of this thread's P
+  float max_offset = 0;  // P is larger by 2^max_offset (8 for P in E4M3)
 
   HT_DEVICE explicit Softmax(float scale_log2) {
     scale[0] = scale[1] = scale_log2;
-    shift[0] = shift[1] = kInfinity;
+    neg_row_max[0] = neg_row_max[1] = kInfinity;
     sum[0] = sum[1] = 0;
   }
-  // The scores become P. `rescale`: what O, as the sum, is to be multiplied by. `kInterleaved`: the
-  // second row's maxima and the sums are found beside the exponentials. Left to itself ptxas puts
-  // each after the other; it moves nothing past a number that is needed, so the exponents of every
-  // `kBatch` groups of keys wait for the sum of the group `kLag` before.
+  // Scores become P. `rescale`: the correction factor of O and of the sum. `kInterleaved`: the
+  // second row's maxima and the sums are computed beside the exponentials. Left to itself ptxas
+  // puts each after the other; it moves nothing past a value that is needed, so the exponents of
+  // every `kBatch` groups of keys wait for the sum of the group `kLag` before.
   template <bool kInterleaved, uint32_t kCount>
   HT_DEVICE void step(float (&s)[kCount], float (&rescale)[2],
                       hw::Site site = hw::Site::current()) {
-    // Groups of 16 keys: of each a thread has two pairs of neighbours in either row.
+    // Groups of 16 keys: a thread has two pairs of neighbours of each in either row.
     constexpr uint32_t kGroups = kCount / 8, kBatch = 2, kLag = 3;
-    float top;
-    const auto look = [&](uint32_t half, uint32_t group) {
+    float row_max;
+    const auto update_max = [&](uint32_t half, uint32_t group) {
       const float* x = s + 8 * group + 2 * half;
-      top = hw::max(top, hw::max(x[0], x[1]));
-      top = hw::max(top, hw::max(x[4], x[5]));
+      row_max = hw::max(row_max, hw::max(x[0], x[1]));
+      row_max = hw::max(row_max, hw::max(x[4], x[5]));
     };
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
       if (!kInterleaved || half == 0) {
-        top = -kInfinity;
+        row_max = -kInfinity;
         HT_UNROLL
-        for (uint32_t group = 0; group < kGroups; ++group) look(half, group);
+        for (uint32_t group = 0; group < kGroups; ++group) update_max(half, group);
       }
-      top = hw::max(top, hw::shuffle_xor(top, 1, 4, hw::kFullWarp, site));
-      top = hw::max(top, hw::shuffle_xor(top, 2, 4, hw::kFullWarp, site));
-      const float before = shift[half];
-      shift[half] = hw::min(before, -hw::mul(top, scale[half]));
-      // A row that has seen no key yet is relative to 0: its P are exp(-inf) = 0.
-      float now = shift[half] == kInfinity ? 0 : shift[half];
-      rescale[half] = hw::ex2_approx_ftz(hw::add(now, -before));
-      if (lift != 0) now = hw::add(now, lift);
-      float part = 0, sums[kGroups];
+      row_max = hw::max(row_max, hw::shuffle_xor(row_max, 1, 4, hw::kFullWarp, site));
+      row_max = hw::max(row_max, hw::shuffle_xor(row_max, 2, 4, hw::kFullWarp, site));
+      const float previous = neg_row_max[half];
+      neg_row_max[half] = hw::min(previous, -hw::mul(row_max, scale[half]));
+      // A row with all keys masked so far is relative to 0: its P are exp2(-inf) = 0.
+      float offset = neg_row_max[half] == kInfinity ? 0 : neg_row_max[half];
+      rescale[half] = hw::ex2_approx_ftz(hw::add(offset, -previous));
+      if (max_offset != 0) offset = hw::add(offset, max_offset);
+      float tile_sum = 0, sums[kGroups];
       HT_UNROLL
       for (uint32_t group = 0; group < kGroups; ++group) {
         if (kInterleaved && group % kBatch == 0 && group >= kBatch + kLag - 1) {
-          now = after(sums[group - kLag], now);
+          offset = after(sums[group - kLag], offset);
         }
         HT_UNROLL
         for (uint32_t i = 0; i < 4; ++i) {
           float& x = s[8 * group + 2 * half + i / 2 * 4 + i % 2];
-          x = hw::ex2_approx_ftz(hw::fma(x, scale[half], now));
-          part = hw::add(part, x);
+          x = hw::ex2_approx_ftz(hw::fma(x, scale[half], offset));
+          tile_sum = hw::add(tile_sum, x);
         }
-        sums[group] = part;
+        sums[group] = tile_sum;
         if (kInterleaved && half == 0) {
-          // Of a NaN in the first row too: a maximum passes over it.
-          if (group == 0) top = after(s[0], -kInfinity);
-          look(1, group);
+          // `after` passes a NaN of the first row; max ignores it.
+          if (group == 0) row_max = after(s[0], -kInfinity);
+          update_max(1, group);
         }
       }
-      sum[half] = hw::fma(sum[half], rescale[half], part);
+      sum[half] = hw::fma(sum[half], rescale[half], tile_sum);
     }
   }
-  // A row's P are relative to 2^level.
-  HT_DEVICE float row_level(uint32_t half) const { return -shift[half] - lift; }
+  // P of a row is relative to 2^this: scaled row_max in base 2.
+  HT_DEVICE float row_max_log2(uint32_t half) const { return -neg_row_max[half] - max_offset; }
   HT_DEVICE float row_sum(uint32_t half, hw::Site site = hw::Site::current()) const {
-    return sum_of_quad(sum[half], site);
+    return quad_sum(sum[half], site);
   }
 };
 
-// Keys of tile n that a row does not see get the score -inf.
+// Masked keys of tile n get the score -inf; `visible` are the intervals of the thread's two rows.
 template <uint32_t kCount>
-HT_DEVICE void hide(float (&s)[kCount], const KeyInterval (&seen)[2], uint32_t n) {
+HT_DEVICE void apply_mask(float (&s)[kCount], const KeyInterval (&visible)[2], uint32_t n) {
   constexpr uint32_t kKeys = 2 * kCount;
   const int32_t column = static_cast<int32_t>(n * kKeys + hw::lane_index() % 4 * 2);
   HT_UNROLL
   for (uint32_t half = 0; half < 2; ++half) {
-    const int32_t first = seen[half].first - column, end = seen[half].end - column;
+    const int32_t first = visible[half].first - column, end = visible[half].end - column;
     HT_UNROLL
     for (uint32_t j = 0; j < kKeys / 4; ++j) {
       const int32_t key = static_cast<int32_t>(8 * (j / 2) + j % 2);
@@ -118,12 +121,12 @@ HT_DEVICE void hide(float (&s)[kCount], const KeyInterval (&seen)[2], uint32_t n
   }
 }
 
-// Where the scale of key `key` of a tile lies, so that the four that a thread needs of each 16 lie
-// side by side.
+// Byte offset of the scale of key `key` of a tile: the four that a thread needs of each 16 keys are
+// contiguous.
 HT_DEVICE uint32_t scale_offset(uint32_t key) {
   return (key / 16 * 16 + key % 8 / 2 * 4 + key / 8 % 2 * 2 + key % 2) * 4;
 }
-// Multiplies the columns of S, or P, by f32 scales in shared memory.
+// Multiplies the columns of S, or of P, by FP32 scales in shared memory.
 template <uint32_t kCount>
 HT_DEVICE void scale_columns(float (&s)[kCount], hw::SharedAddress scales, hw::Site site) {
   const hw::SharedAddress own = scales + hw::lane_index() % 4 * 16;
@@ -135,21 +138,21 @@ HT_DEVICE void scale_columns(float (&s)[kCount], hw::SharedAddress scales, hw::S
   }
 }
 
-// One warpgroup's operands and accumulators.
+// A consumer warpgroup's operands and accumulators.
 template <hw::Type kType, class Layout>
-struct Products {
+struct WarpgroupMma {
   static constexpr uint32_t kKeys = Layout::kKeys;
   hw::SharedAddress base;
   tile::WgmmaDescriptor q;
   float s[kKeys / 2], o[Layout::kValueDim / 2];
   uint32_t p[kKeys / 16][4];
 
-  HT_DEVICE Products(hw::SharedAddress memory, uint32_t warpgroup)
+  HT_DEVICE WarpgroupMma(hw::SharedAddress memory, uint32_t warpgroup)
       : base(memory),
         q(tile::WgmmaDescriptor::of(Layout::q_tile(), memory.value)
               .advanced(Layout::q_tile().advance(warpgroup * 64, 0))) {}
-  // Starts S = Q K^T with the K of a stage, as one group.
-  HT_DEVICE void multiply_keys(uint32_t stage, hw::Site site = hw::Site::current()) {
+  // Starts S = Q K^T with the K of a stage, as one wgmma group.
+  HT_DEVICE void start_qk(uint32_t stage, hw::Site site = hw::Site::current()) {
     const auto k = tile::WgmmaDescriptor::of(Layout::k_tile(),
                                              (base + (Layout::kK + stage * Layout::kKBytes)).value);
     constexpr hw::Type kOfKeys = Layout::kKeyBits == 8 ? hw::Type::e4m3 : kType;
@@ -161,15 +164,15 @@ struct Products {
     }
     hw::wgmma_commit(site);
   }
-  // Starts O += P V with the V of a stage; `fresh`: O = P V.
-  HT_DEVICE void multiply_values(uint32_t stage, bool fresh, hw::Site site = hw::Site::current()) {
+  // Starts O += P V with the V of a stage; `zero_init`: O = P V.
+  HT_DEVICE void start_pv(uint32_t stage, bool zero_init, hw::Site site = hw::Site::current()) {
     const auto v = tile::WgmmaDescriptor::of(Layout::v_tile(),
                                              (base + (Layout::kV + stage * Layout::kVBytes)).value);
     hw::wgmma_fence(site);
     HT_UNROLL
     for (uint32_t k = 0; k < kKeys / 16; ++k) {
       hw::wgmma<kType, kType, Major::mn>(o, p[k], v.advanced(Layout::v_tile().advance(0, k * 16)),
-                                         !fresh || k > 0, site);
+                                         !zero_init || k > 0, site);
     }
     hw::wgmma_commit(site);
   }
@@ -177,8 +180,8 @@ struct Products {
     HT_UNROLL
     for (uint32_t j = 0; j < Layout::kValueDim / 2; ++j) o[j] = hw::mul(o[j], by[j / 2 % 2]);
   }
-  // The accumulator of two neighbouring fragments is the operand of the next product.
-  HT_DEVICE void round() {
+  // Rounds S to P: the accumulators of two neighbouring fragments are the A operand of P V.
+  HT_DEVICE void convert_p() {
     HT_UNROLL
     for (uint32_t i = 0; i < kKeys / 4; ++i) {
       p[i / 4][i % 4] = round_pair<kType>(s[2 * i], s[2 * i + 1]);

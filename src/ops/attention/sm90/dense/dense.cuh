@@ -1,5 +1,6 @@
-// Attention on Hopper where all sequences have one length and the copy engine takes every tensor:
-// the fastest form.
+// Dense source of attention on sm_90a: all sequences have one length and TMA takes every tensor,
+// the fastest form. One producer thread issues TMA loads (multicast in clusters); tiles of rows are
+// paired longest with shortest by a static persistent schedule.
 #pragma once
 #include "hw/copy/tma.h"
 #include "ops/attention/sm90/softmax.cuh"
@@ -9,46 +10,46 @@ namespace halftone::attention_sm90 {
 
 struct Params {
   hw::TensorMap q, k, v;  // [batch, length, heads, dim], dim fastest
-  hw::TensorMap staged;   // the same of the result, where an instance stages it
+  hw::TensorMap staged;   // the same of O, where an instance stages it
   uint16_t* out;
   float* lse;                            // [batch, heads, rows], or null
   const float* sinks;                    // [heads], or null
   int64_t out_batch, out_row, out_head;  // strides in elements
   int64_t lse_batch, lse_head, lse_row;
   int64_t sink_stride;
-  uint32_t batch, heads, group;  // group: query heads that share a key head
-  uint32_t section;              // pairs of head and sequence whose keys share the L2
+  uint32_t batch, heads, group;  // group: query heads a KV head
+  uint32_t section;              // head and sequence pairs whose K and V share the L2
   uint32_t value_dim;
   KeyRange range;
   float scale_log2;  // softmax scale x log2(e)
 };
 
-// Where a row's results go.
-struct Place {
+// Where a row of O and its LSE go.
+struct OutputRow {
   bool exists;
   uint32_t head;
   uint16_t* out;
-  int64_t lse;  // its offset
+  int64_t lse;  // offset of the LSE
 };
 
-// Of sources whose rows have no scales.
-struct NoScales {};
+// Sources without scales.
+struct NoOperandScales {};
 
 struct Dense {
   using Params = attention_sm90::Params;
   using Softmax = attention_sm90::Softmax;
   static constexpr bool kGeneral = false, kStagedMasks = false;
-  static constexpr bool kFactors = false;   // scores and results are to be multiplied
-  static constexpr bool kScaled = false;    // by what each key has, too
-  static constexpr uint32_t kKeyBits = 16;  // of an element of Q and K
-  using Schedule = pipe::PairedSchedule;    // all lengths are known: nothing to ask for
+  static constexpr bool kOperandScales = false;  // per-tensor and per-row scales of S and O
+  static constexpr bool kPerKeyScales = false;   // keys have scales, too
+  static constexpr uint32_t kKeyBits = 16;       // of an element of Q and K
+  using Schedule = pipe::PairedSchedule;         // all lengths are known: static
 
   template <class Layout>
   HT_DEVICE static Schedule schedule(const Params&, hw::SharedAddress) {
     return Schedule(hw::block_index().x / Layout::kCluster, hw::grid_size().x / Layout::kCluster);
   }
 
-  // A tile of rows in the problem.
+  // A Q tile: its sequence, head and rows.
   struct Work {
     const Params& p;
     const pipe::AttentionTile& t;
@@ -58,7 +59,7 @@ struct Dense {
       return p.range.tiles(row, rows, keys);
     }
     HT_DEVICE KeyInterval keys(int32_t row) const { return p.range.keys(row); }
-    HT_DEVICE Place place(int32_t row) const {
+    HT_DEVICE OutputRow output_row(int32_t row) const {
       return {row < p.range.queries, t.head,
               p.out + t.sequence * p.out_batch + row * p.out_row + t.head * p.out_head,
               t.sequence * p.lse_batch + t.head * p.lse_head + row * p.lse_row};
@@ -71,13 +72,13 @@ struct Dense {
     return {(queries + rows - 1) / rows, p.heads, p.batch, false, p.section};
   }
   template <class Layout>
-  HT_DEVICE static NoScales row_scales(const Params&, const Work&, hw::SharedAddress, int32_t,
-                                       Softmax&) {
+  HT_DEVICE static NoOperandScales operand_scales(const Params&, const Work&, hw::SharedAddress,
+                                                  int32_t, Softmax&) {
     return {};
   }
   HT_DEVICE static float score_scale(const Params& p) { return p.scale_log2; }
 
-  // Starts the copies of tile n of K or V: this block's share of the keys, to every block.
+  // Issues the TMA loads of K/V tile n: this CTA's share of the keys, to every CTA of the cluster.
   template <class Layout, class Producer>
   HT_DEVICE static void load_keys(Producer& fill, const hw::TensorMap* map, hw::SharedAddress to,
                                   const SharedTile& tile, int32_t head, uint32_t n, int32_t batch,
@@ -100,7 +101,7 @@ struct Dense {
     }
   }
 
-  // Of the role's threads one works.
+  // The producer: one thread.
   template <class Layout, class Kernel>
   HT_DEVICE static void load(const typename Kernel::Params& p, const typename Layout::Rings& rings,
                              hw::SharedAddress base, Schedule schedule) {

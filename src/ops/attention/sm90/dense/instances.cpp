@@ -1,5 +1,4 @@
-// The instances of the dense form: their entries on the GPU, and their bodies for the simulator, as
-// the host compiler sees the kernel.
+// Instances of dense BF16/FP16 attention on sm_90a: GPU entry and simulator body of each.
 #include <utility>
 
 #include "hw/entry.h"
@@ -21,7 +20,7 @@ template <hw::Type kType, int... kIndex>
 Instance<Params> of_type(int tile, std::integer_sequence<int, kIndex...>) {
   constexpr void (*kBodies[])(const void*) = {hw::sim_body<Forward<kType, kTiles[kIndex]>>...};
   constexpr Instance<Params> (*kMake[])(const char*, const void*, void (*)(const void*)) = {
-      joined<Forward<kType, kTiles[kIndex]>>...};
+      make_instance<Forward<kType, kTiles[kIndex]>>...};
   return kMake[tile]("attention_sm90", entry_of(kType, tile), kBodies[tile]);
 }
 

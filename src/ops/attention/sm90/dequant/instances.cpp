@@ -1,5 +1,4 @@
-// The instances of attention over quantised operands: their entries on the GPU, and their bodies
-// for the simulator.
+// Instances of attention over dequantised operands on sm_90a: GPU entry and simulator body of each.
 #include <utility>
 
 #include "hw/entry.h"
@@ -9,21 +8,21 @@ namespace halftone::attention_sm90 {
 
 namespace {
 
-enum class Entry { dense, key_codes, general, nvfp4, nvfp4_general, widen };
+enum class Entry { dense, native_qk, general, nvfp4, nvfp4_general, dequantise };
 const void* entry_of([[maybe_unused]] Entry entry, [[maybe_unused]] int tile) {
 #if HALFTONE_ATTENTION_GPU
   switch (entry) {
     case Entry::dense:
-      return gpu_expanded_entry(tile);
-    case Entry::key_codes:
-      return gpu_key_codes_entry(tile);
+      return gpu_dequantised_entry(tile);
+    case Entry::native_qk:
+      return gpu_native_qk_entry(tile);
     case Entry::general:
-      return gpu_expanded_general_entry(tile);
+      return gpu_dequantised_general_entry(tile);
     case Entry::nvfp4:
       return gpu_nvfp4_entry(tile);
     case Entry::nvfp4_general:
       return gpu_nvfp4_general_entry(tile);
-    case Entry::widen:
+    case Entry::dequantise:
       return gpu_dequantise_entry();
   }
 #endif
@@ -37,40 +36,37 @@ Instance<typename Source::Params> pick(Entry entry, int tile,
       hw::sim_body<Forward<hw::Type::bf16, kTiles[kIndex], Source>>...};
   constexpr Instance<typename Source::Params> (*kMake[])(
       const char*, const void*,
-      void (*)(const void*)) = {joined<Forward<hw::Type::bf16, kTiles[kIndex], Source>>...};
+      void (*)(const void*)) = {make_instance<Forward<hw::Type::bf16, kTiles[kIndex], Source>>...};
   return kMake[tile]("attention_sm90_dequant", entry_of(entry, tile), kBodies[tile]);
 }
 
 }  // namespace
 
-Instance<ExpandedParams> expanded_instance(int tile) {
-  return pick<Expanded, kExpandedTiles>(Entry::dense, tile,
-                                        std::make_integer_sequence<int, kExpandedTileCount>());
+Instance<DequantisedParams> dequantised_instance(int tile) {
+  return pick<Dequantised, kDequantisedTiles>(
+      Entry::dense, tile, std::make_integer_sequence<int, kDequantisedTileCount>());
 }
-Instance<ExpandedParams> key_codes_instance(int tile) {
-  return pick<KeyCodes, kExpandedTiles>(Entry::key_codes, tile,
-                                        std::make_integer_sequence<int, kExpandedTileCount>());
+Instance<DequantisedParams> native_qk_instance(int tile) {
+  return pick<NativeFp8Qk, kDequantisedTiles>(
+      Entry::native_qk, tile, std::make_integer_sequence<int, kDequantisedTileCount>());
 }
-Instance<ExpandedGeneralParams> expanded_general_instance(int tile) {
-  return pick<ExpandedGeneral, kExpandedGeneralTiles>(
-      Entry::general, tile, std::make_integer_sequence<int, kExpandedGeneralTileCount>());
+Instance<DequantisedGeneralParams> dequantised_general_instance(int tile) {
+  return pick<DequantisedGeneral, kDequantisedGeneralTiles>(
+      Entry::general, tile, std::make_integer_sequence<int, kDequantisedGeneralTileCount>());
 }
-Instance<ExpandedParams> nvfp4_instance(int tile) {
-  return pick<Nvfp4Weights, kExpandedGeneralTiles>(
-      Entry::nvfp4, tile, std::make_integer_sequence<int, kExpandedGeneralTileCount>());
+Instance<DequantisedParams> nvfp4_instance(int tile) {
+  return pick<Nvfp4P, kDequantisedGeneralTiles>(
+      Entry::nvfp4, tile, std::make_integer_sequence<int, kDequantisedGeneralTileCount>());
 }
-Instance<ExpandedGeneralParams> nvfp4_general_instance(int tile) {
-  return pick<Nvfp4WeightsGeneral, kExpandedGeneralTiles>(
-      Entry::nvfp4_general, tile, std::make_integer_sequence<int, kExpandedGeneralTileCount>());
+Instance<DequantisedGeneralParams> nvfp4_general_instance(int tile) {
+  return pick<Nvfp4PGeneral, kDequantisedGeneralTiles>(
+      Entry::nvfp4_general, tile, std::make_integer_sequence<int, kDequantisedGeneralTileCount>());
 }
 KernelImage dequantise_image() {
-  return {"attention_sm90_dequant widen",
-          Arch::sm_90a,
-          entry_of(Entry::widen, 0),
-          hw::sim_body<Widen>,
-          sizeof(DequantiseParams),
-          Widen::kThreads,
-          Widen::kMinBlocks};
+  return {"attention_sm90_dequantise",    Arch::sm_90a,
+          entry_of(Entry::dequantise, 0), hw::sim_body<Dequantise>,
+          sizeof(DequantiseParams),       Dequantise::kThreads,
+          Dequantise::kMinBlocks};
 }
 
 }  // namespace halftone::attention_sm90

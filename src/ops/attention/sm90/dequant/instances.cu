@@ -1,4 +1,4 @@
-// The entries on the GPU of attention over quantised operands, and of what expands them.
+// GPU entries of attention over dequantised operands on sm_90a, and of the dequantisation kernel.
 #include <utility>
 
 #include "hw/entry.h"
@@ -17,18 +17,18 @@ const void* entry(int tile, std::integer_sequence<int, kIndex...>) {
 
 }  // namespace
 
-const void* gpu_expanded_entry(int tile) {
-  return entry<Expanded, kExpandedTiles>(tile,
-                                         std::make_integer_sequence<int, kExpandedTileCount>());
+const void* gpu_dequantised_entry(int tile) {
+  return entry<Dequantised, kDequantisedTiles>(
+      tile, std::make_integer_sequence<int, kDequantisedTileCount>());
 }
-const void* gpu_key_codes_entry(int tile) {
-  return entry<KeyCodes, kExpandedTiles>(tile,
-                                         std::make_integer_sequence<int, kExpandedTileCount>());
+const void* gpu_native_qk_entry(int tile) {
+  return entry<NativeFp8Qk, kDequantisedTiles>(
+      tile, std::make_integer_sequence<int, kDequantisedTileCount>());
 }
-const void* gpu_expanded_general_entry(int tile) {
-  return entry<ExpandedGeneral, kExpandedGeneralTiles>(
-      tile, std::make_integer_sequence<int, kExpandedGeneralTileCount>());
+const void* gpu_dequantised_general_entry(int tile) {
+  return entry<DequantisedGeneral, kDequantisedGeneralTiles>(
+      tile, std::make_integer_sequence<int, kDequantisedGeneralTileCount>());
 }
-const void* gpu_dequantise_entry() { return hw::gpu_entry<Widen>(); }
+const void* gpu_dequantise_entry() { return hw::gpu_entry<Dequantise>(); }
 
 }  // namespace halftone::attention_sm90

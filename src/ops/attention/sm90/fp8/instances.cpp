@@ -1,4 +1,4 @@
-// The instances of attention in E4M3: their entries on the GPU, and their bodies for the simulator.
+// Instances of E4M3 attention on sm_90a: GPU entry and simulator body of each.
 #include <utility>
 
 #include "hw/entry.h"
@@ -20,12 +20,12 @@ const void* general_entry_of(int) { return nullptr; }
 const void* values_entry_of(int, KeyScaling) { return nullptr; }
 #endif
 
-// Kernel `tile` of some.
+// Number `tile` of a list of kernels.
 template <class Params, class... Kernel>
 Instance<Params> pick(int tile, const void* entry) {
   constexpr void (*kBodies[])(const void*) = {hw::sim_body<Kernel>...};
   constexpr Instance<Params> (*kMake[])(const char*, const void*,
-                                        void (*)(const void*)) = {joined<Kernel>...};
+                                        void (*)(const void*)) = {make_instance<Kernel>...};
   return kMake[tile]("attention_sm90_fp8", entry, kBodies[tile]);
 }
 template <KeyScaling kOfKeys>

@@ -1,4 +1,4 @@
-// The entries on the GPU of attention in E4M3.
+// GPU entries of dense E4M3 attention on sm_90a.
 #include <utility>
 
 #include "hw/entry.h"

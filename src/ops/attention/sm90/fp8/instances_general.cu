@@ -1,4 +1,4 @@
-// The entries on the GPU of the general form of attention in E4M3.
+// GPU entries of the general form of E4M3 attention on sm_90a.
 #include <utility>
 
 #include "hw/entry.h"

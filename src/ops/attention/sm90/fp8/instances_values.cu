@@ -1,4 +1,4 @@
-// The entries on the GPU of attention with V in E4M3 beside Q and K in bf16.
+// GPU entries of attention on sm_90a with V in E4M3 beside Q and K in BF16.
 #include <utility>
 
 #include "hw/entry.h"

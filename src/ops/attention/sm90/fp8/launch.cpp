@@ -1,4 +1,4 @@
-// Attention in E4M3 on Hopper, host side: what it takes, and the launch.
+// E4M3 attention on sm_90a, host side: what it takes, and the launch.
 #include <algorithm>
 #include <bit>
 #include <numeric>
@@ -19,7 +19,7 @@ int64_t attention_sm90::rows_of_scale(const Tensor& t) {
   return tokens_of_scale(t.size(row), t.scales().size(row));
 }
 
-attention_sm90::OperandScales attention_sm90::scales_of(const Tensor& t) {
+attention_sm90::TensorScales attention_sm90::scales_of(const Tensor& t) {
   if (!t.has_scales()) return {nullptr, 0, 0, 0, 0};
   const Tensor& scales = t.scales();
   const int row = t.rank() - 3;
@@ -33,7 +33,7 @@ namespace {
 
 using namespace attention_sm90;
 
-// What copies and masks of one length do not do is for the general form.
+// What needs lengths, pages, softcap, masks or other strides runs in the general form.
 bool needs_general(const AttentionProblem& p) {
   return p.paged || p.variable_length || p.mask || p.softcap != 0 || !(softmax_scale(p) > 0) ||
          p.head_dim % 16 != 0 || value_dim(p) % 16 != 0;
@@ -49,7 +49,7 @@ int general_tile_of(const AttentionProblem& p) {
 struct Workspace {
   pipe::TensorMapCache maps;
   std::shared_ptr<const void> memory;
-  uint32_t* counter = nullptr;  // of the general form's schedule
+  uint32_t* counter = nullptr;  // of the general form's dynamic schedule
 };
 
 void prepare_fp8(AttentionPlan& plan) {
@@ -82,7 +82,7 @@ void run_general(const AttentionPlan& plan, const AttentionTensors& t, Stream& s
   Fp8GeneralParams params{};
   set_general(p, t, chip, &params);
   set_scales(t, &params);
-  // Here keys have scales of their own where not all of a head share one.
+  // In the general form keys have scales of their own where not all of a head share one.
   const auto own = [&](const Tensor& x) {
     return rows_of_scale(x) > 0 || (p.paged && x.has_scales() && x.scales().size(0) > 1);
   };
@@ -94,11 +94,11 @@ void run_general(const AttentionPlan& plan, const AttentionTensors& t, Stream& s
   };
   const uint32_t box =
       p.paged ? static_cast<uint32_t>(std::gcd<int64_t>(p.page_size, tile.keys)) : tile.keys;
-  if (box % 8 == 0 && copied_by_engine(t.k) && copied_by_engine(t.v)) {
+  if (box % 8 == 0 && tma_compatible(t.k) && tma_compatible(t.v)) {
     params.key_box = box;
     params.k = map(t.k, box, tile.head_dim), params.v = map(t.v, box, tile.value_dim);
   }
-  if (copied_by_engine(t.q)) {
+  if (tma_compatible(t.q)) {
     params.query_boxes = true;
     params.q = map(t.q, 64 * tile.warpgroups, tile.head_dim);
   }
@@ -111,8 +111,8 @@ void run_fp8(const AttentionPlan& plan, const AttentionTensors& t, Stream& strea
   if (p.batch == 0 || p.query_length == 0 || t.out.numel() == 0) return;
   auto& workspace = *static_cast<Workspace*>(plan.workspace.get());
   const bool has_keys = p.key_length > 0;
-  const bool direct = aligned(t.out) && copied_by_engine(t.q) &&
-                      (!has_keys || (copied_by_engine(t.k) && copied_by_engine(t.v)));
+  const bool direct = aligned(t.out) && tma_compatible(t.q) &&
+                      (!has_keys || (tma_compatible(t.k) && tma_compatible(t.v)));
   if (needs_general(p) || !direct) return run_general(plan, t, stream);
   const bool blocks = rows_of_scale(t.k) > 1 || rows_of_scale(t.v) > 1;
   const int index = tile_of(p);
@@ -160,9 +160,9 @@ std::string attention_sm90_fp8_error(const AttentionProblem& p) {
                     name(wanted[i]));
     }
   }
-  if (p.query_length < kFewRows) {
-    return concat("query_length is ", p.query_length, "; attention_sm90_fp8 takes ", kFewRows,
-                  " and more");
+  if (p.query_length < kMinFullTileQueries) {
+    return concat("query_length is ", p.query_length, "; attention_sm90_fp8 takes ",
+                  kMinFullTileQueries, " and more");
   }
   return size_error(p, "attention_sm90_fp8");
 }

@@ -1,13 +1,13 @@
-// Attention in E4M3 on Hopper: where rows, keys and their scales are. By tensor copies alone where
-// all sequences have one length, or as the general form has them.
+// Sources of E4M3 attention on sm_90a: where rows, keys and their FP32 scales are. Dense by TMA
+// alone where all sequences have one length, or as the general form loads them.
 #pragma once
 #include "ops/attention/sm90/fp8/layout.cuh"
 #include "ops/attention/sm90/general/load.cuh"
 
 namespace halftone::attention_sm90 {
 
-// f32 scales of an operand: of sequence (or page), row and head; null: all 1.
-struct OperandScales {
+// FP32 scales of an operand, of [sequence or page, row, head]; null: all 1.
+struct TensorScales {
   const float* data;
   int64_t batch, row, head;  // strides in elements, 0 where all share one
   uint32_t shift;            // 2^this rows share one
@@ -21,10 +21,10 @@ struct OperandScales {
 };
 
 struct Fp8Scales {
-  OperandScales q_scales, k_scales, v_scales;
-  bool scaled_keys;  // K or V has a scale a row
+  TensorScales q_scales, k_scales, v_scales;
+  bool scaled_keys;  // K or V has per-row scales
 };
-// What shares a scale of K and of V: at least a head's keys, 128 rows, or one.
+// What shares a scale of K and of V: all keys of a head (or more), 128 keys, or one.
 enum class KeyScaling { heads, blocks, rows };
 
 struct Fp8Params : Params, Fp8Scales {};
@@ -34,10 +34,10 @@ struct Fp8GeneralParams : GeneralParams, Fp8Scales {};
 template <KeyScaling kOfKeys>
 struct Fp8Dense : Dense {
   using Params = Fp8Params;
-  static constexpr bool kBlocks = kOfKeys == KeyScaling::blocks;
+  static constexpr bool kBlockScales = kOfKeys == KeyScaling::blocks;
   static constexpr bool kRowScales = kOfKeys == KeyScaling::rows;
-  static constexpr bool kKeyScales = true;  // K may have them
-  // Asked at run time where it is known, too: without branches around the scales ptxas loads all
+  static constexpr bool kKeyScales = true;  // K may have scales
+  // Tested at run time even where it is known: without branches around the scales ptxas loads all
   // of them at once, and spills what they displace.
   HT_DEVICE static bool by_row(const Params& p) { return kRowScales && p.scaled_keys; }
 
@@ -45,15 +45,15 @@ struct Fp8Dense : Dense {
     const int32_t last = p.range.queries - 1;
     return p.q_scales.of(work.t.sequence, row < last ? row : last, work.t.head);
   }
-  // The head of the keys: a division, which waits for the special-function unit, so that loops over
-  // keys are given it.
+  // The KV head. A division goes through the special-function unit, so it is computed once outside
+  // loops over keys.
   HT_DEVICE static uint32_t key_head(const Params& p, const Work& work) {
     return pipe::uniform(work.t.head / p.group);
   }
-  // Of keys `first`, `first` + `step` and so on.
+  // Scales of keys `first`, `first` + `step` and so on.
   template <uint32_t kCount>
   HT_DEVICE static void key_scales(const Params& p, const Work& work, uint32_t key_head,
-                                   const OperandScales& of, uint32_t first, uint32_t step,
+                                   const TensorScales& of, uint32_t first, uint32_t step,
                                    float (&scales)[kCount], hw::Site site = hw::Site::current()) {
     HT_UNROLL
     for (float& scale : scales) scale = 1;
@@ -67,12 +67,12 @@ struct Fp8Dense : Dense {
     }
   }
 
-  // One thread starts the copies of Q and K, one of another warp those of V.
+  // One thread issues the TMA loads of Q and K, one of another warp those of V.
   template <class Layout>
   struct Loader {
     static constexpr uint32_t kCopiesKeys = 0, kCopiesValues = 32;
     const Params& p;
-    uint32_t key_head = 0;  // of the tile of rows
+    uint32_t key_head = 0;  // of the Q tile
 
     template <class Producer>
     HT_DEVICE void copy(Producer& fill, const hw::TensorMap* map, hw::SharedAddress to,
@@ -110,7 +110,7 @@ struct Fp8Dense : Dense {
       copy(fill, &p.q, base, Layout::q_tile(), work.t.head, static_cast<uint32_t>(first),
            work.t.sequence, site);
     }
-    HT_DEVICE void finish(hw::Site = hw::Site::current()) const {}
+    HT_DEVICE void flush(hw::Site = hw::Site::current()) const {}
     template <class QProducer, class KProducer, class VProducer>
     HT_DEVICE static void drain(QProducer& q, KProducer& k, VProducer& v) {
       if (hw::thread_index().x == kCopiesKeys) q.drain(), k.drain();
@@ -119,16 +119,16 @@ struct Fp8Dense : Dense {
   };
 };
 
-// Of Q and K in bf16, all of whose scales but those of tensors are in the numbers.
+// For Q and K in BF16: all their scales except per-tensor ones are already in the values.
 template <KeyScaling kOfValues>
 struct Fp8Values : Fp8Dense<kOfValues> {
   static constexpr bool kKeyScales = false;
 };
 
-// Scales of blocks go the way of those of rows.
+// Per-block scales are handled as per-row ones.
 struct Fp8General : Masked {
   using Params = Fp8GeneralParams;
-  static constexpr bool kBlocks = false, kRowScales = true, kKeyScales = true;
+  static constexpr bool kBlockScales = false, kRowScales = true, kKeyScales = true;
   HT_DEVICE static bool by_row(const Params& p) { return p.scaled_keys; }
 
   HT_DEVICE static float query_scale(const Params& p, const Work& work, int32_t row) {
@@ -142,7 +142,7 @@ struct Fp8General : Masked {
   }
   template <uint32_t kCount>
   HT_DEVICE static void key_scales(const Params&, const Work& work, uint32_t key_head,
-                                   const OperandScales& of, uint32_t first, uint32_t step,
+                                   const TensorScales& of, uint32_t first, uint32_t step,
                                    float (&scales)[kCount], hw::Site site = hw::Site::current()) {
     HT_UNROLL
     for (uint32_t i = 0; i < kCount; ++i) {

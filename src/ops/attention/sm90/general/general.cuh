@@ -1,13 +1,13 @@
-// Attention on Hopper for every layout: lengths and pages in the memory of the GPU, strides and
-// alignments that no tensor copy takes, rows of several heads in a tile, keys split over blocks.
+// General source of attention on sm_90a, for every layout: variable lengths and paged KV read on
+// the GPU, strides and alignments that TMA does not take, PackGQA and split-KV. Four producer warps
+// issue TMA loads or gather rows by cp.async; tiles come from a dynamic schedule.
 //
-// A tile of keys that is wholly within its sequence comes by tensor copies where the strides (and
-// the page size) allow; any other is gathered by the threads of the loading warps, which put zeros
-// where a sequence ends: what lies behind it in memory, and may be infinite, never meets the tensor
-// cores.
+// A K/V tile that is wholly within its sequence comes by TMA where strides (and page size) allow;
+// any other is gathered by the producer warps, which write zeros past the end of the sequence: what
+// lies behind it in memory, and may be infinite or NaN, never meets the tensor cores.
 //
-// Rows of a tile: query row / pack of head row % pack, counted from the first head of the tile. A
-// few queries of all heads that share keys fill a tile together and read the keys once.
+// PackGQA: row r of a tile is query r / pack of head r % pack, counted from the tile's first head.
+// Few queries of all heads that share K and V fill a tile together and read the keys once.
 #pragma once
 #include "hw/memory.h"
 #include "ops/attention/sm90/dense/dense.cuh"
@@ -26,26 +26,26 @@ struct Rows {
 
 struct GeneralParams : Params {
   Rows q_rows, k_rows, v_rows;
-  const int32_t* cu_queries;  // [batch + 1], or null: sequences begin at
-                              // multiples of the batch stride
+  const int32_t* cu_queries;  // cu_seqlens_q, [batch + 1]; null: sequences begin at multiples of
+                              // the batch stride
   const int32_t* cu_keys;
-  const int32_t* used_keys;        // [batch], or null
-  const int32_t* pages;            // [batch, any], or null
+  const int32_t* used_keys;        // seqused_k, [batch], or null
+  const int32_t* pages;            // page table, [batch, pages], or null
   int64_t pages_stride;            //
   int32_t query_rows, key_rows;    // of the packed tensors
   uint32_t page_size, page_count;  //
-  uint32_t key_box;                // rows of a tensor copy of keys, 0: threads gather all
-  bool query_boxes;                // tensor copies of queries
-  uint32_t pack;                   // heads in a tile
-  uint32_t splits, split_tiles;    // of the keys
-  ScoreRules scores;
-  hw::TensorMap mask;      // of bytes, [batch, head, query, key], where it is staged
-  uint32_t mask_bytes;     // of a term
-  uint32_t* counter;       // of tiles begun, 0 between launches
-  bool out_by_elements;    // rows that no 16-byte access may write
-  SplitSum* partial_sums;  // [splits, batch, heads, queries]
-  float* partial_values;   // the same of rows of O
-  int64_t partial_stride;  // of such a row, a multiple of 4
+  uint32_t key_box;                // rows of a TMA box of K and V, 0: threads gather all
+  bool query_boxes;                // Q comes by TMA
+  uint32_t pack;                   // PackGQA: heads in a tile
+  uint32_t splits, split_tiles;    // split-KV
+  SoftcapMask scores;
+  hw::TensorMap mask;         // as bytes, [batch, head, query, key], where it is staged
+  uint32_t mask_bytes;        // of a mask value
+  uint32_t* counter;          // of the dynamic schedule, 0 between launches
+  bool out_by_elements;       // rows of O that no 16-byte access may write
+  SplitStats* partial_stats;  // [splits, batch, heads, queries]
+  float* partial_out;         // [splits, batch, heads, queries, value_dim] of O
+  int64_t partial_stride;     // of such a row, a multiple of 4
 };
 
 HT_HOST_DEVICE int32_t clamp(int32_t x, int32_t low, int32_t high) {
@@ -56,7 +56,7 @@ struct General {
   using Params = GeneralParams;
   static constexpr bool kGeneral = true, kMasks = false, kStagedMasks = false;
   using Softmax = attention_sm90::Softmax;
-  static constexpr bool kFactors = false, kScaled = false;  // as those of Dense
+  static constexpr bool kOperandScales = false, kPerKeyScales = false;  // as in Dense
   static constexpr uint32_t kKeyBits = 16;
   using Schedule = pipe::DynamicSchedule;
 
@@ -65,8 +65,8 @@ struct General {
     return Schedule(base + Layout::kSchedule, p.counter, hw::block_index().x, hw::grid_size().x);
   }
 
-  // A tile of rows in the problem. Lengths come from memory, unchecked before: whatever they are,
-  // nothing outside the tensors is touched.
+  // A Q tile: its sequence, heads, rows and split. Lengths come from GPU memory, unchecked before:
+  // whatever they are, nothing outside the tensors is accessed.
   struct Work {
     const Params& p;
     uint32_t sequence, head, split;  // head: the first of the tile
@@ -80,10 +80,10 @@ struct General {
           split(t.head % params.splits),
           range(params.range) {
       if (p.cu_queries != nullptr) {
-        first_query = cut(p.cu_queries, p.query_rows, range.queries);
+        first_query = clip_sequence(p.cu_queries, p.query_rows, range.queries);
       }
       if (p.cu_keys != nullptr) {
-        first_key = cut(p.cu_keys, p.key_rows, range.count);
+        first_key = clip_sequence(p.cu_keys, p.key_rows, range.count);
       }
       if (p.used_keys != nullptr) {
         const int32_t room = p.cu_keys == nullptr ? p.range.count : p.key_rows - first_key;
@@ -91,8 +91,8 @@ struct General {
         range.count = clamp(used, 0, room < p.range.count ? room : p.range.count);
       }
     }
-    // Shortens `length` to that of the sequence among `rows` packed ones; where it begins.
-    HT_DEVICE int32_t cut(const int32_t* cu, int32_t rows, int32_t& length) const {
+    // Clamps `length` to that of the sequence among `rows` packed rows; returns where it begins.
+    HT_DEVICE int32_t clip_sequence(const int32_t* cu, int32_t rows, int32_t& length) const {
       const int32_t first = clamp(hw::load_global(cu + sequence), 0, rows);
       const int32_t end = clamp(hw::load_global(cu + sequence + 1), first, rows);
       if (end - first < length) length = end - first;
@@ -112,7 +112,7 @@ struct General {
       return t;
     }
     HT_DEVICE KeyInterval keys(int32_t row) const { return range.keys(query(row)); }
-    HT_DEVICE Place place(int32_t row) const {
+    HT_DEVICE OutputRow output_row(int32_t row) const {
       const int32_t i = query(row);
       const uint32_t h = head + static_cast<uint32_t>(row) % p.pack;
       return {i < range.queries, h,
@@ -124,13 +124,14 @@ struct General {
       return ((int64_t{split} * p.batch + sequence) * p.heads + h) * p.range.queries + query(row);
     }
     template <bool kMasks, uint32_t kCount>
-    HT_DEVICE void shape(float (&s)[kCount], int32_t row, uint32_t n, hw::Site site) const {
-      p.scores.scale_all(s);
+    HT_DEVICE void softcap_and_mask(float (&s)[kCount], int32_t row, uint32_t n,
+                                    hw::Site site) const {
+      p.scores.scale_scores(s);
       if constexpr (kMasks) {
         int64_t rows[2];
         HT_UNROLL
         for (int32_t half = 0; half < 2; ++half) {
-          // Rows that do not exist read what the last one does.
+          // Rows that do not exist read the mask of the last one.
           const int32_t i = query(row + 8 * half);
           const uint32_t h = head + static_cast<uint32_t>(row + 8 * half) % p.pack;
           rows[half] = p.scores.mask_row(sequence, h, i < range.queries ? i : range.queries - 1);
@@ -151,7 +152,7 @@ struct General {
       if (!find_query(row, batch, at, h)) return nullptr;
       return p.q_rows.data + batch * p.q_rows.batch + at * p.q_rows.row + h * p.q_rows.head;
     }
-    // The batch or page that key `key` is in, and its row there.
+    // The batch index or page that key `key` is in, and its row there.
     HT_DEVICE int32_t batch_of(int32_t key, int32_t& row) const {
       row = first_key + key;
       if (p.pages == nullptr) return p.cu_keys == nullptr ? static_cast<int32_t>(sequence) : 0;
@@ -173,17 +174,17 @@ struct General {
   template <class Layout>
   HT_HOST_DEVICE static pipe::AttentionGrid tiles(const Params& p) {
     const uint32_t rows = static_cast<uint32_t>(p.range.queries) * p.pack;
-    const bool longest_first = p.range.right >= 0;  // later rows see more keys
+    const bool longest_first = p.range.right >= 0;  // causal: later rows see more keys
     return {(rows + Layout::kRows - 1) / Layout::kRows, p.heads / p.pack * p.splits, p.batch,
             longest_first, p.section};
   }
   template <class Layout>
-  HT_DEVICE static NoScales row_scales(const Params&, const Work&, hw::SharedAddress, int32_t,
-                                       Softmax&) {
+  HT_DEVICE static NoOperandScales operand_scales(const Params&, const Work&, hw::SharedAddress,
+                                                  int32_t, Softmax&) {
     return {};
   }
   HT_DEVICE static float score_scale(const Params& p) {
-    return p.scores.given ? 1.0f : p.scale_log2;
+    return p.scores.active ? 1.0f : p.scale_log2;
   }
 
   template <class Layout>
@@ -218,8 +219,8 @@ struct General {
           if (n > keys.first) loader.load_mask(base, work, first, n - 1);
         }
       }
-      // The next tile may come late, or see no key: nothing waits for it in the loader's hands.
-      loader.finish();
+      // Arrives for the last V now: the next Q tile may come late or have no visible key.
+      loader.flush();
     }
     fill_q.drain();
     fill_k.drain();
@@ -228,12 +229,12 @@ struct General {
   }
 };
 
-// Masks that come by tensor copies, for rows of one head.
+// Mask tensors loaded by TMA, for rows of one head.
 struct StagedMask : General {
   static constexpr bool kMasks = true, kStagedMasks = true;
 };
 
-// Any others.
+// Mask tensors read by the consumer threads.
 struct Masked : General {
   static constexpr bool kMasks = true;
 };

@@ -1,4 +1,5 @@
-// The instances of the general form: their entries on the GPU, and their bodies for the simulator.
+// Instances of the general form of BF16/FP16 attention on sm_90a, its mask forms and the split-KV
+// combine: GPU entry and simulator body of each.
 #include <utility>
 
 #include "hw/entry.h"
@@ -23,12 +24,12 @@ const void* staged_mask_entry_of(hw::Type, int) { return nullptr; }
 const void* combine_entry_of(hw::Type) { return nullptr; }
 #endif
 
-// Kernel `tile` of some.
+// Number `tile` of a list of kernels.
 template <class... Kernel>
 Instance<GeneralParams> pick(int tile, const void* entry) {
   constexpr void (*kBodies[])(const void*) = {hw::sim_body<Kernel>...};
   constexpr Instance<GeneralParams> (*kMake[])(const char*, const void*,
-                                               void (*)(const void*)) = {joined<Kernel>...};
+                                               void (*)(const void*)) = {make_instance<Kernel>...};
   return kMake[tile]("attention_sm90", entry, kBodies[tile]);
 }
 template <hw::Type kType, int... kIndex>
@@ -46,8 +47,8 @@ Instance<GeneralParams> staged_mask(int tile, std::integer_sequence<int, kIndex.
 }
 template <hw::Type kType>
 Instance<GeneralParams> combine_of_type() {
-  return joined<Combine<kType>>("attention_sm90_combine", combine_entry_of(kType),
-                                hw::sim_body<Combine<kType>>);
+  return make_instance<Combine<kType>>("attention_sm90_combine", combine_entry_of(kType),
+                                       hw::sim_body<Combine<kType>>);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The entries on the GPU of the general form.
+// GPU entries of the general form of BF16/FP16 attention on sm_90a, its mask forms and the split-KV
+// combine.
 #include <utility>
 
 #include "hw/entry.h"

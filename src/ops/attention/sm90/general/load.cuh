@@ -1,4 +1,6 @@
-// The loading warps of the general form of attention on Hopper: tensor copies and gathered rows.
+// Producer warps of the general form of attention on sm_90a: TMA loads of whole K/V boxes or pages,
+// cp.async gathers of everything else. Gathered stages are published one stage late, so that two
+// are in flight.
 #pragma once
 #include "hw/copy/cp_async.h"
 #include "hw/fence.h"
@@ -6,8 +8,8 @@
 
 namespace halftone::attention_sm90 {
 
-// The loading warps. What threads have copied is handed over once the copies after it are on their
-// way: two stages are in flight.
+// The producer warps. The arrival for a gathered stage follows once the copies of the next stage
+// have been issued: two stages are in flight.
 template <class Layout>
 class General::Loader {
  public:
@@ -20,11 +22,11 @@ class General::Loader {
     load_k(
         fill, base, work, n, [] {}, site);
   }
-  // `more()` puts what else belongs to the stage into shared memory.
-  template <class Producer, class More>
+  // `extra()` stores what else belongs to the stage in shared memory.
+  template <class Producer, class Extra>
   HT_DEVICE void load_k(Producer& fill, hw::SharedAddress base, const Work& work, uint32_t n,
-                        More more, hw::Site site) {
-    keys(fill, base + Layout::kK, Layout::k_tile(), &p_.k, p_.k_rows, work, n, more, site);
+                        Extra extra, hw::Site site) {
+    keys(fill, base + Layout::kK, Layout::k_tile(), &p_.k, p_.k_rows, work, n, extra, site);
   }
   template <class Producer>
   HT_DEVICE void load_v(Producer& fill, hw::SharedAddress base, const Work& work, uint32_t n,
@@ -38,11 +40,11 @@ class General::Loader {
     queries(fill, base, Layout::q_tile(), work, first, site);
   }
 
-  // The terms of tile n of the keys for the block's rows from `first_row` on, to every warpgroup
-  // those of its 64.
+  // TMA loads of the mask of K/V tile n for the CTA's rows from `first_row` on, to every warpgroup
+  // the mask of its 64 rows.
   HT_DEVICE void load_mask(hw::SharedAddress base, const Work& work, int32_t first_row, uint32_t n,
                            hw::Site site = hw::Site::current()) {
-    finish(site);  // what is waited for may need what is on its way
+    flush(site);  // the consumer may need a pending stage before it releases the mask
     const uint32_t panels = (Layout::kKeys * p_.mask_bytes + 127) / 128;
     for (uint32_t w = 0; w < Layout::kWarpgroups; ++w) {
       const auto ring = Layout::mask_ring(base, w);
@@ -52,51 +54,51 @@ class General::Loader {
       const hw::SharedAddress to = Layout::mask_stage(base, w);
       const uint32_t panel = lane_ * Layout::kLoadWarps + thread_ / 32;
       if (panel >= panels) continue;
-      // What all heads, sequences or queries share has one index there.
-      const ScoreRules& rules = p_.scores;
+      // A dimension that is broadcast has index 0.
+      const SoftcapMask& scores = p_.scores;
       const int32_t row = work.query(first_row) + static_cast<int32_t>(64 * w);
       hw::tensor_load(
           to + panel * Layout::kMaskPanel, &p_.mask,
           {static_cast<int32_t>(n * Layout::kKeys * p_.mask_bytes + panel * 128),
-           rules.query == 0 ? 0 : row, rules.head == 0 ? 0 : static_cast<int32_t>(work.head),
-           rules.batch == 0 ? 0 : static_cast<int32_t>(work.sequence)},
+           scores.query == 0 ? 0 : row, scores.head == 0 ? 0 : static_cast<int32_t>(work.head),
+           scores.batch == 0 ? 0 : static_cast<int32_t>(work.sequence)},
           slot.full, site);
     }
     ++masks_;
   }
-  // Until all have been read.
+  // Waits until all masks have been read.
   HT_DEVICE void wait_for_masks(hw::SharedAddress base, hw::Site site = hw::Site::current()) {
     for (uint32_t w = 0; w < Layout::kWarpgroups; ++w) {
       hw::mbarrier_wait(Layout::mask_ring(base, w).empty(0), masks_ % 2 ^ 1, site);
     }
   }
 
-  // Hands over what is still on its way.
-  HT_DEVICE void finish(hw::Site site = hw::Site::current()) {
-    if (!copied_) return;
+  // Waits for the pending gather and arrives for it.
+  HT_DEVICE void flush(hw::Site site = hw::Site::current()) {
+    if (!pending_) return;
     hw::cp_async_wait<0>(site);
-    hand_over(site);
-    copied_ = false;
+    arrive_full(site);
+    pending_ = false;
   }
 
  private:
   using Element = typename Layout::Element;
   static constexpr uint32_t kChunk = 16 / sizeof(Element);  // elements of 16 bytes
 
-  // Tile n of K or V.
-  template <class Producer, class More>
+  // K/V tile n.
+  template <class Producer, class Extra>
   HT_DEVICE void keys(Producer& fill, hw::SharedAddress to, const SharedTile& tile,
                       const hw::TensorMap* map, const Rows& rows, const Work& work, uint32_t n,
-                      More more, hw::Site site) {
+                      Extra extra, hw::Site site) {
     const pipe::Slot slot = fill.wait(site);
-    more();
+    extra();
     to = to + slot.stage * tile.bytes();
     const int32_t first = static_cast<int32_t>(n * Layout::kKeys);
-    const bool engine =
+    const bool use_tma =
         p_.key_box != 0 && first + static_cast<int32_t>(Layout::kKeys) <= work.range.count;
-    if (engine) {
+    if (use_tma) {
       expect(slot, tile.bytes(), site);
-      // A box or page for each thread, and to every warp its share: one that starts several copies
+      // A box or page a thread, spread over the warps: one thread that issues several TMA loads
       // does so one after the other.
       const uint32_t own = lane_ * Layout::kLoadWarps + thread_ / 32;
       for (uint32_t i = own * p_.key_box; i < Layout::kKeys;
@@ -112,20 +114,20 @@ class General::Loader {
         }
       }
     }
-    if (!engine) {
+    if (!use_tma) {
       gather(
           to, tile, rows,
           [&](uint32_t r) { return work.key_row(rows, first + static_cast<int32_t>(r)); }, site);
     }
-    filled(slot, !engine, site);
+    commit(slot, !use_tma, site);
   }
 
   template <class Producer>
   HT_DEVICE void queries(Producer& fill, hw::SharedAddress to, const SharedTile& tile,
                          const Work& work, int32_t first, hw::Site site = hw::Site::current()) {
     const pipe::Slot slot = fill.wait(site);
-    const bool engine = p_.query_boxes;
-    if (engine && expect(slot, tile.bytes(), site) && lane_ == 0) {
+    const bool use_tma = p_.query_boxes;
+    if (use_tma && expect(slot, tile.bytes(), site) && lane_ == 0) {
       // Rows of the next sequence come along and are not written.
       const int32_t batch = p_.cu_queries == nullptr ? static_cast<int32_t>(work.sequence) : 0;
       HT_UNROLL
@@ -137,18 +139,18 @@ class General::Loader {
             slot.full, site);
       }
     }
-    if (!engine) {
+    if (!use_tma) {
       gather(
           to, tile, p_.q_rows,
           [&](uint32_t r) { return work.query_row(first + static_cast<int32_t>(r)); }, site);
     }
-    filled(slot, !engine, site);
+    commit(slot, !use_tma, site);
   }
 
-  // Every loading warp arrives; the first one, which is to start the copies, says for how much.
+  // Every producer warp arrives; the first, which issues the TMA loads, with the expected bytes.
   HT_DEVICE bool expect(const pipe::Slot& slot, uint32_t bytes, hw::Site site) const {
     const bool starts = thread_ < 32;
-    // No lane may still be waiting for the stage to be left when it fills: the phase would pass.
+    // No lane may still wait for the stage to be empty when it fills: the phase would pass.
     hw::warp_sync(hw::kFullWarp, site);
     if (lane_ == 0) {
       if (starts) {
@@ -161,11 +163,11 @@ class General::Loader {
     return starts;
   }
 
-  // The lines of a tile; `row(i)` is where row i begins, or null for zeros.
+  // Gathers the rows of a tile; `row(i)` is where row i begins, or null for zeros.
   template <class Row>
   HT_DEVICE void gather(hw::SharedAddress to, const SharedTile& tile, const Rows& rows, Row row,
                         hw::Site site) const {
-    // Panel by panel: eight threads store 128 bytes that lie side by side.
+    // Panel by panel: eight threads store 128 contiguous bytes.
     const uint32_t chunks = tile.span() / 16, of_panel = tile.lines() * chunks;
     for (uint32_t i = thread_; i < tile.panels() * of_panel; i += Layout::kLoadWarps * 32) {
       const uint32_t panel = i / of_panel, r = i % of_panel / chunks, chunk = i % chunks;
@@ -190,25 +192,25 @@ class General::Loader {
     }
   }
 
-  HT_DEVICE void filled(const pipe::Slot& slot, bool copied, hw::Site site) {
+  HT_DEVICE void commit(const pipe::Slot& slot, bool gathered, hw::Site site) {
     hw::cp_async_commit(site);
-    if (copied_) {
+    if (pending_) {
       hw::cp_async_wait<1>(site);  // all but the copies of this stage
-      hand_over(site);
+      arrive_full(site);
     }
-    full_ = slot.full, copied_ = copied;
+    pending_full_ = slot.full, pending_ = gathered;
   }
-  HT_DEVICE void hand_over(hw::Site site) {
-    hw::fence_proxy_async_shared(site);  // the tensor cores read it
+  HT_DEVICE void arrive_full(hw::Site site) {
+    hw::fence_proxy_async_shared(site);  // wgmma reads it through the async proxy
     hw::warp_sync(hw::kFullWarp, site);
-    if (lane_ == 0) hw::mbarrier_arrive(full_, site);
+    if (lane_ == 0) hw::mbarrier_arrive(pending_full_, site);
   }
 
   const GeneralParams& p_;
   uint32_t thread_, lane_;
-  hw::Mbarrier full_{};
-  uint32_t masks_ = 0;   // tiles of masks asked for
-  bool copied_ = false;  // the stage filled last, by threads: not handed over yet
+  hw::Mbarrier pending_full_{};
+  uint32_t masks_ = 0;    // mask tiles issued
+  bool pending_ = false;  // the last stage was gathered and its arrival is pending
 };
 
 }  // namespace halftone::attention_sm90

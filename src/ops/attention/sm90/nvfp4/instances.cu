@@ -1,4 +1,4 @@
-// The entries on the GPU of attention with P in NVFP4.
+// GPU entries of attention on sm_90a with P in NVFP4.
 #include <utility>
 
 #include "hw/entry.h"
@@ -11,18 +11,18 @@ namespace {
 template <class Source, int... kIndex>
 const void* entry(int tile, std::integer_sequence<int, kIndex...>) {
   const void* const entries[] = {
-      hw::gpu_entry<Forward<hw::Type::bf16, kExpandedGeneralTiles[kIndex], Source>>()...};
+      hw::gpu_entry<Forward<hw::Type::bf16, kDequantisedGeneralTiles[kIndex], Source>>()...};
   return entries[tile];
 }
 
 }  // namespace
 
 const void* gpu_nvfp4_entry(int tile) {
-  return entry<Nvfp4Weights>(tile, std::make_integer_sequence<int, kExpandedGeneralTileCount>());
+  return entry<Nvfp4P>(tile, std::make_integer_sequence<int, kDequantisedGeneralTileCount>());
 }
 const void* gpu_nvfp4_general_entry(int tile) {
-  return entry<Nvfp4WeightsGeneral>(tile,
-                                    std::make_integer_sequence<int, kExpandedGeneralTileCount>());
+  return entry<Nvfp4PGeneral>(tile,
+                              std::make_integer_sequence<int, kDequantisedGeneralTileCount>());
 }
 
 }  // namespace halftone::attention_sm90

@@ -1,20 +1,20 @@
-// Attention on Hopper with P in NVFP4 of two levels (attention.h has the rule), over operands that
-// sm90_dequantise.cuh has expanded: P is rounded to codes times a scale for 16 keys, which are
-// numbers of bf16, and multiplied as such.
+// Attention on sm_90a with P in NVFP4 of two levels (docs/numerics.md has the rule), over operands
+// that dequant/dequantise.cuh has converted: the softmax rounds P to E2M1 times an E4M3 scale for
+// 16 keys. These are BF16 numbers, and P V is a BF16 MMA.
 //
-// A tile of keys is what shares the second level. Its P are relative to its own largest score,
-// above or below that of the tiles before, so O is rescaled either way. The largest score of each
-// 16 keys is found before that of the tile, so that a scale waits for no other P than the largest.
+// A K/V tile shares the second-level scale. Its P is relative to row_max of the tile itself, above
+// or below that of the tiles before, so O is rescaled either way. The maximum of each 16 keys is
+// found before that of the tile, so that a scale waits for no other P than the largest.
 #pragma once
 #include "ops/attention/sm90/dequant/operands.cuh"
 
 namespace halftone::attention_sm90 {
 
-// What P are multiplied by: codes are at most 6 and scales 448.
+// Second-level scale of P: E2M1 values are at most 6 and E4M3 scales 448.
 inline constexpr float kNvfp4PScale = 2688;
 
 // The E2M1 number nearest to x >= 0, ties to even: to one fraction bit, and no finer than halves.
-// c, the power of two below, is brought where a unit in the last place is c / 2.
+// c, the power of two below, is moved where a unit in the last place is c / 2.
 HT_DEVICE float round_to_e2m1(float x) {
   constexpr float kPlace = 0x1.8p22f;
   const float power = std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0x7f800000);
@@ -27,104 +27,106 @@ HT_DEVICE float round_to_e4m3(float x) {
   return hw::cvt_f32_f16(static_cast<uint16_t>(halves & 0xffff));
 }
 
-// RN(2688 / scale) for each scale there is, by the approximation and one step; 0 for 0.
+// RN(2688 / scale) for every E4M3 scale, by rcp.approx and one Newton step; 0 for 0.
 HT_DEVICE float nvfp4_inverse(float scale) {
   const float inverse = hw::rcp_approx_ftz(scale), near = hw::mul(inverse, kNvfp4PScale);
   const float exact = hw::fma(hw::fma(-near, scale, kNvfp4PScale), inverse, near);
   return scale == 0 ? 0 : exact;
 }
 
-// A thread's part of its warp's 16 rows, as Softmax. Exponents of 2.
+// A thread's part of its warp's 16 rows, as Softmax. In base-2 exponents.
 struct Nvfp4Softmax {
-  float scale[2];  // softmax scale x log2(e), positive
-  float level[2];  // what O, as the sum, is relative to; -inf before any key
-  float most[2];   // the largest score so far
-  float sum[2];    // of this thread's P that are not rounded
+  float scale[2];      // softmax scale x log2(e), positive
+  float reference[2];  // what O and the sum are relative to; -inf before any key
+  float row_max[2];    // row_max so far
+  float sum[2];        // of this thread's unrounded P
 
   HT_DEVICE explicit Nvfp4Softmax(float scale_log2) {
     scale[0] = scale[1] = scale_log2;
-    level[0] = level[1] = most[0] = most[1] = -kInfinity;
+    reference[0] = reference[1] = row_max[0] = row_max[1] = -kInfinity;
     sum[0] = sum[1] = 0;
   }
-  // The scores become P, rounded. `rescale`: what O is to be multiplied by, exactly 1 where a row
-  // sees nothing of the tile.
+  // Scores become P, rounded. `rescale`: the correction factor of O, exactly 1 where all keys of
+  // the tile are masked for a row.
   template <bool, uint32_t kCount>  // it has one order
   HT_DEVICE void step(float (&s)[kCount], float (&rescale)[2],
                       hw::Site site = hw::Site::current()) {
-    constexpr uint32_t kBlocks = kCount / 8;  // of 16 keys, four of which are this thread's
+    constexpr uint32_t kBlockScales = kCount / 8;  // of 16 keys, four of which are this thread's
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
-      float top[kBlocks], tile = -kInfinity;
+      float block_max[kBlockScales], tile_max = -kInfinity;
       HT_UNROLL
-      for (uint32_t b = 0; b < kBlocks; ++b) {
+      for (uint32_t b = 0; b < kBlockScales; ++b) {
         const float* own = s + 8 * b + 2 * half;
-        top[b] = hw::max(hw::max(own[0], own[1]), hw::max(own[4], own[5]));
-        top[b] = hw::max(top[b], hw::shuffle_xor(top[b], 1, 4, hw::kFullWarp, site));
-        top[b] = hw::max(top[b], hw::shuffle_xor(top[b], 2, 4, hw::kFullWarp, site));
-        tile = hw::max(tile, top[b]);
+        block_max[b] = hw::max(hw::max(own[0], own[1]), hw::max(own[4], own[5]));
+        block_max[b] =
+            hw::max(block_max[b], hw::shuffle_xor(block_max[b], 1, 4, hw::kFullWarp, site));
+        block_max[b] =
+            hw::max(block_max[b], hw::shuffle_xor(block_max[b], 2, 4, hw::kFullWarp, site));
+        tile_max = hw::max(tile_max, block_max[b]);
       }
-      tile = hw::mul(tile, scale[half]);
-      most[half] = hw::max(most[half], tile);
-      // Far below what was seen, where O would grow beyond f32, a tile weighs nothing: less than
-      // 2^-60.
+      tile_max = hw::mul(tile_max, scale[half]);
+      row_max[half] = hw::max(row_max[half], tile_max);
+      // Far below row_max, where rescaling would overflow O, a tile counts as masked: its P are
+      // less than 2^-60.
       constexpr float kFar = 60;
-      const bool nothing = tile < hw::add(most[half], -kFar);
-      const float before = level[half];
-      if (!nothing) level[half] = tile;
-      // A row that has seen no key yet is relative to 0: its P are exp(-inf) = 0.
-      const float now = level[half] == -kInfinity ? 0 : level[half];
-      rescale[half] = hw::ex2_approx_ftz(hw::add(before, -now));
-      const float shift = nothing ? -kInfinity : -now;
-      const auto weight = [&](float score) {
-        return hw::ex2_approx_ftz(hw::fma(score, scale[half], shift));
+      const bool negligible = tile_max < hw::add(row_max[half], -kFar);
+      const float previous = reference[half];
+      if (!negligible) reference[half] = tile_max;
+      // A row with all keys masked so far is relative to 0: its P are exp2(-inf) = 0.
+      const float current = reference[half] == -kInfinity ? 0 : reference[half];
+      rescale[half] = hw::ex2_approx_ftz(hw::add(previous, -current));
+      const float offset = negligible ? -kInfinity : -current;
+      const auto exponential = [&](float score) {
+        return hw::ex2_approx_ftz(hw::fma(score, scale[half], offset));
       };
-      float part = 0;
+      float tile_sum = 0;
       HT_UNROLL
-      for (uint32_t b = 0; b < kBlocks; ++b) {
-        const float of_block = round_to_e4m3(hw::mul(weight(top[b]), 448));
-        const float inverse = nvfp4_inverse(of_block);
+      for (uint32_t b = 0; b < kBlockScales; ++b) {
+        const float block_scale = round_to_e4m3(hw::mul(exponential(block_max[b]), 448));
+        const float inverse = nvfp4_inverse(block_scale);
         HT_UNROLL
         for (uint32_t i = 0; i < 4; ++i) {
           float& x = s[8 * b + 4 * (i / 2) + 2 * half + i % 2];
-          x = weight(x);
-          part = hw::add(part, x);
-          x = hw::mul(round_to_e2m1(hw::mul(x, inverse)), of_block);
+          x = exponential(x);
+          tile_sum = hw::add(tile_sum, x);
+          x = hw::mul(round_to_e2m1(hw::mul(x, inverse)), block_scale);
         }
       }
-      sum[half] = hw::fma(sum[half], rescale[half], part);
+      sum[half] = hw::fma(sum[half], rescale[half], tile_sum);
     }
   }
-  HT_DEVICE float row_level(uint32_t half) const { return level[half]; }
+  HT_DEVICE float row_max_log2(uint32_t half) const { return reference[half]; }
   HT_DEVICE float row_sum(uint32_t half, hw::Site site = hw::Site::current()) const {
-    return sum_of_quad(sum[half], site);
+    return quad_sum(sum[half], site);
   }
 };
 
-// The scales of a thread's two rows, of tensors and of rows of Q: keys have none beside their
-// numbers.
-struct Nvfp4Factors : Factors {
-  using Factors::Factors;
+// Scales of a thread's two rows, per tensor and per row of Q: keys have none beside their values.
+struct Nvfp4OperandScales : OperandScales {
+  using OperandScales::OperandScales;
 
   template <uint32_t kCount>
-  HT_DEVICE void scores(float (&s)[kCount]) const {
+  HT_DEVICE void scale_scores(float (&s)[kCount]) const {
     scale_rows(s);
   }
   template <uint32_t kCount>
-  HT_DEVICE void results(float (&o)[kCount]) const {
+  HT_DEVICE void scale_output(float (&o)[kCount]) const {
     const float factor = hw::mul(value, 1 / kNvfp4PScale);
     HT_UNROLL
     for (float& each : o) each = hw::mul(each, factor);
   }
 };
 
-struct Nvfp4Weights : Expanded {
+struct Nvfp4P : Dequantised {
   using Softmax = Nvfp4Softmax;
-  static constexpr bool kScaled = false;
+  static constexpr bool kPerKeyScales = false;
 
   template <class Layout>
-  HT_DEVICE static Nvfp4Factors row_scales(const Params& p, const Work& work, hw::SharedAddress,
-                                           int32_t row, Softmax& softmax) {
-    return {p.codes, work, row, softmax, true};
+  HT_DEVICE static Nvfp4OperandScales operand_scales(const Params& p, const Work& work,
+                                                     hw::SharedAddress, int32_t row,
+                                                     Softmax& softmax) {
+    return {p.quantised, work, row, softmax, true};
   }
   template <class Layout, class Kernel>
   HT_DEVICE static void load(const Params& p, const typename Layout::Rings& rings,
@@ -133,14 +135,15 @@ struct Nvfp4Weights : Expanded {
   }
 };
 
-struct Nvfp4WeightsGeneral : ExpandedGeneral {
+struct Nvfp4PGeneral : DequantisedGeneral {
   using Softmax = Nvfp4Softmax;
-  static constexpr bool kScaled = false;
+  static constexpr bool kPerKeyScales = false;
 
   template <class Layout>
-  HT_DEVICE static Nvfp4Factors row_scales(const Params& p, const Work& work, hw::SharedAddress,
-                                           int32_t row, Softmax& softmax) {
-    return {p.codes, work, row, softmax, !p.scores.given};
+  HT_DEVICE static Nvfp4OperandScales operand_scales(const Params& p, const Work& work,
+                                                     hw::SharedAddress, int32_t row,
+                                                     Softmax& softmax) {
+    return {p.quantised, work, row, softmax, !p.scores.active};
   }
   template <class Layout, class Kernel>
   HT_DEVICE static void load(const Params& p, const typename Layout::Rings& rings,
