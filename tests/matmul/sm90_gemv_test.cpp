@@ -200,16 +200,16 @@ struct RowProduct {
     product.source[0] = product.source[1] = gemm::gpu_source(w);
     if (gate) product.source[1].first_row = interleaved ? 1 : rows;
     if (interleaved) product.weight.row_step = 2;
-    product.finish.gate = gate;
-    product.finish.out_format = F::f32;
-    product.finish.out_row = rows * 4;
+    product.epilogue.gate = gate;
+    product.epilogue.out_format = F::f32;
+    product.epilogue.out_row = rows * 4;
     product.n = static_cast<uint32_t>(rows);
     gemm::GpuX(plain, weight, k).enter(x, 1, &product, stream);
   }
   std::vector<float> run(uint32_t multiprocessors, Stream& stream) {
     EXPECT_TRUE(fits_sm90_gemv(weight, product));
     const Tensor out = Tensor::zeros({1, product.n}, F::f32, stream.device());
-    product.finish.out = out.data<char>();
+    product.epilogue.out = out.data<char>();
     launch_sm90_gemv(weight, {&product, 1}, stream, multiprocessors);
     stream.synchronize();
     return to_floats(out.to(Device::cpu()));

@@ -11,10 +11,10 @@ namespace halftone::gemm {
 // Sums of 64 rows of W, [row of x][row of W] as f32, with what multiplies and joins them: scales of
 // the 64 rows, then their biases.
 struct Sm90StagedTile {
-  hw::SharedAddress sums, factors;
-  uint32_t pitch;  // bytes from a row of x to the next
-  uint32_t apart;  // rows so far apart that 16 of one and 16 of the other are all banks
-  uint32_t panel;  // which 64 rows of W of the tile
+  hw::SharedAddress sums, scale_bias;
+  uint32_t pitch;          // bytes from a row of x to the next
+  uint32_t bank_distance;  // rows so far apart that 16 of one and 16 of the other are all banks
+  uint32_t panel;          // which 64 rows of W of the tile
 };
 inline constexpr uint32_t kSm90ScaleBiasBytes = 2 * 64 * 4;  // bytes of an area's factors
 
@@ -46,7 +46,7 @@ struct Sm90EpilogueRows {
 
   // This thread's of an area: first scales, then biases. kScaled: rows of W may have scales.
   template <bool kScaled = true>
-  HT_DEVICE float factor_of(const Sm90Tile& t, uint32_t panel) const {
+  HT_DEVICE float load_scale_bias(const Sm90Tile& t, uint32_t panel) const {
     const uint32_t r = thread % 64, half = t.half_of(r);
     const uint32_t width = t.gate ? 32 : 64, n = t.n0 + panel * width + r % width;
     if (n >= n_end) return 0;
@@ -59,112 +59,112 @@ struct Sm90EpilogueRows {
     return pipe::load_element(p.epilogue.bias_format, of_half + t.expert * p.epilogue.bias_expert +
                                                           n * p.epilogue.bias_step);
   }
-  HT_DEVICE void store_factor(hw::SharedAddress to, float factor,
-                              hw::Site site = hw::Site::current()) const {
-    hw::store_shared(to + thread * 4, factor, site);
+  HT_DEVICE void store_scale_bias(hw::SharedAddress to, float value,
+                                  hw::Site site = hw::Site::current()) const {
+    hw::store_shared(to + thread * 4, value, site);
   }
   template <bool kScaled = true>
-  HT_DEVICE void store_factors(const Sm90Tile& t, hw::SharedAddress to, uint32_t panel) const {
-    store_factor(to, factor_of<kScaled>(t, panel));
+  HT_DEVICE void stage_scale_bias(const Sm90Tile& t, hw::SharedAddress to, uint32_t panel) const {
+    store_scale_bias(to, load_scale_bias<kScaled>(t, panel));
   }
 
   // Rows [first, first + count) of the area, of x from m0 on; eight outputs a thread. Of `parts`
   // blocks of a cluster the sums of each are added. In any way; a kernel that does this once, or
   // for few rows, calls `finish`.
-  HT_DEVICE void finish_rows(const Sm90Tile& t, const Sm90StagedTile& area, uint32_t first,
-                             uint32_t count, uint32_t m0, uint32_t parts) const {
-    const Place place(*this, t.gate, area);
-    const uint32_t n0 = t.n0 + area.panel * place.width;
-    for (uint32_t i = place.row; i < count; i += place.step) {
+  HT_DEVICE void generic_rows(const Sm90Tile& t, const Sm90StagedTile& staged, uint32_t first,
+                              uint32_t count, uint32_t m0, uint32_t splits) const {
+    const ThreadRows mine(*this, t.gate, staged);
+    const uint32_t n0 = t.n0 + staged.panel * mine.width;
+    for (uint32_t i = mine.row; i < count; i += mine.step) {
       if (m0 + i >= t.end) return;
-      finish_eight(place.q, t.gate, m0 + i, n0, area.sums + (first + i) * area.pitch, area.factors,
-                   parts);
+      generic_eight(mine.q, t.gate, m0 + i, n0, staged.sums + (first + i) * staged.pitch,
+                    staged.scale_bias, splits);
     }
   }
   // The same, by a short way where the end is a common one and the kernel has registers for it.
-  template <EpilogueSet kShort = EpilogueSet::all>
-  HT_DEVICE void finish(const Sm90Tile& t, const Sm90StagedTile& area, uint32_t first,
-                        uint32_t count, uint32_t m0, uint32_t parts) const {
-    constexpr bool kGates = kShort == EpilogueSet::all;
+  template <EpilogueSet kSet = EpilogueSet::all>
+  HT_DEVICE void store_rows(const Sm90Tile& t, const Sm90StagedTile& staged, uint32_t first,
+                            uint32_t count, uint32_t m0, uint32_t splits) const {
+    constexpr bool kHasGated = kSet == EpilogueSet::all;
     const uint32_t left = t.end > m0 ? t.end - m0 : 0, used = count < left ? count : left;
-    if (kShort == EpilogueSet::none || p.epilogue.specialised == SpecialisedEpilogue::none ||
-        (!kGates && t.gate)) {
-      finish_rows(t, area, first, used, m0, parts);
-    } else if constexpr (kShort != EpilogueSet::none) {
+    if (kSet == EpilogueSet::none || p.epilogue.specialised == SpecialisedEpilogue::none ||
+        (!kHasGated && t.gate)) {
+      generic_rows(t, staged, first, used, m0, splits);
+    } else if constexpr (kSet != EpilogueSet::none) {
       if (t.gate) {
-        if constexpr (kGates) finish_short<true, true>(t, area, first, used, m0, parts);
+        if constexpr (kHasGated) specialised_rows<true, true>(t, staged, first, used, m0, splits);
       } else if (p.epilogue.residual != nullptr) {
-        finish_short<false, true>(t, area, first, used, m0, parts);
+        specialised_rows<false, true>(t, staged, first, used, m0, splits);
       } else {
-        finish_short<false, false>(t, area, first, used, m0, parts);
+        specialised_rows<false, false>(t, staged, first, used, m0, splits);
       }
     }
   }
 
  private:
   // A thread's eights of an area: its first row, how far the next is, and the outputs of each.
-  struct Place {
+  struct ThreadRows {
     uint32_t width, row, step;
     pipe::Quads q;
 
-    HT_DEVICE Place(const Sm90EpilogueRows& of, bool gate, const Sm90StagedTile& area)
+    HT_DEVICE ThreadRows(const Sm90EpilogueRows& of, bool gate, const Sm90StagedTile& staged)
         : width(gate ? 32 : 64),
           step(kThreads * 8 / width),
           q(pipe::quads_of(Format::f32, of.thread % (width / 8), width / 8, 0)) {
       // Of a gate the eight lanes that read together have two rows.
-      const uint32_t of_eight = of.lane / 8, apart = area.apart;
-      const uint32_t of_gate =
-          of.warp * 8 + of_eight % apart + (of_eight / apart * 2 + of.lane / 4 % 2) * apart;
-      row = gate ? of_gate : of.thread / 8;
+      const uint32_t of_eight = of.lane / 8, bank_distance = staged.bank_distance;
+      const uint32_t gated_row = of.warp * 8 + of_eight % bank_distance +
+                                 (of_eight / bank_distance * 2 + of.lane / 4 % 2) * bank_distance;
+      row = gate ? gated_row : of.thread / 8;
     }
   };
   // What multiplies and joins eight sums: of the rows of W from `first` of the area on.
   struct Affine {
     float scale[8], bias[8];
 
-    HT_DEVICE Affine(hw::SharedAddress factors, const pipe::Quads& q, uint32_t first) {
-      load_quads(factors + first * 4, q, scale);
-      load_quads(factors + (64 + first) * 4, q, bias);
+    HT_DEVICE Affine(hw::SharedAddress scale_bias, const pipe::Quads& q, uint32_t first) {
+      load_quads(scale_bias + first * 4, q, scale);
+      load_quads(scale_bias + (64 + first) * 4, q, bias);
     }
-    HT_DEVICE void apply(float of_row, float (&x)[8]) const {
+    HT_DEVICE void apply(float x_scale, float (&x)[8]) const {
       HT_UNROLL
-      for (uint32_t e = 0; e < 8; ++e) x[e] = x[e] * scale[e] * of_row + bias[e];
+      for (uint32_t e = 0; e < 8; ++e) x[e] = x[e] * scale[e] * x_scale + bias[e];
     }
   };
-  HT_DEVICE float row_factor(uint32_t m) const {
+  HT_DEVICE float x_scale_of(uint32_t m) const {
     const GpuEpilogue& f = p.epilogue;
-    float factor =
+    float value =
         f.row_scales != nullptr ? hw::load_global(f.row_scales + m * f.row_scale_step) : 1.0f;
-    if (f.row_weights != nullptr) factor *= hw::load_global(f.row_weights + m);
-    return factor;
+    if (f.row_weights != nullptr) value *= hw::load_global(f.row_weights + m);
+    return value;
   }
 
   // Rows of a common end.
   template <bool kGate, bool kResidual>
-  HT_DEVICE void finish_short(const Sm90Tile& t, const Sm90StagedTile& area, uint32_t first,
-                              uint32_t count, uint32_t m0, uint32_t parts) const {
+  HT_DEVICE void specialised_rows(const Sm90Tile& t, const Sm90StagedTile& staged, uint32_t first,
+                                  uint32_t count, uint32_t m0, uint32_t splits) const {
     using Pair = hw::Vector<uint32_t, 2>;
     const GpuEpilogue& f = p.epilogue;
-    const Place place(*this, kGate, area);
-    const uint32_t n0 = t.n0 + area.panel * place.width;
-    for (uint32_t i = place.row; i < count; i += place.step) {
+    const ThreadRows mine(*this, kGate, staged);
+    const uint32_t n0 = t.n0 + staged.panel * mine.width;
+    for (uint32_t i = mine.row; i < count; i += mine.step) {
       const uint32_t m = m0 + i;
-      const float of_row = row_factor(m);
-      const hw::SharedAddress sums = area.sums + (first + i) * area.pitch;
+      const float x_scale = x_scale_of(m);
+      const hw::SharedAddress sums = staged.sums + (first + i) * staged.pitch;
       float x[8];
-      load_sums(sums, place.q, parts, x);
-      Affine(area.factors, place.q, 0).apply(of_row, x);
+      load_sums(sums, mine.q, splits, x);
+      Affine(staged.scale_bias, mine.q, 0).apply(x_scale, x);
       if constexpr (kGate) {
         float up[8];
-        load_sums(sums + 32 * 4, place.q, parts, up);
-        Affine(area.factors, place.q, 32).apply(of_row, up);
+        load_sums(sums + 32 * 4, mine.q, splits, up);
+        Affine(staged.scale_bias, mine.q, 32).apply(x_scale, up);
         pipe::activate<false>(GatedActivation::swiglu().function, x);
         HT_UNROLL
         for (uint32_t e = 0; e < 8; ++e) x[e] = x[e] * up[e];
       }
       HT_UNROLL
       for (uint32_t e = 0; e < 8; e += 4) {
-        const auto n = n0 + static_cast<uint32_t>(e == 0 ? place.q.first : place.q.second);
+        const auto n = n0 + static_cast<uint32_t>(e == 0 ? mine.q.first : mine.q.second);
         if (n >= n_end) continue;
         if (kResidual && f.residual != nullptr) {
           const auto words = hw::load_global(
@@ -183,18 +183,18 @@ struct Sm90EpilogueRows {
     }
   }
   // Any end of eight outputs, as epilogue_output.
-  HT_DEVICE void finish_eight(const pipe::Quads& q, bool gate, uint32_t m, uint32_t n0,
-                              hw::SharedAddress sums, hw::SharedAddress factors,
-                              uint32_t parts) const {
+  HT_DEVICE void generic_eight(const pipe::Quads& q, bool gate, uint32_t m, uint32_t n0,
+                               hw::SharedAddress sums, hw::SharedAddress scale_bias,
+                               uint32_t splits) const {
     const GpuEpilogue& f = p.epilogue;
-    const float of_row = row_factor(m);
+    const float x_scale = x_scale_of(m);
     float x[8];
-    load_sums(sums, q, parts, x);
-    Affine(factors, q, 0).apply(of_row, x);
+    load_sums(sums, q, splits, x);
+    Affine(scale_bias, q, 0).apply(x_scale, x);
     if (gate) {
       float up[8];
-      load_sums(sums + 32 * 4, q, parts, up);
-      Affine(factors, q, 32).apply(of_row, up);
+      load_sums(sums + 32 * 4, q, splits, up);
+      Affine(scale_bias, q, 32).apply(x_scale, up);
       pipe::activate_gate<false>(f.gated, x, up);
     } else {
       pipe::activate<false>(f.activation, x);
@@ -213,19 +213,19 @@ struct Sm90EpilogueRows {
   }
 
   // The sums of a cluster's blocks, in their order, of which four are under way at once.
-  HT_DEVICE static void load_sums(hw::SharedAddress at, const pipe::Quads& q, uint32_t parts,
+  HT_DEVICE static void load_sums(hw::SharedAddress at, const pipe::Quads& q, uint32_t splits,
                                   float (&x)[8], hw::Site site = hw::Site::current()) {
-    if (parts == 1) return load_quads(at, q, x, site);
+    if (splits == 1) return load_quads(at, q, x, site);
     using Quad = hw::Vector<float, 4>;
     constexpr uint32_t kAtOnce = 4;
     HT_UNROLL
     for (uint32_t e = 0; e < 8; ++e) x[e] = 0;
     HT_ROLLED
-    for (uint32_t part = 0; part < parts; part += kAtOnce) {
+    for (uint32_t part = 0; part < splits; part += kAtOnce) {
       Quad quads[kAtOnce][2] = {};
       HT_UNROLL
       for (uint32_t i = 0; i < kAtOnce; ++i) {
-        if (part + i >= parts) continue;
+        if (part + i >= splits) continue;
         const hw::ClusterAddress from = hw::map_shared_rank(at, part + i, site);
         quads[i][0] = hw::load_cluster<Quad>(from + static_cast<uint32_t>(q.first) * 4, site);
         quads[i][1] = hw::load_cluster<Quad>(from + static_cast<uint32_t>(q.second) * 4, site);

@@ -39,14 +39,14 @@ SpecialisedEpilogue specialised_epilogue(std::span<const GpuGemm> gemms) {
 }
 
 uint32_t fuse_sm90(std::span<const GpuGemm> gemms, uint32_t rows_of_tile, GpuGemm* first,
-                   Sm90FusedGemm (&more)[kSm90MaxFused]) {
+                   Sm90FusedGemm (&fused_gemms)[kSm90MaxFused]) {
   *first = gemms[0];
   first->epilogue.specialised = specialised_epilogue(gemms);
   uint32_t tiles = (first->n + rows_of_tile - 1) / rows_of_tile;
   for (size_t i = 1; i < gemms.size(); ++i) {
     const GpuGemm& next = gemms[i];
     const GpuEpilogue& f = next.epilogue;
-    more[i - 1] = {next.source[0], f.out, f.out_row, f.bias[0], tiles, next.n};
+    fused_gemms[i - 1] = {next.source[0], f.out, f.out_row, f.bias[0], tiles, next.n};
     tiles += (next.n + rows_of_tile - 1) / rows_of_tile;
     if (f.bias[0] == nullptr) continue;
     first->epilogue.bias_format = f.bias_format, first->epilogue.bias_step = f.bias_step;

@@ -22,39 +22,44 @@ struct Sm90FusedGemm {
 struct Sm90FusedTile {
   uint32_t matrix = 0, tile, n;
 
-  HT_DEVICE Sm90FusedTile(const GpuGemm& p, const Sm90FusedGemm (&more)[kSm90MaxFused],
-                          uint32_t of_list)
-      : tile(of_list), n(p.n) {
+  HT_DEVICE Sm90FusedTile(const GpuGemm& p, const Sm90FusedGemm (&fused_gemms)[kSm90MaxFused],
+                          uint32_t of_launch)
+      : tile(of_launch), n(p.n) {
     HT_UNROLL
     for (uint32_t i = 0; i < kSm90MaxFused; ++i) {
-      if (of_list < more[i].first_tile) continue;
-      matrix = i + 1, tile = of_list - more[i].first_tile, n = more[i].n;
+      if (of_launch < fused_gemms[i].first_tile) continue;
+      matrix = i + 1, tile = of_launch - fused_gemms[i].first_tile, n = fused_gemms[i].n;
     }
   }
-  HT_DEVICE GpuSource source(const GpuGemm& p, const Sm90FusedGemm (&more)[kSm90MaxFused]) const {
+  HT_DEVICE GpuSource source(const GpuGemm& p,
+                             const Sm90FusedGemm (&fused_gemms)[kSm90MaxFused]) const {
     GpuSource s = p.source[0];
     HT_UNROLL
     for (uint32_t i = 0; i < kSm90MaxFused; ++i) {
-      if (matrix == i + 1) s = more[i].source;
+      if (matrix == i + 1) s = fused_gemms[i].source;
     }
     return s;
   }
   // Where results and biases lie, told to whatever has these fields of a GpuEpilogue and `n_end`.
-  template <class End>
-  HT_DEVICE void set_end(const Sm90FusedGemm (&more)[kSm90MaxFused], End& end) const {
-    end.n_end = n;
+  template <class Outputs>
+  HT_DEVICE void set_outputs(const Sm90FusedGemm (&fused_gemms)[kSm90MaxFused],
+                             Outputs& outputs) const {
+    outputs.n_end = n;
     HT_UNROLL
     for (uint32_t i = 0; i < kSm90MaxFused; ++i) {
       if (matrix != i + 1) continue;
-      end.out = more[i].out, end.out_row = more[i].out_row, end.bias = more[i].bias;
+      outputs.out = fused_gemms[i].out, outputs.out_row = fused_gemms[i].out_row,
+      outputs.bias = fused_gemms[i].bias;
     }
   }
-  HT_DEVICE GpuEpilogue finish(const GpuGemm& p, const Sm90FusedGemm (&more)[kSm90MaxFused]) const {
+  HT_DEVICE GpuEpilogue epilogue(const GpuGemm& p,
+                                 const Sm90FusedGemm (&fused_gemms)[kSm90MaxFused]) const {
     GpuEpilogue f = p.epilogue;
     HT_UNROLL
     for (uint32_t i = 0; i < kSm90MaxFused; ++i) {
       if (matrix != i + 1) continue;
-      f.out = more[i].out, f.out_row = more[i].out_row, f.bias[0] = more[i].bias;
+      f.out = fused_gemms[i].out, f.out_row = fused_gemms[i].out_row,
+      f.bias[0] = fused_gemms[i].bias;
     }
     return f;
   }
@@ -67,6 +72,6 @@ bool can_fuse_sm90(const GpuGemm& first, const GpuGemm& next);
 SpecialisedEpilogue specialised_epilogue(std::span<const GpuGemm>);
 // Tells the first product and `more` of all of them, tiles of so many rows of W. Returns the tiles.
 uint32_t fuse_sm90(std::span<const GpuGemm>, uint32_t rows_of_tile, GpuGemm* first,
-                   Sm90FusedGemm (&more)[kSm90MaxFused]);
+                   Sm90FusedGemm (&fused_gemms)[kSm90MaxFused]);
 
 }  // namespace halftone::gemm

@@ -20,7 +20,7 @@ struct Sm90Params {
   hw::TensorMap w, x, out;
   // Further matrices by the same x in the same map, whose tiles follow in the list: whole ones, of
   // 64 columns. The product's n counts the rows of all.
-  Sm90FusedGemm more[kSm90MaxFused];
+  Sm90FusedGemm fused_gemms[kSm90MaxFused];
   // The map of W has all matrices, the halves of a gate and those of all experts, in its third
   // dimension: how many steps of 2^w_shift bytes from the first. A copy has w_rows rows of W; one
   // of x has x_rows rows.

@@ -7,7 +7,7 @@ namespace halftone::gemm {
 // The tiles of a block, one after the other: tile `tile` of part `part`.
 struct Sm90TileRange {
   uint32_t left, chunk, tile, tiles;
-  bool entered = true;  // a part whose tiles come now for the first time
+  bool new_chunk = true;  // a part whose tiles come now for the first time
 
   HT_DEVICE Sm90TileRange(const GpuGemm& p, uint32_t tiles_of_chunk)
       : Sm90TileRange(hw::load_global(p.chunk_count), tiles_of_chunk) {}
@@ -20,8 +20,8 @@ struct Sm90TileRange {
   }
   HT_DEVICE void next() {
     --left;
-    entered = ++tile == tiles;
-    if (entered) tile = 0, ++chunk;
+    new_chunk = ++tile == tiles;
+    if (new_chunk) tile = 0, ++chunk;
   }
 };
 
@@ -34,7 +34,8 @@ struct Sm90MChunk {
     load_sources(p, site);
   }
   // Of a product without a list.
-  HT_DEVICE void load_chosen(const GpuGemm& p, uint32_t row, hw::Site site = hw::Site::current()) {
+  HT_DEVICE void load_unsorted(const GpuGemm& p, uint32_t row,
+                               hw::Site site = hw::Site::current()) {
     const auto expert = static_cast<uint32_t>(hw::load_global(p.expert_ids + row, site));
     rows = {static_cast<int32_t>(expert < p.expert_count ? expert : 0), static_cast<int32_t>(row),
             1, 0};

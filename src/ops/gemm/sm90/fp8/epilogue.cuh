@@ -10,7 +10,7 @@ namespace halftone::gemm {
 
 struct Sm90Fp8Epilogue : Sm90EpilogueRows {
   using Stages = Sm90Fp8Stages;
-  using Sums = float[Stages::kRows / 2];  // of 16 rows of x a warp
+  using Accumulator = float[Stages::kRows / 2];  // of 16 rows of x a warp
   enum class Barrier { first_group, second_group, count };
 
   const Sm90Params& params;
@@ -19,18 +19,18 @@ struct Sm90Fp8Epilogue : Sm90EpilogueRows {
   Stages::Store out;
 
   // `multiplier`: of the warps that multiply.
-  HT_DEVICE Sm90Fp8Epilogue(const Sm90Params& all, hw::SharedAddress base, uint32_t multiplier)
+  HT_DEVICE Sm90Fp8Epilogue(const Sm90Params& all, hw::SharedAddress base, uint32_t mma_warp)
       : Sm90EpilogueRows(all.gemm),
         params(all),
-        group(multiplier / 4),
+        group(mma_warp / 4),
         staging(base + (Stages::kOut + group * Stages::kStaging)),
         out(staging + warp * Stages::Store::kSharedBytes) {}
 
   HT_DEVICE void sync(hw::Site site = hw::Site::current()) const {
     pipe::sync<Barrier::first_group, Barrier::second_group>(group, kThreads, site);
   }
-  HT_DEVICE hw::SharedAddress factors(uint32_t panel) const {
-    return staging + (Stages::kFactors + panel * kSm90ScaleBiasBytes);
+  HT_DEVICE hw::SharedAddress scale_bias(uint32_t panel) const {
+    return staging + (Stages::kScaleBias + panel * kSm90ScaleBiasBytes);
   }
 
   // Before the sums are there.
@@ -38,61 +38,61 @@ struct Sm90Fp8Epilogue : Sm90EpilogueRows {
     sync();  // the tile before has been read
     HT_UNROLL
     for (uint32_t panel = 0; panel < Stages::kPanels; ++panel) {
-      store_factors(t, factors(panel), panel);
+      stage_scale_bias(t, scale_bias(panel), panel);
     }
     sync();
   }
 
   // Each turn's 64 rows of x, 16 a warp.
-  HT_DEVICE void tile(const Sm90Tile& t, Sums (&sums)[Stages::kTurns]) {
+  HT_DEVICE void tile(const Sm90Tile& t, Accumulator (&sums)[Stages::kSubTiles]) {
     bool left = false;  // to threads
     HT_UNROLL
-    for (uint32_t turn = 0; turn < Stages::kTurns; ++turn) {
-      if (!copies(t, turn)) {
+    for (uint32_t sub = 0; sub < Stages::kSubTiles; ++sub) {
+      if (!tma_stores(t, sub)) {
         left = true;
-      } else if (first_row(t, turn) < t.end) {
-        const uint32_t own = first_row(t, turn) + warp * 16;
+      } else if (first_row(t, sub) < t.end) {
+        const uint32_t own = first_row(t, sub) + warp * 16;
         const Format format = p.epilogue.out_format;
-        affine(own, t.end, sums[turn]);
-        out.store(sums[turn], &params.out, own, t.n0,
+        affine(own, t.end, sums[sub]);
+        out.store(sums[sub], &params.out, own, t.n0,
                   [format](float low, float high) { return pipe::narrow_pair(format, low, high); });
       }
     }
-    if (left) by_threads(t, sums);
+    if (left) store_by_threads(t, sums);
   }
-  HT_DEVICE uint32_t first_row(const Sm90Tile& t, uint32_t turn) const {
-    return t.m0 + turn * Stages::kTurn + group * Stages::kOwn;
+  HT_DEVICE uint32_t first_row(const Sm90Tile& t, uint32_t sub) const {
+    return t.m0 + sub * Stages::kSubTileRows + group * Stages::kWarpgroupRows;
   }
   // Where a part ends within the rows of a turn, the rows that follow belong to another.
-  HT_DEVICE bool copies(const Sm90Tile& t, uint32_t turn) const {
+  HT_DEVICE bool tma_stores(const Sm90Tile& t, uint32_t sub) const {
     return params.tma_store &&
-           (params.max_chunks == 0 || first_row(t, turn) + Stages::kOwn <= t.end);
+           (params.max_chunks == 0 || first_row(t, sub) + Stages::kWarpgroupRows <= t.end);
   }
 
   // What is not copied, 32 rows by 64 outputs at a time: once in the code, as it is long.
-  HT_DEVICE void by_threads(const Sm90Tile& t, const Sums (&sums)[Stages::kTurns]) const {
-    constexpr uint32_t kPieces = Stages::kOwn / Stages::kPiece;
+  HT_DEVICE void store_by_threads(const Sm90Tile& t, const Accumulator (&sums)[Stages::kSubTiles]) const {
+    constexpr uint32_t kPieces = Stages::kWarpgroupRows / Stages::kPiece;
     HT_ROLLED
-    for (uint32_t i = 0; i < Stages::kTurns * Stages::kPanels * kPieces; ++i) {
-      const uint32_t turn = i / (Stages::kPanels * kPieces), panel = i / kPieces % Stages::kPanels;
-      const uint32_t piece = i % kPieces, m0 = first_row(t, turn) + piece * Stages::kPiece;
-      if (copies(t, turn) || m0 >= t.end) continue;
+    for (uint32_t i = 0; i < Stages::kSubTiles * Stages::kPanels * kPieces; ++i) {
+      const uint32_t sub = i / (Stages::kPanels * kPieces), panel = i / kPieces % Stages::kPanels;
+      const uint32_t piece = i % kPieces, m0 = first_row(t, sub) + piece * Stages::kPiece;
+      if (tma_stores(t, sub) || m0 >= t.end) continue;
       if (lane == 0) hw::bulk_wait_read<0>();  // copies of rows before
       sync();
-      const Sm90StagedTile area{staging, factors(panel), Stages::kPieceRow, 2, panel};
+      const Sm90StagedTile staged{staging, scale_bias(panel), Stages::kPieceRow, 2, panel};
       HT_UNROLL
-      for (uint32_t j = 0; j < Stages::kTurns * Stages::kPanels; ++j) {
+      for (uint32_t j = 0; j < Stages::kSubTiles * Stages::kPanels; ++j) {
         if (j == i / kPieces && warp / 2 == piece) {
-          store_sums(sums[j / Stages::kPanels] + j % Stages::kPanels * 32, area);
+          store_sums(sums[j / Stages::kPanels] + j % Stages::kPanels * 32, staged);
         }
       }
       sync();
-      finish_rows(t, area, 0, Stages::kPiece, m0, 1);
+      generic_rows(t, staged, 0, Stages::kPiece, m0, 1);
     }
   }
 
   // Scales and biases of the outputs, scales of rows of x.
-  HT_DEVICE void affine(uint32_t m0, uint32_t end, Sums& sums) const {
+  HT_DEVICE void affine(uint32_t m0, uint32_t end, Accumulator& sums) const {
     using Pair = hw::Vector<float, 2>;
     const GpuEpilogue& f = p.epilogue;
     float of_row[2];
@@ -105,7 +105,7 @@ struct Sm90Fp8Epilogue : Sm90EpilogueRows {
     }
     HT_UNROLL
     for (uint32_t j = 0; j < Stages::kRows / 8; ++j) {
-      const hw::SharedAddress at = factors(j / 8) + (j % 8 * 8 + lane % 4 * 2) * 4;
+      const hw::SharedAddress at = scale_bias(j / 8) + (j % 8 * 8 + lane % 4 * 2) * 4;
       const Pair scale = hw::load_shared<Pair>(at), bias = hw::load_shared<Pair>(at + 64 * 4);
       HT_UNROLL
       for (uint32_t e = 0; e < 4; ++e) {
@@ -116,7 +116,7 @@ struct Sm90Fp8Epilogue : Sm90EpilogueRows {
   }
 
   // 64 columns of the warp's 16 rows.
-  HT_DEVICE void store_sums(const float* sums, const Sm90StagedTile& area,
+  HT_DEVICE void store_sums(const float* sums, const Sm90StagedTile& staged,
                             hw::Site site = hw::Site::current()) const {
     HT_UNROLL
     for (uint32_t j = 0; j < 8; ++j) {
@@ -124,7 +124,7 @@ struct Sm90Fp8Epilogue : Sm90EpilogueRows {
       for (uint32_t half = 0; half < 2; ++half) {
         const uint32_t row = warp % 2 * 16 + lane / 4 + half * 8, column = j * 8 + lane % 4 * 2;
         const float* multicast = sums + j * 4 + half * 2;
-        hw::store_shared(area.sums + (row * area.pitch + column * 4),
+        hw::store_shared(staged.sums + (row * staged.pitch + column * 4),
                          hw::Vector<float, 2>{{multicast[0], multicast[1]}}, site);
       }
     }

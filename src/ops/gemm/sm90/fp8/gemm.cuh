@@ -9,7 +9,7 @@
 // own, which joins an f32 sum times its scales. A warpgroup has two such sums in turn, of 64 rows
 // each; while it joins one, the tensor cores belong to the other warpgroup.
 //
-// Sums are those of sm90_sums.cuh in the same order, whatever the tile.
+// Accumulator are those of sm90_sums.cuh in the same order, whatever the tile.
 #pragma once
 #include "base/launch.h"
 #include "hw/griddep.h"
@@ -27,23 +27,23 @@ namespace halftone::gemm {
 struct Sm90Fp8Gemm : Sm90Fp8Stages {
   using Params = Sm90Params;
   using Schedule = pipe::PersistentSchedule<pipe::GemmGrid>;
-  using Chain = Sm90Fp8Promotion<Sm90Fp8Stages>;
-  using Sums = Chain::Sums;
-  static constexpr uint32_t kLoaders = 4, kMultipliers = 8;  // warps, and registers of a thread:
-  static constexpr uint32_t kOfLoader = 40, kOfMultiplier = 232;
+  using Promotion = Sm90Fp8Promotion<Sm90Fp8Stages>;
+  using Accumulator = Promotion::Accumulator;
+  static constexpr uint32_t kLoadWarps = 4, kMmaWarps = 8;  // warps, and registers of a thread:
+  static constexpr uint32_t kLoadRegisters = 40, kMmaRegisters = 232;
   static constexpr pipe::Roles kRoles{
-      {{"load", kLoaders, kOfLoader}, {"multiply", kMultipliers, kOfMultiplier}}};
+      {{"load", kLoadWarps, kLoadRegisters}, {"multiply", kMmaWarps, kMmaRegisters}}};
   static constexpr uint32_t kThreads = kRoles.threads(), kMinBlocks = 1;
   static_assert(kRoles.broken_rule(kMinBlocks) == nullptr);
   static constexpr uint32_t kScaleWarps = Sm90Fp8Scales<Sm90Fp8Stages>::kWarps;
-  static constexpr uint32_t kTogether = 8;
+  static constexpr uint32_t kRasterGroup = 8;
 
   // Of `parts` parts of experts; without experts of all rows of x. Pairs of tiles of W.
   HT_HOST_DEVICE static pipe::GemmGrid tiles(const Params& params, uint32_t chunks) {
     const GpuGemm& p = params.gemm;
     const uint32_t rows = (p.epilogue.gate ? kRows / 2 : kRows) * params.multicast;
     return {(p.n + rows - 1) / rows, params.max_chunks > 0 ? chunks : (p.m + kXRows - 1) / kXRows,
-            1, kTogether};
+            1, kRasterGroup};
   }
   static LaunchShape shape(const Params& p, uint32_t multiprocessors) {
     const uint32_t wanted = tiles(p, p.max_chunks).count(), fit = multiprocessors / p.multicast;
@@ -67,7 +67,7 @@ struct Sm90Fp8Gemm : Sm90Fp8Stages {
     if (hw::thread_index().x == 0) {
       hw::prefetch_tensor_map(&p.w);
       hw::prefetch_tensor_map(&p.x);
-      ring.init(1 + kScaleWarps, kMultipliers * p.multicast);  // the copies, and the scales
+      ring.init(1 + kScaleWarps, kMmaWarps * p.multicast);  // the copies, and the scales
       hw::fence_mbarrier_init();
     }
     // What a block first touches takes as long as the first copy: each role waits for the kernels
@@ -84,15 +84,15 @@ struct Sm90Fp8Gemm : Sm90Fp8Stages {
     const Schedule schedule(tiles(p, chunks), hw::block_index().x / p.multicast,
                             hw::grid_size().x / p.multicast);
     const uint32_t warp = pipe::uniform(hw::warp_index());
-    if (warp < kLoaders) {
+    if (warp < kLoadWarps) {
       hw::set_role("load");
-      hw::setmaxnreg_dec<kOfLoader>();
+      hw::setmaxnreg_dec<kLoadRegisters>();
       if (warp == 0 && hw::lane_index() == 0) load(p, ring, base, schedule);
-      if (warp > 0 && warp <= kScaleWarps) make_scales(p, ring, base, schedule, warp - 1);
+      if (warp > 0 && warp <= kScaleWarps) stage_scales(p, ring, base, schedule, warp - 1);
     } else {
       hw::set_role("multiply");
-      hw::setmaxnreg_inc<kOfMultiplier>();
-      multiply(p, ring, base, schedule, warp - kLoaders);
+      hw::setmaxnreg_inc<kMmaRegisters>();
+      mma(p, ring, base, schedule, warp - kLoadWarps);
     }
   }
 
@@ -104,8 +104,8 @@ struct Sm90Fp8Gemm : Sm90Fp8Stages {
     for (pipe::GemmTile t; schedule.next(t);) {
       const Sm90Tile tile = tile_of(p, t);
       const Sm90MapCoords matrix(p, tile);
-      const uint32_t copies = (tile.end - tile.m0 + p.x_rows - 1) / p.x_rows;
-      const uint32_t rows = copies < kXRows / p.x_rows ? copies * p.x_rows : kXRows;
+      const uint32_t tma_stores = (tile.end - tile.m0 + p.x_rows - 1) / p.x_rows;
+      const uint32_t rows = tma_stores < kXRows / p.x_rows ? tma_stores * p.x_rows : kXRows;
       const hw::CachePolicy policy = tile.weight_policy(p, kXRows);
       hw::griddepcontrol_wait();
       for (uint32_t step = 0; step < steps; ++step) {
@@ -123,8 +123,8 @@ struct Sm90Fp8Gemm : Sm90Fp8Stages {
     fill.drain();  // the other block gives its stages back here
   }
 
-  HT_DEVICE static void make_scales(const Params& p, const Ring& ring, hw::SharedAddress base,
-                                    Schedule schedule, uint32_t mine) {
+  HT_DEVICE static void stage_scales(const Params& p, const Ring& ring, hw::SharedAddress base,
+                                     Schedule schedule, uint32_t mine) {
     const uint32_t steps = steps_of(p);
     pipe::Cursor<kStages> at;
     for (pipe::GemmTile t; schedule.next(t);) {
@@ -134,42 +134,42 @@ struct Sm90Fp8Gemm : Sm90Fp8Stages {
         const uint32_t stage = at.stage();
         scales.load(step);
         hw::mbarrier_wait(ring.empty(stage), at.phase() ^ 1);
-        scales.store(base + (kTables + stage * kTable));
+        scales.store(base + (kScales + stage * kScaleBytes));
         hw::warp_sync();
         if (hw::lane_index() == 0) hw::mbarrier_arrive(ring.full(stage));
       }
     }
   }
 
-  HT_DEVICE static void multiply(const Params& p, const Ring& ring, hw::SharedAddress base,
-                                 Schedule schedule, uint32_t warp) {
-    const uint32_t steps = steps_of(p), first = warp / 4 * kOwn;
-    Sm90Fp8Epilogue finish(p, base, warp);
+  HT_DEVICE static void mma(const Params& p, const Ring& ring, hw::SharedAddress base,
+                            Schedule schedule, uint32_t warp) {
+    const uint32_t steps = steps_of(p), first = warp / 4 * kWarpgroupRows;
+    Sm90Fp8Epilogue epilogue(p, base, warp);
     Release read{ring.consumer(), p.multicast, rank_of(p)};
-    Sums total[kTurns];
+    Accumulator promoted[kSubTiles];
     hw::griddepcontrol_wait();
     for (pipe::GemmTile t; schedule.next(t);) {
       const Sm90Tile tile = tile_of(p, t);
       const uint32_t rows = pipe::uniform(tile.end - tile.m0);
-      finish.begin(tile);
+      epilogue.begin(tile);
       // How many turns have rows is outside the loop over K.
-      if (rows > kTurn + first) {
+      if (rows > kSubTileRows + first) {
         if (p.factors == Sm90Factors::columns) {
-          add_up<2, true>(base, read, steps, warp, total);
+          accumulate<2, true>(base, read, steps, warp, promoted);
         } else {
-          add_up<2, false>(base, read, steps, warp, total);
+          accumulate<2, false>(base, read, steps, warp, promoted);
         }
       } else if (rows > first) {
-        add_up<1, false>(base, read, steps, warp, total);
+        accumulate<1, false>(base, read, steps, warp, promoted);
       } else {
         for (uint32_t step = 0; step < steps; ++step) {
           static_cast<void>(read.consumer.wait());
           read();
         }
       }
-      finish.tile(tile, total);
+      epilogue.tile(tile, promoted);
     }
-    finish.out.drain();
+    epilogue.out.drain();
   }
 
   // Gives stages back. By loads scales were read, which the block's own warps replace; x, which the
@@ -188,33 +188,36 @@ struct Sm90Fp8Gemm : Sm90Fp8Stages {
     }
   };
 
-  template <uint32_t kOwnTurns, bool kOneRun>
-  HT_DEVICE static void add_up(hw::SharedAddress base, Release& read, uint32_t steps, uint32_t warp,
-                               Sums (&total)[kTurns]) {
-    const uint32_t first = warp / 4 * kOwn, row = first + warp % 4 * 16 + hw::lane_index() / 4;
+  template <uint32_t kUsedSubTiles, bool kOneRowGroup>
+  HT_DEVICE static void accumulate(hw::SharedAddress base, Release& read, uint32_t steps,
+                                   uint32_t warp, Accumulator (&promoted)[kSubTiles]) {
+    const uint32_t first = warp / 4 * kWarpgroupRows,
+                   row = first + warp % 4 * 16 + hw::lane_index() / 4;
     HT_UNROLL
-    for (uint32_t turn = 0; turn < kOwnTurns; ++turn) {
+    for (uint32_t sub = 0; sub < kUsedSubTiles; ++sub) {
       HT_UNROLL
-      for (uint32_t i = 0; i < kRows / 2; ++i) total[turn][i] = 0;
+      for (uint32_t i = 0; i < kRows / 2; ++i) promoted[sub][i] = 0;
     }
-    Sums chain;
+    Accumulator accumulator;
     for (uint32_t step = 0; step < steps; ++step) {
       const uint32_t stage = read.consumer.wait();
-      const hw::SharedAddress x = base + stage * kBytes, scales = base + (kTables + stage * kTable);
+      const hw::SharedAddress x = base + stage * kBytes,
+                              scales = base + (kScales + stage * kScaleBytes);
       // Before the first MMA: ptxas moves multiplications of what is loaded after an MMA to before
       // the next, which would wait for the load.
-      Chain::Factors f[kOwnTurns];
+      Promotion::RowScales f[kUsedSubTiles];
       HT_UNROLL
-      for (uint32_t turn = 0; turn < kOwnTurns; ++turn) {
-        f[turn] = Chain::load_factors<kOneRun>(scales, turn * kTurn + row);
+      for (uint32_t sub = 0; sub < kUsedSubTiles; ++sub) {
+        f[sub] = Promotion::load_scales<kOneRowGroup>(scales, sub * kSubTileRows + row);
       }
       HT_UNROLL
-      for (uint32_t turn = 0; turn < kOwnTurns; ++turn) {
-        Chain::start(x + (turn * kTurn + first) * kSm90Line, x + kXBytes, chain);
+      for (uint32_t sub = 0; sub < kUsedSubTiles; ++sub) {
+        Promotion::start_mma(x + (sub * kSubTileRows + first) * kSm90Line, x + kXBytes,
+                             accumulator);
         hw::wgmma_wait<0>();
-        hw::hold_registers(chain);
-        if (turn + 1 == kOwnTurns) read();
-        Chain::join(f[turn], chain, total[turn]);
+        hw::hold_registers(accumulator);
+        if (sub + 1 == kUsedSubTiles) read();
+        Promotion::promote(f[sub], accumulator, promoted[sub]);
       }
     }
   }

@@ -7,7 +7,7 @@ namespace halftone::gemm {
 namespace {
 
 template <class Kernel>
-Sm90Instance few() {
+Sm90Instance small_m() {
   return {hw::image_of<Kernel>("matmul_sm90", Arch::sm_90a), Kernel::shape};
 }
 
@@ -15,9 +15,10 @@ Sm90Instance few() {
 
 Sm90Instance sm90_fp8(const Sm90Choice& c) {
   if (c.few > 0 && c.columns == 64) {
-    return c.few == 64 ? few<Sm90Fp8SmallM64x64>() : few<Sm90Fp8SmallM64x128>();
+    return c.few == 64 ? small_m<Sm90Fp8SmallM64x64>() : small_m<Sm90Fp8SmallM64x128>();
   }
-  if (c.few > 0) return c.few == 64 ? few<Sm90Fp8SmallM128x64>() : few<Sm90Fp8SmallM128x192>();
+  if (c.few > 0)
+    return c.few == 64 ? small_m<Sm90Fp8SmallM128x64>() : small_m<Sm90Fp8SmallM128x192>();
   if (c.columns == Sm90Fp8Gemm::kXRows) {
     return {hw::image_of<Sm90Fp8Gemm>("matmul_sm90", Arch::sm_90a), Sm90Fp8Gemm::shape};
   }

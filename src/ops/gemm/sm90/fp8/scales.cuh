@@ -9,9 +9,9 @@ namespace halftone::gemm {
 // `Stages` as in sm90_fp8_stages.h. Scales of kAhead stages are loaded at a time: as they lie far
 // apart, each load takes as long as a stage of the largest tiles does, and several of small ones.
 // Those of W a lane has for one of the stages.
-template <class Stages, uint32_t kAhead = 1>
+template <class Stages, uint32_t kBatch = 1>
 class Sm90Fp8Scales {
-  static_assert(kAhead * Stages::kRuns <= 32);
+  static_assert(kBatch * Stages::kRowGroups <= 32);
 
  public:
   static constexpr uint32_t kWarps = 3;
@@ -19,21 +19,23 @@ class Sm90Fp8Scales {
   HT_DEVICE Sm90Fp8Scales(const Sm90Params& params, const Sm90Tile& tile, uint32_t warp)
       : p_(params.gemm),
         warp_(warp),
-        one_run_(params.factors == Sm90Factors::columns),
+        one_row_group_(params.factors == Sm90Factors::columns),
         m0_(tile.m0),
         last_row_(tile.end - 1) {
     last_ = (p_.k - 1) / kUnit;
-    const uint32_t r = hw::lane_index() % Stages::kRuns * Stages::kRun, row = tile.output(r);
+    const uint32_t r = hw::lane_index() % Stages::kRowGroups * Stages::kRowGroup,
+                   row = tile.output(r);
     if (p_.scaled) {
-      run_ = scale_address(p_.weight, tile.source_of(r), row < p_.n ? row : p_.n - 1, 0);
+      weight_scales_ = scale_address(p_.weight, tile.source_of(r), row < p_.n ? row : p_.n - 1, 0);
     }
     // Groups are multiples of 128; of those without any, all is the first.
-    of_weight_ = p_.weight.group > 0 ? 1.0f / static_cast<float>(p_.weight.group / kUnit) : 0;
-    of_x_ = p_.x_group > 0 ? 1.0f / static_cast<float>(p_.x_group / kUnit) : 0;
+    weight_reciprocal_ =
+        p_.weight.group > 0 ? 1.0f / static_cast<float>(p_.weight.group / kUnit) : 0;
+    x_reciprocal_ = p_.x_group > 0 ? 1.0f / static_cast<float>(p_.x_group / kUnit) : 0;
     HT_UNROLL
-    for (uint32_t a = 0; a < kAhead; ++a) {
+    for (uint32_t a = 0; a < kBatch; ++a) {
       HT_UNROLL
-      for (uint32_t i = 0; i < kRowsOfLane; ++i) of_rows_[a][i] = 1;
+      for (uint32_t i = 0; i < kRowsOfLane; ++i) row_scales_[a][i] = 1;
     }
   }
 
@@ -44,36 +46,39 @@ class Sm90Fp8Scales {
   }
   HT_DEVICE void load_weights(uint32_t first) {
     if (!p_.scaled) return;
-    const uint32_t of_lane = hw::lane_index() / Stages::kRuns;
-    const uint32_t own = kAhead == 1 ? 0 : of_lane < kAhead ? of_lane : kAhead - 1;
-    code_ = load_scale(p_.weight.scale_format,
-                       run_ + group_of(first + own, of_weight_) * p_.weight.scale_step);
+    const uint32_t of_lane = hw::lane_index() / Stages::kRowGroups;
+    const uint32_t own = kBatch == 1 ? 0 : of_lane < kBatch ? of_lane : kBatch - 1;
+    raw_ = load_scale(
+        p_.weight.scale_format,
+        weight_scales_ + group_of(first + own, weight_reciprocal_) * p_.weight.scale_step);
   }
   HT_DEVICE void load_rows(uint32_t first) {
     if (p_.x_scales == nullptr) return;
     HT_UNROLL
-    for (uint32_t a = 0; a < kAhead; ++a) {
-      const float* of_group = p_.x_scales + group_of(first + a, of_x_);
+    for (uint32_t a = 0; a < kBatch; ++a) {
+      const float* of_group = p_.x_scales + group_of(first + a, x_reciprocal_);
       HT_UNROLL
       for (uint32_t i = 0; i < kRowsOfLane; ++i) {
         if (row_of(i) >= Stages::kXRows) continue;
         const uint32_t row = m0_ + row_of(i);
-        of_rows_[a][i] =
+        row_scales_[a][i] =
             hw::load_global(of_group + (row < last_row_ ? row : last_row_) * p_.x_scale_row);
       }
     }
   }
   // Of the stage `ahead` behind the first.
   HT_DEVICE void store(hw::SharedAddress table, uint32_t ahead = 0) const {
-    const float of_run = p_.scaled ? decode_scale(p_.weight.scale_format, code_of(ahead)) : 1.0f;
+    const float weight_scale =
+        p_.scaled ? decode_scale(p_.weight.scale_format, raw_of(ahead)) : 1.0f;
     HT_UNROLL
     for (uint32_t i = 0; i < kRowsOfLane; ++i) {
       if (row_of(i) >= Stages::kXRows) continue;
-      const float of_row = of_rows_[ahead][i];
-      hw::store_shared(table + row_of(i) * 4, one_run_ ? of_row * of_run : of_row);
+      const float of_row = row_scales_[ahead][i];
+      hw::store_shared(table + row_of(i) * 4, one_row_group_ ? of_row * weight_scale : of_row);
     }
-    if (warp_ == kWarps - 1 && hw::lane_index() < Stages::kRuns) {
-      hw::store_shared(table + (Stages::kOfRuns + hw::lane_index() * 4), one_run_ ? 1.0f : of_run);
+    if (warp_ == kWarps - 1 && hw::lane_index() < Stages::kRowGroups) {
+      hw::store_shared(table + (Stages::kRowGroupScales + hw::lane_index() * 4),
+                       one_row_group_ ? 1.0f : weight_scale);
     }
   }
 
@@ -81,10 +86,10 @@ class Sm90Fp8Scales {
   static constexpr uint32_t kUnit = Stages::kDepth;
   static constexpr uint32_t kRowsOfLane = (Stages::kXRows / 32 + kWarps - 1) / kWarps;
 
-  HT_DEVICE uint32_t code_of(uint32_t ahead, hw::Site site = hw::Site::current()) const {
-    if constexpr (kAhead == 1) return code_;
-    const uint32_t run = hw::lane_index() % Stages::kRuns;
-    return hw::shuffle(code_, ahead * Stages::kRuns + run, 32, hw::kFullWarp, site);
+  HT_DEVICE uint32_t raw_of(uint32_t ahead, hw::Site site = hw::Site::current()) const {
+    if constexpr (kBatch == 1) return raw_;
+    const uint32_t run = hw::lane_index() % Stages::kRowGroups;
+    return hw::shuffle(raw_, ahead * Stages::kRowGroups + run, 32, hw::kFullWarp, site);
   }
 
   // The last warp has fewer, and the runs.
@@ -101,13 +106,13 @@ class Sm90Fp8Scales {
 
   const GpuGemm& p_;
   const uint32_t warp_;
-  const bool one_run_;  // all of the tile's W has one scale, which joins those of x
+  const bool one_row_group_;  // all of the tile's W has one scale, which joins those of x
   const uint32_t m0_, last_row_;
   uint32_t last_;  // unit of K
-  const uint8_t* run_ = nullptr;
-  float of_weight_, of_x_;
-  uint32_t code_ = 0;
-  float of_rows_[kAhead][kRowsOfLane];
+  const uint8_t* weight_scales_ = nullptr;
+  float weight_reciprocal_, x_reciprocal_;
+  uint32_t raw_ = 0;
+  float row_scales_[kBatch][kRowsOfLane];
 };
 
 }  // namespace halftone::gemm

@@ -7,7 +7,7 @@
 // at a time, and plain results have few instructions (docs/findings/products-hopper.md).
 //
 // As in sm90_fp8.cuh x has the rows of the MMA, 64 a warpgroup, and both operands lie in shared
-// memory. Sums are those of that kernel in the same order, but that parts of K are added in theirs.
+// memory. Accumulator are those of that kernel in the same order, but that parts of K are added in theirs.
 #pragma once
 #include "base/launch.h"
 #include "hw/cluster.h"
@@ -26,28 +26,30 @@ namespace halftone::gemm {
 template <uint32_t kTileXRows, uint32_t kTileRows, uint32_t kResident>
 struct Sm90Fp8SmallMStages {
   static constexpr uint32_t kXRows = kTileXRows, kRows = kTileRows, kDepth = kSm90Line;
-  static constexpr uint32_t kOwn = 64, kGroups = kXRows / kOwn, kPanels = kRows / 64;
-  static_assert(kXRows % kOwn == 0 && kRows % 64 == 0);
+  static constexpr uint32_t kWarpgroupRows = 64, kGroups = kXRows / kWarpgroupRows,
+                            kPanels = kRows / 64;
+  static_assert(kXRows % kWarpgroupRows == 0 && kRows % 64 == 0);
   static constexpr uint32_t kXBytes = kXRows * kSm90Line, kBytes = kXBytes + kRows * kSm90Line;
 
   // As in sm90_fp8_stages.h.
-  static constexpr uint32_t kRun = 32, kRuns = kRows / kRun;
-  static constexpr uint32_t kOfRuns = kXRows * 4, kTable = kOfRuns + (kRuns + 3) / 4 * 16;
+  static constexpr uint32_t kRowGroup = 32, kRowGroups = kRows / kRowGroup;
+  static constexpr uint32_t kRowGroupScales = kXRows * 4,
+                            kScaleBytes = kRowGroupScales + (kRowGroups + 3) / 4 * 16;
 
-  // Sums in the place of the stages, panels of 64 outputs with room between rows so that a warp's
+  // Accumulator in the place of the stages, panels of 64 outputs with room between rows so that a warp's
   // pairs lie in all banks.
   static constexpr uint32_t kSumRow = (64 + 8) * 4, kPanel = kXRows * kSumRow;
 
-  static constexpr uint32_t kMost = 227 * 1024 / kResident - (kResident - 1) * 512;
+  static constexpr uint32_t kMaxBytes = 227 * 1024 / kResident - (kResident - 1) * 512;
   static constexpr uint32_t kStages =
-      (kMost - kPanels * kSm90ScaleBiasBytes) / (kBytes + kTable + 16);
+      (kMaxBytes - kPanels * kSm90ScaleBiasBytes) / (kBytes + kScaleBytes + 16);
   static_assert(kPanels * kPanel <= kStages * kBytes);
-  static constexpr uint32_t kTables = kStages * kBytes;
-  static constexpr uint32_t kFactors = kTables + kStages * kTable;
-  static constexpr uint32_t kBarriers = kFactors + kPanels * kSm90ScaleBiasBytes;
+  static constexpr uint32_t kScales = kStages * kBytes;
+  static constexpr uint32_t kScaleBias = kScales + kStages * kScaleBytes;
+  static constexpr uint32_t kBarriers = kScaleBias + kPanels * kSm90ScaleBiasBytes;
   using Ring = pipe::Ring<kStages, kBytes>;
   static constexpr uint32_t kSharedBytes = kBarriers + Ring::kSharedBytes;
-  static_assert(kSharedBytes <= kMost);
+  static_assert(kSharedBytes <= kMaxBytes);
 };
 
 template <uint32_t kTileXRows, uint32_t kTileRows, uint32_t kResident>
@@ -56,22 +58,22 @@ struct Sm90Fp8SmallM : Sm90Fp8SmallMStages<kTileXRows, kTileRows, kResident> {
   using Stages = Sm90Fp8SmallMStages<kTileXRows, kTileRows, kResident>;
   using Ring = typename Stages::Ring;
   // Stages whose scales are loaded at a time.
-  static constexpr uint32_t kAhead = kTileXRows == 128 ? 5 : 32 / Stages::kRuns;
-  using Scales = Sm90Fp8Scales<Stages, kAhead>;
+  static constexpr uint32_t kBatch = kTileXRows == 128 ? 5 : 32 / Stages::kRowGroups;
+  using Scales = Sm90Fp8Scales<Stages, kBatch>;
   static constexpr uint32_t kXRows = Stages::kXRows, kRows = Stages::kRows;
-  using Chain = Sm90Fp8Promotion<Stages>;
-  using Sums = typename Chain::Sums;
+  using Promotion = Sm90Fp8Promotion<Stages>;
+  using Accumulator = typename Promotion::Accumulator;
 
-  enum class Worker { load, multiply };
+  enum class Worker { load, mma };
   enum class Barrier { read, stored, count };  // of all that multiply
-  static constexpr uint32_t kMinBlocks = kResident, kMultipliers = 4 * Stages::kGroups;
+  static constexpr uint32_t kMinBlocks = kResident, kMmaWarps = 4 * Stages::kGroups;
   // Registers, and chains of MMAs at a time for which there are enough.
-  static constexpr bool kManyRegisters = kMultipliers == 4;
-  static constexpr uint32_t kOfLoader = 40;
-  static constexpr uint32_t kOfMultiplier = kManyRegisters ? 216 : kMinBlocks == 1 ? 232 : 96;
-  static constexpr uint32_t kChains = !kManyRegisters ? 1 : kRows == 64 ? 4 : 2;
+  static constexpr bool kManyRegisters = kMmaWarps == 4;
+  static constexpr uint32_t kLoadRegisters = 40;
+  static constexpr uint32_t kMmaRegisters = kManyRegisters ? 216 : kMinBlocks == 1 ? 232 : 96;
+  static constexpr uint32_t kAccumulators = !kManyRegisters ? 1 : kRows == 64 ? 4 : 2;
   static constexpr pipe::Roles kRoles{
-      {{"load", 4, kOfLoader}, {"multiply", kMultipliers, kOfMultiplier}}};
+      {{"load", 4, kLoadRegisters}, {"multiply", kMmaWarps, kMmaRegisters}}};
   static constexpr uint32_t kThreads = kRoles.threads();
 
   static LaunchShape shape(const Params& p, uint32_t /*multiprocessors*/) {
@@ -99,7 +101,7 @@ struct Sm90Fp8SmallM : Sm90Fp8SmallMStages<kTileXRows, kTileRows, kResident> {
     if (hw::thread_index().x == 0) {
       hw::prefetch_tensor_map(&p.w);
       hw::prefetch_tensor_map(&p.x);
-      ring.init(1 + Scales::kWarps, kMultipliers);
+      ring.init(1 + Scales::kWarps, kMmaWarps);
       hw::fence_mbarrier_init();
     }
     hw::barrier_sync();
@@ -110,14 +112,14 @@ struct Sm90Fp8SmallM : Sm90Fp8SmallMStages<kTileXRows, kTileRows, kResident> {
       if (warp == 0) {
         if (hw::lane_index() == 0) load(p, ring, base, tile, range);
       } else {
-        make_scales(p, ring, base, tile, range, warp - 1);
+        stage_scales(p, ring, base, tile, range, warp - 1);
       }
       if (p.split == 1) return;
       hw::warp_sync();
       hw::cluster_arrive();
       hw::cluster_wait();
-    } else if (pipe::enter<kRoles, Worker::multiply, kMinBlocks>()) {
-      multiply(p, ring, base, tile, range);
+    } else if (pipe::enter<kRoles, Worker::mma, kMinBlocks>()) {
+      mma(p, ring, base, tile, range);
     }
     if (p.split == 1) return;
     // No block ends while another reads its sums.
@@ -155,23 +157,23 @@ struct Sm90Fp8SmallM : Sm90Fp8SmallMStages<kTileXRows, kTileRows, kResident> {
     }
   }
 
-  HT_DEVICE static void make_scales(const Params& p, const Ring& ring, hw::SharedAddress base,
-                                    const Sm90Tile& tile, const Range& range, uint32_t mine) {
+  HT_DEVICE static void stage_scales(const Params& p, const Ring& ring, hw::SharedAddress base,
+                                     const Sm90Tile& tile, const Range& range, uint32_t mine) {
     Scales scales(p, tile, mine);
     pipe::Cursor<Stages::kStages> at;
     // Behind the copies of W its scales would wait for all of them.
     if (!p.gemm.static_weights) hw::griddepcontrol_wait();
     scales.load_weights(range.begin);
     if (p.gemm.static_weights) hw::griddepcontrol_wait();
-    for (uint32_t step = range.begin; step < range.end; step += kAhead) {
+    for (uint32_t step = range.begin; step < range.end; step += kBatch) {
       if (step > range.begin) scales.load_weights(step);
       scales.load_rows(step);
       HT_UNROLL
-      for (uint32_t a = 0; a < kAhead; ++a) {
+      for (uint32_t a = 0; a < kBatch; ++a) {
         if (step + a >= range.end) break;
         const uint32_t stage = at.stage();
         hw::mbarrier_wait(ring.empty(stage), at.phase() ^ 1);
-        scales.store(base + (Stages::kTables + stage * Stages::kTable), a);
+        scales.store(base + (Stages::kScales + stage * Stages::kScaleBytes), a);
         hw::warp_sync();
         if (hw::lane_index() == 0) hw::mbarrier_arrive(ring.full(stage));
         at.advance();
@@ -179,23 +181,25 @@ struct Sm90Fp8SmallM : Sm90Fp8SmallMStages<kTileXRows, kTileRows, kResident> {
     }
   }
 
-  HT_DEVICE static void multiply(const Params& p, const Ring& ring, hw::SharedAddress base,
-                                 const Sm90Tile& tile, const Range& range) {
+  HT_DEVICE static void mma(const Params& p, const Ring& ring, hw::SharedAddress base,
+                            const Sm90Tile& tile, const Range& range) {
     const uint32_t group = pipe::uniform(hw::warp_index()) / 4 - 1;
-    const Sm90EpilogueRows finish(p.gemm);
+    const Sm90EpilogueRows epilogue(p.gemm);
     hw::griddepcontrol_wait();
     for (uint32_t panel = group; panel < Stages::kPanels; panel += Stages::kGroups) {
-      finish.store_factors(tile, base + (Stages::kFactors + panel * kSm90ScaleBiasBytes), panel);
+      epilogue.stage_scale_bias(tile, base + (Stages::kScaleBias + panel * kSm90ScaleBiasBytes),
+                                panel);
     }
-    Sums total;
+    Accumulator promoted;
     if (p.factors == Sm90Factors::columns) {
-      add_up<true>(ring, base, range.end - range.begin, group, total);
+      accumulate<true>(ring, base, range.end - range.begin, group, promoted);
     } else {
-      add_up<false>(ring, base, range.end - range.begin, group, total);
+      accumulate<false>(ring, base, range.end - range.begin, group, promoted);
     }
-    constexpr uint32_t kAll = kMultipliers * 32;
+    constexpr uint32_t kAll = kMmaWarps * 32;
     pipe::sync<Barrier::read>(kAll);  // nobody reads the stages any more
-    store_sums(base, group * Stages::kOwn + finish.warp * 16 + finish.lane / 4, total);
+    store_sums(base, group * Stages::kWarpgroupRows + epilogue.warp * 16 + epilogue.lane / 4,
+               promoted);
     if (p.split > 1) {
       hw::cluster_arrive();
       hw::cluster_wait();
@@ -210,15 +214,16 @@ struct Sm90Fp8SmallM : Sm90Fp8SmallMStages<kTileXRows, kTileRows, kResident> {
     if (first >= end) return;
     HT_ROLLED
     for (uint32_t panel = 0; panel < Stages::kPanels; ++panel) {
-      const Sm90StagedTile area{base + panel * Stages::kPanel,
-                                base + (Stages::kFactors + panel * kSm90ScaleBiasBytes),
-                                Stages::kSumRow, 2, panel};
-      finish.finish<EpilogueSet::ungated>(tile, area, first, end - first, tile.m0 + first, p.split);
+      const Sm90StagedTile staged{base + panel * Stages::kPanel,
+                                  base + (Stages::kScaleBias + panel * kSm90ScaleBiasBytes),
+                                  Stages::kSumRow, 2, panel};
+      epilogue.store_rows<EpilogueSet::ungated>(tile, staged, first, end - first, tile.m0 + first,
+                                                p.split);
     }
   }
 
   // Of the lane's rows, `row` and the eighth behind it.
-  HT_DEVICE static void store_sums(hw::SharedAddress base, uint32_t row, const Sums& sums,
+  HT_DEVICE static void store_sums(hw::SharedAddress base, uint32_t row, const Accumulator& sums,
                                    hw::Site site = hw::Site::current()) {
     HT_UNROLL
     for (uint32_t j = 0; j < kRows / 8; ++j) {
@@ -235,19 +240,20 @@ struct Sm90Fp8SmallM : Sm90Fp8SmallMStages<kTileXRows, kTileRows, kResident> {
 
   // Chains of several stages are under way at once, as one takes longer to come than to be issued
   // and joined. None goes on while the loop turns: ptxas would have each wait for the one before.
-  template <bool kOneRun>
-  HT_DEVICE static void add_up(const Ring& ring, hw::SharedAddress base, uint32_t steps,
-                               uint32_t group, Sums& total) {
+  template <bool kOneRowGroup>
+  HT_DEVICE static void accumulate(const Ring& ring, hw::SharedAddress base, uint32_t steps,
+                                   uint32_t group, Accumulator& promoted) {
     HT_UNROLL
-    for (uint32_t i = 0; i < kRows / 2; ++i) total[i] = 0;
+    for (uint32_t i = 0; i < kRows / 2; ++i) promoted[i] = 0;
     Read read{ring.consumer(), base, group};
     uint32_t left = steps;
-    for (; left >= kChains; left -= kChains) add_chains<kOneRun, kChains>(read, total);
-    if constexpr (kChains == 4) {
-      if (left >= 2) add_chains<kOneRun, 2>(read, total), left -= 2;
+    for (; left >= kAccumulators; left -= kAccumulators)
+      accumulate_batch<kOneRowGroup, kAccumulators>(read, promoted);
+    if constexpr (kAccumulators == 4) {
+      if (left >= 2) accumulate_batch<kOneRowGroup, 2>(read, promoted), left -= 2;
     }
-    if constexpr (kChains > 1) {
-      if (left > 0) add_chains<kOneRun, 1>(read, total);
+    if constexpr (kAccumulators > 1) {
+      if (left > 0) accumulate_batch<kOneRowGroup, 1>(read, promoted);
     }
   }
 
@@ -256,19 +262,19 @@ struct Sm90Fp8SmallM : Sm90Fp8SmallMStages<kTileXRows, kTileRows, kResident> {
     hw::SharedAddress base;
     uint32_t group;
   };
-  template <bool kOneRun, uint32_t kCount>
-  HT_DEVICE static void add_chains(Read& read, Sums& total) {
-    const uint32_t first = read.group * Stages::kOwn;
+  template <bool kOneRowGroup, uint32_t kCount>
+  HT_DEVICE static void accumulate_batch(Read& read, Accumulator& promoted) {
+    const uint32_t first = read.group * Stages::kWarpgroupRows;
     const uint32_t row = first + hw::warp_index() % 4 * 16 + hw::lane_index() / 4;
-    Sums chains[kCount];
-    typename Chain::Factors factors[kCount];
+    Accumulator accumulators[kCount];
+    typename Promotion::RowScales scale_bias[kCount];
     HT_UNROLL
     for (uint32_t i = 0; i < kCount; ++i) {
       const uint32_t stage = read.consumer.wait();
       const hw::SharedAddress x = read.base + stage * Stages::kBytes;
-      factors[i] = Chain::template load_factors<kOneRun>(
-          read.base + (Stages::kTables + stage * Stages::kTable), row);
-      Chain::start(x + first * kSm90Line, x + Stages::kXBytes, chains[i]);
+      scale_bias[i] = Promotion::template load_scales<kOneRowGroup>(
+          read.base + (Stages::kScales + stage * Stages::kScaleBytes), row);
+      Promotion::start_mma(x + first * kSm90Line, x + Stages::kXBytes, accumulators[i]);
     }
     HT_UNROLL
     for (uint32_t i = 0; i < kCount; ++i) {
@@ -276,10 +282,10 @@ struct Sm90Fp8SmallM : Sm90Fp8SmallMStages<kTileXRows, kTileRows, kResident> {
       if (i + 3 == kCount) hw::wgmma_wait<2>();
       if (i + 2 == kCount) hw::wgmma_wait<1>();
       if (i + 1 == kCount) hw::wgmma_wait<0>();
-      hw::hold_registers(chains[i]);
+      hw::hold_registers(accumulators[i]);
       hw::warp_sync();
       read.consumer.release(hw::lane_index() == 0);
-      Chain::join(factors[i], chains[i], total);
+      Promotion::promote(scale_bias[i], accumulators[i], promoted);
     }
   }
 };

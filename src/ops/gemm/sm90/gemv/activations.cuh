@@ -35,7 +35,7 @@ struct Sm90GemvThreads {
 };
 
 // Where it goes: one of so many rows; there is room for `k` elements in all.
-struct Sm90GemvPlace {
+struct Sm90GemvXDestination {
   hw::SharedAddress x;
   uint32_t row, rows, k;
 };
@@ -46,8 +46,8 @@ template <GpuCode kCode, uint32_t kKept>
 class Sm90GemvX {
  public:
   using Policy = CodePolicy<kCode>;
-  using Form = Sm90GemvForm<kCode>;
-  static constexpr bool kMoved = kCode == GpuCode::e2m1, kTwoParts = Form::kTwoParts;
+  using XLayout = Sm90GemvXLayout<kCode>;
+  static constexpr bool kScaledX = kCode == GpuCode::e2m1, kTwoParts = XLayout::kTwoParts;
 
   // Loads the row, but for what is not kept.
   HT_DEVICE Sm90GemvX(const uint8_t* x, uint32_t octets, Sm90GemvThreads threads,
@@ -62,9 +62,9 @@ class Sm90GemvX {
 
   // The weights of a norm, in the places of the thread's own elements of a row that stays in
   // registers: before x is there.
-  HT_DEVICE static void bring_weights(const Sm90GemvNorm& norm, hw::SharedAddress to,
-                                      uint32_t octets, Sm90GemvThreads threads,
-                                      hw::Site site = hw::Site::current()) {
+  HT_DEVICE static void stage_norm_weights(const Sm90GemvNorm& norm, hw::SharedAddress to,
+                                           uint32_t octets, Sm90GemvThreads threads,
+                                           hw::Site site = hw::Site::current()) {
     const auto* from = reinterpret_cast<const hw::Words4*>(norm.weight);
     HT_UNROLL
     for (uint32_t i = 0; i < kKept; ++i) {
@@ -116,26 +116,26 @@ class Sm90GemvX {
   // What sums are to be multiplied by is 2^exponent(); `words`: shared memory, one a warp. By all
   // threads that multiply, which `sync` waits for.
   template <class Sync>
-  HT_DEVICE void place(const Sm90GemvPlace& to, hw::SharedAddress words, Sync sync,
+  HT_DEVICE void place(const Sm90GemvXDestination& to, hw::SharedAddress words, Sync sync,
                        hw::Site site = hw::Site::current()) {
-    if constexpr (kMoved || kTwoParts) {
+    if constexpr (kScaledX || kTwoParts) {
       const auto binade = static_cast<int32_t>(largest_of_all(words, sync, site) >> 7);
-      up_ = (kMoved ? 254 : 142) - binade;
+      shift_ = (kScaledX ? 254 : 142) - binade;
     }
     each([&](uint32_t octet, const hw::Words4& x) { store(to, octet, x, site); }, site);
   }
   // Zeros behind the row up to `k` elements.
-  HT_DEVICE void pad(const Sm90GemvPlace& to, uint32_t k,
+  HT_DEVICE void pad(const Sm90GemvXDestination& to, uint32_t k,
                      hw::Site site = hw::Site::current()) const {
     HT_ROLLED
     for (uint32_t octet = octets_ + threads_.index; octet < k / 8; octet += threads_.count) {
       if constexpr (kTwoParts) {
-        hw::store_shared(at(to, octet) + Form::second_part(to.k), hw::Words4{}, site);
+        hw::store_shared(at(to, octet) + XLayout::second_part(to.k), hw::Words4{}, site);
       }
       hw::store_shared(at(to, octet), hw::Words4{}, site);
     }
   }
-  HT_DEVICE int32_t exponent() const { return (kMoved ? 126 : 0) - up_; }
+  HT_DEVICE int32_t exponent() const { return (kScaledX ? 126 : 0) - shift_; }
 
  private:
   HT_DEVICE static float element(const hw::Words4& octet, uint32_t i) {
@@ -182,20 +182,20 @@ class Sm90GemvX {
     largest = hw::load_shared<uint32_t>(words + warp * 4, site);
     return hw::redux<hw::Reduction::max>(largest, hw::kFullWarp, site);
   }
-  HT_DEVICE static hw::SharedAddress at(const Sm90GemvPlace& to, uint32_t octet) {
-    constexpr uint32_t kOctets = Form::kSpanBytes / 16;
+  HT_DEVICE static hw::SharedAddress at(const Sm90GemvXDestination& to, uint32_t octet) {
+    constexpr uint32_t kOctets = XLayout::kSpanBytes / 16;
     if (to.rows == 1) return to.x + octet * 16;
     return to.x + ((octet / kOctets * to.rows + to.row) * kOctets + octet % kOctets) * 16;
   }
-  HT_DEVICE void store(const Sm90GemvPlace& to, uint32_t octet, const hw::Words4& words,
+  HT_DEVICE void store(const Sm90GemvXDestination& to, uint32_t octet, const hw::Words4& words,
                        hw::Site site) const {
     uint32_t x[4] = {words[0], words[1], words[2], words[3]}, rest[4] = {};
-    if constexpr (kMoved || kTwoParts) {
+    if constexpr (kScaledX || kTwoParts) {
       HT_UNROLL
       for (uint32_t i = 0; i < 4; ++i) {
-        const float low = scaled_by(std::bit_cast<float>(x[i] << 16), up_);
-        const float high = scaled_by(std::bit_cast<float>(x[i] & 0xffff0000u), up_);
-        if constexpr (kMoved) {
+        const float low = scaled_by(std::bit_cast<float>(x[i] << 16), shift_);
+        const float high = scaled_by(std::bit_cast<float>(x[i] & 0xffff0000u), shift_);
+        if constexpr (kScaledX) {
           x[i] = hw::cvt_bf16x2(low, high);
         } else {
           const bool low_first = !(std::abs(low) < 0x1p-17f);
@@ -206,7 +206,7 @@ class Sm90GemvX {
       }
     }
     if constexpr (kTwoParts) {
-      hw::store_shared(at(to, octet) + Form::second_part(to.k),
+      hw::store_shared(at(to, octet) + XLayout::second_part(to.k),
                        hw::Words4{{rest[0], rest[1], rest[2], rest[3]}}, site);
     }
     Policy::arrange(x);
@@ -216,7 +216,7 @@ class Sm90GemvX {
   const hw::Words4* x_;
   uint32_t octets_;
   Sm90GemvThreads threads_;
-  int32_t up_ = 0;
+  int32_t shift_ = 0;
   hw::Words4 kept_[kKept] = {};
 };
 

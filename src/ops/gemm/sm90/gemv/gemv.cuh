@@ -12,53 +12,54 @@
 
 namespace halftone::gemm {
 
-template <GpuCode kCode, Sm90GemvScales kScales, bool kCopied = false>
+template <GpuCode kCode, Sm90GemvScales kScales, bool kSmemScales = false>
 struct Sm90Gemv {
   using Params = Sm90GemvParams;
-  using Stages = Sm90GemvStages<kCode, kScales, kCopied>;
+  using Stages = Sm90GemvStages<kCode, kScales, kSmemScales>;
   using Span = Sm90GemvSpan<kCode, kScales>;
   using Scales = typename Span::Scales;
-  using Copied = Sm90CopiedScales<Stages, Scales>;
+  using SmemScales = Sm90GemvSmemScales<Stages, Scales>;
   using Ring = typename Stages::Ring;
   using SumRing = typename Stages::SumRing;
   static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
   static constexpr uint32_t kWarps = Stages::kWarps, kBits = Stages::kBits;
   static constexpr uint32_t kSpan = Stages::kSpan, kRows = Stages::kRows;
-  static constexpr bool kLanes = kScales != Sm90GemvScales::none && !kCopied;
-  static constexpr bool kNorms = kCode != GpuCode::f16;  // x is bf16
+  static constexpr bool kLaneScales = kScales != Sm90GemvScales::none && !kSmemScales;
+  static constexpr bool kFusesNorm = kCode != GpuCode::f16;  // x is bf16
   // Of x a thread keeps so many eights in registers: all of rows of up to kSm90GemvKept elements.
   static constexpr uint32_t kKept = kSm90GemvKept / 8 / (kWarps * 32);
-  enum class Barrier { multipliers, count };
+  enum class Barrier { mma_warps, count };
 
   HT_DEVICE static void sync(hw::Site site = hw::Site::current()) {
-    pipe::sync<Barrier::multipliers>(kWarps * 32, site);
+    pipe::sync<Barrier::mma_warps>(kWarps * 32, site);
   }
   HT_DEVICE static uint32_t outputs(const GpuGemm& p) { return p.epilogue.gate ? 8 : 16; }
 
   // Fills a quarter of the ring and more before x has been read: copies that wait in the memory's
   // queues would make x wait behind them.
-  static constexpr uint32_t kEarly = 2;
+  static constexpr uint32_t kStagesBeforeX = 2;
 
   HT_DEVICE static void load(const Params& params, const Ring& ring, hw::Mbarrier x_read,
                              hw::SharedAddress base, uint32_t tiles) {
     const GpuGemm& p = params.gemm;
     if (!p.static_weights) hw::griddepcontrol_wait();
     const uint32_t chunks = (params.spans + kWarps - 1) / kWarps;
-    const uint32_t scale_bytes = kCopied ? kWarps * params.scale_span : 0;  // of a row and stage
+    const uint32_t scale_bytes =
+        kSmemScales ? kWarps * params.scale_span : 0;  // of a row and stage
     const uint32_t bytes = 2 * (Stages::kHalf + params.scale_rows * scale_bytes);
     auto fill = ring.producer();
     uint32_t filled = 0;
     for (uint32_t tile = hw::block_index().x; tile < tiles; tile += hw::grid_size().x) {
-      const Sm90FusedTile place(p, params.more, tile);
+      const Sm90FusedTile place(p, params.fused_gemms, tile);
       const auto row = static_cast<int32_t>(place.tile * outputs(p));
       const int32_t rows[2] = {row, p.epilogue.gate ? row : row + 8};
       int32_t scale_rows[2] = {};
-      if constexpr (kCopied) {
+      if constexpr (kSmemScales) {
         const auto shared = static_cast<int32_t>(params.scale_shared);
         scale_rows[0] = rows[0] / shared, scale_rows[1] = rows[1] / shared;
       }
       for (uint32_t c = 0; c < chunks; ++c) {
-        if (filled++ == kEarly) hw::mbarrier_wait(x_read, 0);
+        if (filled++ == kStagesBeforeX) hw::mbarrier_wait(x_read, 0);
         const pipe::Slot slot = fill.wait();
         hw::mbarrier_arrive_expect_tx(slot.full, bytes);
         const hw::SharedAddress to = base + slot.stage * Stages::kBytes;
@@ -68,7 +69,7 @@ struct Sm90Gemv {
           hw::tensor_load(to + half * Stages::kHalf, &params.w[source],
                           {0, rows[half], static_cast<int32_t>(c * kWarps)}, slot.full,
                           hw::kEvictFirst);
-          if constexpr (kCopied) {
+          if constexpr (kSmemScales) {
             hw::tensor_load(to + (2 * Stages::kHalf + half * Stages::kScaleHalf),
                             &params.scales[source],
                             {static_cast<int32_t>(c * scale_bytes), scale_rows[half]}, slot.full,
@@ -81,20 +82,21 @@ struct Sm90Gemv {
 
   // Results of the sums of all warps, by a warp of its own: loads of scales, bias and residual hold
   // nobody up.
-  HT_DEVICE static void finish_all(const Params& params, const SumRing& ring,
-                                   hw::SharedAddress base, uint32_t tiles) {
+  HT_DEVICE static void epilogue_warp(const Params& params, const SumRing& ring,
+                                      hw::SharedAddress base, uint32_t tiles) {
     const GpuGemm& p = params.gemm;
     const uint32_t lane = hw::lane_index();
     hw::griddepcontrol_wait();
     auto read = ring.consumer();
     for (uint32_t tile = hw::block_index().x; tile < tiles; tile += hw::grid_size().x) {
-      const Sm90FusedTile place(p, params.more, tile);
+      const Sm90FusedTile place(p, params.fused_gemms, tile);
       const uint32_t n = place.tile * outputs(p) + lane;
       const bool live = lane < outputs(p) && n < place.n;
-      const GpuEpilogue f = place.finish(p, params.more);
+      const GpuEpilogue f = place.epilogue(p, params.fused_gemms);
       EpilogueInputs in;
       if (live)
-        in = epilogue_inputs(f, p.weight, place.source(p, params.more), p.source[1], 0, 0, 0, n);
+        in = epilogue_inputs(f, p.weight, place.source(p, params.fused_gemms), p.source[1], 0, 0, 0,
+                             n);
       const hw::SharedAddress sums = base + (Stages::kSums + read.wait() * Stages::kSumBytes);
       const auto exponent = hw::load_shared<int32_t>(base + Stages::kExponent);
       float whole[2] = {};
@@ -118,26 +120,26 @@ struct Sm90Gemv {
     }
   }
 
-  HT_DEVICE static void multiply_all(const Params& params, const Ring& ring,
-                                     const SumRing& sum_ring, hw::Mbarrier x_read,
-                                     hw::SharedAddress base, uint32_t tiles, uint32_t warp) {
+  HT_DEVICE static void mma_warps(const Params& params, const Ring& ring, const SumRing& sum_ring,
+                                  hw::Mbarrier x_read, hw::SharedAddress base, uint32_t tiles,
+                                  uint32_t warp) {
     const GpuGemm& p = params.gemm;
     const uint32_t lane = hw::lane_index(), grid = hw::grid_size().x;
     uint32_t tile = hw::block_index().x;
     Scales scales;
-    const auto ask = [&](uint32_t span) {
-      if (span < params.spans) scales.ask(p, params.log2_group, span);
+    const auto prefetch = [&](uint32_t span) {
+      if (span < params.spans) scales.prefetch(p, params.log2_group, span);
     };
     const auto begin_scales = [&](uint32_t of_tile) {
-      if constexpr (kLanes) {
-        const Sm90FusedTile place(p, params.more, of_tile);
+      if constexpr (kLaneScales) {
+        const Sm90FusedTile place(p, params.fused_gemms, of_tile);
         const uint32_t first = place.tile * outputs(p) + lane / 4;
-        const GpuSource source = place.source(p, params.more);
+        const GpuSource source = place.source(p, params.fused_gemms);
         const bool gate = p.epilogue.gate;
         GpuSource other = source;
         if (gate) other = p.source[1];
-        scales.find(p, params.log2_rows, place.n, source, other, first, gate ? first : first + 8);
-        ask(warp);
+        scales.locate(p, params.log2_rows, place.n, source, other, first, gate ? first : first + 8);
+        prefetch(warp);
       }
     };
     using Row = Sm90GemvX<kCode, kKept>;
@@ -145,8 +147,9 @@ struct Sm90Gemv {
     const hw::SharedAddress x = base + Stages::kX;
     const auto begin = [&] {
       begin_scales(tile);
-      if constexpr (kNorms) {
-        if (params.norm.weight != nullptr) Row::bring_weights(params.norm, x, p.k / 8, threads);
+      if constexpr (kFusesNorm) {
+        if (params.norm.weight != nullptr)
+          Row::stage_norm_weights(params.norm, x, p.k / 8, threads);
       }
     };
     if (p.static_weights) begin();
@@ -158,7 +161,7 @@ struct Sm90Gemv {
     if (hw::thread_index().x < Stages::kZeroBytes / 16) {
       hw::store_shared(base + (Stages::kZeros + hw::thread_index().x * 16), hw::Words4{});
     }
-    if constexpr (kNorms) {
+    if constexpr (kFusesNorm) {
       if (params.norm.weight != nullptr) {
         row.normalise(params.norm, x, base + Stages::kSums, [] { sync(); });
       }
@@ -170,7 +173,7 @@ struct Sm90Gemv {
     sync();
 
     const typename Span::Columns columns(x, base + Stages::kZeros, p.k);
-    const Copied copied(params, warp);
+    const SmemScales copied(params, warp);
     const uint32_t chunks = (params.spans + kWarps - 1) / kWarps;
     auto read = ring.consumer();
     auto fill = sum_ring.producer();
@@ -183,14 +186,14 @@ struct Sm90Gemv {
         Scales now = scales;
         if (c + 1 == chunks) {
           if (next < tiles) begin_scales(next);
-        } else if constexpr (kLanes) {
-          ask(span + kWarps);
+        } else if constexpr (kLaneScales) {
+          prefetch(span + kWarps);
         }
         const hw::SharedAddress stage = base + read.wait() * Stages::kBytes;
         if (span < params.spans) {
-          if constexpr (kCopied) copied.read(stage, now);
-          Span::multiply(stage, warp * 8 * kSpan, Stages::kHalf, columns, span, now,
-                         p.weight.scale_format, sums);
+          if constexpr (kSmemScales) copied.read(stage, now);
+          Span::mma(stage, warp * 8 * kSpan, Stages::kHalf, columns, span, now,
+                    p.weight.scale_format, sums);
         }
         // Read by loads, filled by copies.
         hw::fence_proxy_async_shared();
@@ -234,9 +237,9 @@ struct Sm90Gemv {
     hw::griddepcontrol_launch_dependents();
     const uint32_t warp = pipe::uniform(hw::warp_index());
     if (warp < kWarps) {
-      multiply_all(params, ring, sum_ring, x_read, base, tiles, warp);
+      mma_warps(params, ring, sum_ring, x_read, base, tiles, warp);
     } else if (warp > kWarps) {
-      finish_all(params, sum_ring, base, tiles);
+      epilogue_warp(params, sum_ring, base, tiles);
     } else if (hw::lane_index() == 0) {
       load(params, ring, x_read, base, tiles);
     }

@@ -17,23 +17,24 @@
 
 namespace halftone::gemm {
 
-template <GpuCode kCode, Sm90GemvScales kScales, Sm90ExpertScales kWay = Sm90ExpertScales::loaded>
+template <GpuCode kCode, Sm90GemvScales kScales,
+          Sm90ExpertScales kScaleMode = Sm90ExpertScales::loaded>
 struct Sm90GroupedGemv {
   using Params = Sm90GroupedGemvParams;
-  using Stages = Sm90GroupedGemvStages<kCode, kWay>;
+  using Stages = Sm90GroupedGemvStages<kCode, kScaleMode>;
   using Span = Sm90GemvSpan<kCode, kScales>;
   using Scales = typename Span::Scales;
   using Ring = typename Stages::Ring;
   using SumRing = typename Stages::SumRing;
   static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
-  static constexpr uint32_t kWarps = Stages::kWarps, kMostRows = Stages::kMostRows;
-  static constexpr bool kLines = kWay == Sm90ExpertScales::lines;
-  static constexpr bool kRows = kWay == Sm90ExpertScales::rows;
-  static constexpr bool kLanes = kScales != Sm90GemvScales::none && !kLines && !kRows;
-  enum class Barrier { multipliers, count };
+  static constexpr uint32_t kWarps = Stages::kWarps, kMaxRows = Stages::kMaxRows;
+  static constexpr bool kLines = kScaleMode == Sm90ExpertScales::lines;
+  static constexpr bool kRows = kScaleMode == Sm90ExpertScales::rows;
+  static constexpr bool kLaneScales = kScales != Sm90GemvScales::none && !kLines && !kRows;
+  enum class Barrier { mma_warps, count };
 
   HT_DEVICE static void sync(hw::Site site = hw::Site::current()) {
-    pipe::sync<Barrier::multipliers>(kWarps * 32, site);
+    pipe::sync<Barrier::mma_warps>(kWarps * 32, site);
   }
   // Of a tile: its outputs, and the first row of W of its second half.
   HT_DEVICE static uint32_t outputs(const Params& p) {
@@ -43,7 +44,7 @@ struct Sm90GroupedGemv {
     return p.gemm.epilogue.gate ? first : first + p.warps_n * 8;
   }
 
-  HT_DEVICE static Sm90TileRange run_of(const Params& params) {
+  HT_DEVICE static Sm90TileRange range_of(const Params& params) {
     const GpuGemm& p = params.gemm;
     const uint32_t chunks =
         p.expert_ids != nullptr ? p.expert_id_rows : hw::load_global(p.chunk_count);
@@ -51,7 +52,7 @@ struct Sm90GroupedGemv {
   }
   HT_DEVICE static void load_chunk(const GpuGemm& p, uint32_t index, Sm90MChunk& chunk) {
     if (p.expert_ids != nullptr) {
-      chunk.load_chosen(p, index);
+      chunk.load_unsorted(p, index);
     } else {
       chunk.load(p, index);
     }
@@ -59,7 +60,7 @@ struct Sm90GroupedGemv {
 
   // Stages that are filled before the first rows of x have been asked for: copies that wait in the
   // memory's queues would make them wait behind.
-  static constexpr uint32_t kEarly = 1;
+  static constexpr uint32_t kStagesBeforeX = 1;
 
   HT_DEVICE static void load(const Params& params, const Ring& ring, hw::SharedAddress base) {
     const hw::Mbarrier x_read{base + Stages::kXRead};
@@ -71,9 +72,9 @@ struct Sm90GroupedGemv {
     int32_t matrix[2] = {}, scale_matrix[2] = {};
     uint32_t tiles = 0;
     hw::CachePolicy policy = hw::kEvictFirst;
-    for (Sm90TileRange run = run_of(params); run.left > 0; run.next()) {
-      if (run.entered) {
-        load_chunk(p, run.chunk, chunk);
+    for (Sm90TileRange range = range_of(params); range.left > 0; range.next()) {
+      if (range.new_chunk) {
+        load_chunk(p, range.chunk, chunk);
         HT_UNROLL
         for (uint32_t half = 0; half < 2; ++half) {
           matrix[half] = chunk.matrix(p.weight, half, params.w_first, params.w_shift);
@@ -85,13 +86,13 @@ struct Sm90GroupedGemv {
         }
         policy = chunk.weight_policy(p);
       }
-      const uint32_t n0 = run.tile * outputs(params);
+      const uint32_t n0 = range.tile * outputs(params);
       const auto first = static_cast<int32_t>(n0);
       const auto second = static_cast<int32_t>(second_half(params, n0));
       for (uint32_t span = 0; span < params.spans; span += params.warps_k) {
         const uint32_t left = params.spans - span;
         const uint32_t count = left < params.warps_k ? left : params.warps_k;
-        if (filled++ == kEarly) hw::mbarrier_wait(x_read, 0);
+        if (filled++ == kStagesBeforeX) hw::mbarrier_wait(x_read, 0);
         const pipe::Slot slot = fill.wait();
         uint32_t bytes = count * 2 * span_bytes;
         if constexpr (kLines) bytes += 2 * params.warps_n * 8 * params.warps_k * params.scale_span;
@@ -145,16 +146,17 @@ struct Sm90GroupedGemv {
 
   // Results of the sums of all warps, by a warp of its own: loads of scales and bias hold nobody
   // up.
-  HT_DEVICE static void finish_all(const Params& params, const SumRing& ring,
-                                   hw::SharedAddress base) {
+  HT_DEVICE static void epilogue_warp(const Params& params, const SumRing& ring,
+                                      hw::SharedAddress base) {
     const GpuGemm& p = params.gemm;
     const uint32_t lane = hw::lane_index(), all = outputs(params), of_half = params.warps_n * 8;
     auto read = ring.consumer();
-    for (Sm90TileRange run = run_of(params); run.left > 0; run.next()) {
+    for (Sm90TileRange range = range_of(params); range.left > 0; range.next()) {
       Sm90MChunk chunk;
-      load_chunk(p, run.chunk, chunk);
+      load_chunk(p, range.chunk, chunk);
       const auto inputs = [&](uint32_t m, uint32_t o) {
-        const uint32_t y_row = static_cast<uint32_t>(chunk.rows.first) + m, n = run.tile * all + o;
+        const uint32_t y_row = static_cast<uint32_t>(chunk.rows.first) + m,
+                       n = range.tile * all + o;
         if (o >= all || n >= p.n) return EpilogueInputs{};
         return epilogue_inputs(p.epilogue, p.weight, chunk.source[0], chunk.source[1],
                                static_cast<uint32_t>(chunk.rows.expert), y_row, y_row, n);
@@ -167,7 +169,7 @@ struct Sm90GroupedGemv {
         const uint32_t y_row = static_cast<uint32_t>(chunk.rows.first) + m;
         HT_ROLLED
         for (uint32_t first = 0; first < all; first += 32) {
-          const uint32_t o = first + lane, n = run.tile * all + o;
+          const uint32_t o = first + lane, n = range.tile * all + o;
           const uint32_t place = o < all ? o : all - 1;  // lanes beyond read as the last
           float whole[2] = {};
           HT_ROLLED
@@ -257,22 +259,22 @@ struct Sm90GroupedGemv {
       }
     }
 
-    HT_DEVICE void ask(uint32_t span) {
-      if constexpr (kLanes) {
+    HT_DEVICE void prefetch(uint32_t span) {
+      if constexpr (kLaneScales) {
         if (span >= params.spans) return;
-        scales.template ask<true>(params.gemm, params.log2_group, span);
+        scales.template prefetch<true>(params.gemm, params.log2_group, span);
       }
     }
     // Where the scales of a tile begin.
-    HT_DEVICE void find(const GpuSource& source, const GpuSource& other, uint32_t tile) {
+    HT_DEVICE void locate(const GpuSource& source, const GpuSource& other, uint32_t tile) {
       const uint32_t first = tile * outputs(params) + along_n * 8 + hw::lane_index() / 4;
-      scales.find(params.gemm, params.log2_rows, params.gemm.n, source, other, first,
-                  second_half(params, first));
+      scales.locate(params.gemm, params.log2_rows, params.gemm.n, source, other, first,
+                    second_half(params, first));
     }
     // Of a tile that is not the first of its part: registers are short, and so are tiles, a span or
     // two of a warp, so that every instruction here counts.
-    HT_DEVICE void find(uint32_t tile, hw::Site site = hw::Site::current()) {
-      if constexpr (kLanes) {
+    HT_DEVICE void locate(uint32_t tile, hw::Site site = hw::Site::current()) {
+      if constexpr (kLaneScales) {
         if (params.scale_tile > 0) {
           scales.row[0] += params.scale_tile, scales.row[1] += params.scale_tile;
           return;
@@ -284,7 +286,7 @@ struct Sm90GroupedGemv {
               hw::load_shared<hw::Words4>(base + (Stages::kScales + half * 16), site));
           source[half].scales = kept.scales, source[half].first_row = kept.first_row;
         }
-        find(source[0], source[1], tile);
+        locate(source[0], source[1], tile);
       }
     }
     HT_DEVICE void keep(const Sm90MChunk& chunk, hw::Site site = hw::Site::current()) const {
@@ -296,7 +298,7 @@ struct Sm90GroupedGemv {
       }
     }
     // Rows of x of a part, each by as many warps as there are for each.
-    HT_DEVICE void bring_x(const Sm90MChunk& chunk, bool first) {
+    HT_DEVICE void stage_x(const Sm90MChunk& chunk, bool first) {
       const GpuGemm& p = params.gemm;
       const auto rows = static_cast<uint32_t>(chunk.rows.count);
       const uint32_t places = rows == 3 ? 4 : rows, warps = kWarps / places;
@@ -311,8 +313,8 @@ struct Sm90GroupedGemv {
         if (hw::lane_index() == 0) hw::mbarrier_arrive(hw::Mbarrier{base + Stages::kXRead});
       }
       sync();  // nobody reads what is of the part before
-      if (kLanes && hw::thread_index().x == 0) keep(chunk);
-      const Sm90GemvPlace to{base + Stages::kX, m, places, params.x_elements};
+      if (kLaneScales && hw::thread_index().x == 0) keep(chunk);
+      const Sm90GemvXDestination to{base + Stages::kX, m, places, params.x_elements};
       x.place(to, base + Stages::kMaxima, [] { sync(); });
       x.pad(to, Stages::padded(p.k));
       if (threads.index == 0) {
@@ -325,24 +327,24 @@ struct Sm90GroupedGemv {
   // A tile, the count-th of the block, by up to kX rows of x; `more`: the next tile is of the same
   // part.
   template <uint32_t kX>
-  HT_DEVICE static void multiply_tile(Lane& lane, uint32_t tile, uint32_t count, bool more,
-                                      const Ring& ring, typename Ring::Consumer& read,
-                                      typename SumRing::Producer& fill) {
+  HT_DEVICE static void mma_tile(Lane& lane, uint32_t tile, uint32_t count, bool more,
+                                 const Ring& ring, typename Ring::Consumer& read,
+                                 typename SumRing::Producer& fill) {
     const Params& params = lane.params;
     float sums[kX][2] = {};
     HT_ROLLED
     for (uint32_t first = 0; first < params.spans; first += params.warps_k) {
       const uint32_t span = first + lane.along_k;
       Scales now = lane.scales;
-      const bool ends = first + params.warps_k >= params.spans;
-      if (ends && more) lane.find(tile + 1);
-      if (!ends || more) lane.ask(ends ? lane.along_k : span + params.warps_k);
+      const bool epilogue = first + params.warps_k >= params.spans;
+      if (epilogue && more) lane.locate(tile + 1);
+      if (!epilogue || more) lane.prefetch(epilogue ? lane.along_k : span + params.warps_k);
       const uint32_t filled = read.wait();
       const hw::SharedAddress stage = lane.base + filled * Stages::kBytes;
       if (lane.along_k < params.warps_k && span < params.spans) {
         if constexpr (kLines || kRows) lane.read(stage, count, first, now);
-        Span::multiply(stage, lane.warp * 8 * Stages::kSpan, Stages::kHalf, lane.columns, span, now,
-                       params.gemm.weight.scale_format, sums);
+        Span::mma(stage, lane.warp * 8 * Stages::kSpan, Stages::kHalf, lane.columns, span, now,
+                  params.gemm.weight.scale_format, sums);
       }
       // Read by loads, filled by copies.
       hw::fence_proxy_async_shared();
@@ -374,8 +376,8 @@ struct Sm90GroupedGemv {
     if (hw::lane_index() == 0) fill.commit(slot);
   }
 
-  HT_DEVICE static void multiply_all(const Params& params, const Ring& ring,
-                                     const SumRing& sum_ring, hw::SharedAddress base) {
+  HT_DEVICE static void mma_warps(const Params& params, const Ring& ring, const SumRing& sum_ring,
+                                  hw::SharedAddress base) {
     Lane lane(params, base);
     if (hw::thread_index().x < Stages::kZeroBytes / 16) {
       hw::store_shared(base + (Stages::kZeros + hw::thread_index().x * 16), hw::Words4{});
@@ -383,24 +385,24 @@ struct Sm90GroupedGemv {
     auto read = ring.consumer();
     auto fill = sum_ring.producer();
     uint32_t rows = 0, count = 0;
-    for (Sm90TileRange run = run_of(params); run.left > 0; run.next(), ++count) {
-      if (run.entered) {
+    for (Sm90TileRange range = range_of(params); range.left > 0; range.next(), ++count) {
+      if (range.new_chunk) {
         Sm90MChunk chunk;
-        load_chunk(params.gemm, run.chunk, chunk);
-        if constexpr (kLanes) {
-          lane.find(chunk.source[0], chunk.source[1], run.tile);
-          lane.ask(lane.along_k);
+        load_chunk(params.gemm, range.chunk, chunk);
+        if constexpr (kLaneScales) {
+          lane.locate(chunk.source[0], chunk.source[1], range.tile);
+          lane.prefetch(lane.along_k);
         }
-        lane.bring_x(chunk, rows == 0);
+        lane.stage_x(chunk, rows == 0);
         rows = static_cast<uint32_t>(chunk.rows.count);
       }
-      const bool more = run.left > 1 && run.tile + 1 < run.tiles;
+      const bool more = range.left > 1 && range.tile + 1 < range.tiles;
       if (rows == 1) {
-        multiply_tile<1>(lane, run.tile, count, more, ring, read, fill);
+        mma_tile<1>(lane, range.tile, count, more, ring, read, fill);
       } else if (rows == 2) {
-        multiply_tile<2>(lane, run.tile, count, more, ring, read, fill);
+        mma_tile<2>(lane, range.tile, count, more, ring, read, fill);
       } else {
-        multiply_tile<kMostRows>(lane, run.tile, count, more, ring, read, fill);
+        mma_tile<kMaxRows>(lane, range.tile, count, more, ring, read, fill);
       }
     }
   }
@@ -438,9 +440,9 @@ struct Sm90GroupedGemv {
     }
     if (params.gemm.static_weights) hw::griddepcontrol_wait();
     if (hw::warp_index() < kWarps) {
-      multiply_all(params, ring, sum_ring, base);
+      mma_warps(params, ring, sum_ring, base);
     } else {
-      finish_all(params, sum_ring, base);
+      epilogue_warp(params, sum_ring, base);
     }
   }
 };

@@ -21,9 +21,10 @@ struct Instance {
   uint32_t (*x_bytes)(uint32_t elements);
 };
 
-template <GpuCode kCode, Sm90GemvScales kScales, Sm90ExpertScales kWay = Sm90ExpertScales::loaded>
+template <GpuCode kCode, Sm90GemvScales kScales,
+          Sm90ExpertScales kScaleMode = Sm90ExpertScales::loaded>
 Instance instance(uint32_t k) {
-  using Kernel = Sm90GroupedGemv<kCode, kScales, kWay>;
+  using Kernel = Sm90GroupedGemv<kCode, kScales, kScaleMode>;
   using Stages = typename Kernel::Stages;
   return {hw::image_of<Kernel>("matmul_sm90_grouped_gemv", Arch::sm_90a),
           Stages::kThreads,
@@ -31,7 +32,7 @@ Instance instance(uint32_t k) {
           Stages::kDepth,
           Stages::kX,
           Stages::padded(k),
-          Sm90GemvForm<kCode>::bytes};
+          Sm90GemvXLayout<kCode>::bytes};
 }
 
 // With scales of groups in a format, or without.
@@ -184,7 +185,7 @@ uint32_t chunk_rows_sm90_grouped_gemv(const Sm90Problem& p, const GpuWeight& w) 
     return kMultiprocessor / (i.shared + i.x_bytes(rows * i.padded) + 1024);
   };
   // Two blocks a multiprocessor, unless experts' weights would be read twice for it.
-  uint32_t rows = Sm90GroupedGemvStages<GpuCode::e4m3, Way::loaded>::kMostRows;
+  uint32_t rows = Sm90GroupedGemvStages<GpuCode::e4m3, Way::loaded>::kMaxRows;
   const uint32_t wanted = ceil_div(p.m, p.experts) > 1 ? rows : rows / 2;
   while (rows > wanted && fitting(rows) < 2) rows /= 2;
   while (rows > 0 && fitting(rows) < 1) rows /= 2;

@@ -37,12 +37,12 @@ struct Sm90GroupedGemvParams {
 
 // A tile is 16 rows of W for each of warps_n, half of them the other halves of gates. A stage has a
 // span of 128 bytes of them for each of warps_k.
-template <GpuCode kCode, Sm90ExpertScales kWay>
+template <GpuCode kCode, Sm90ExpertScales kScaleMode>
 struct Sm90GroupedGemvStages {
-  using Form = Sm90GemvForm<kCode>;
+  using XLayout = Sm90GemvXLayout<kCode>;
   static constexpr uint32_t kBits = CodePolicy<kCode>::kBits, kSpan = 128;
   static constexpr uint32_t kDepth = kSpan * 8 / kBits;
-  static constexpr uint32_t kMostRows = 4;  // of x
+  static constexpr uint32_t kMaxRows = 4;  // of x
   // 12 has the divisors that rows of 3, 6, 8, 12 and 16 spans want. Two blocks fill the chip's
   // registers, and one multiplies while the other brings rows of x.
   static constexpr uint32_t kWarps = 12, kMinBlocks = 2, kStages = 3;
@@ -52,7 +52,7 @@ struct Sm90GroupedGemvStages {
   // Both halves of the tile: [half][span][rows][128 bytes]; then scales in lines,
   // [half][rows][line].
   static constexpr uint32_t kHalf = kWarps * 8 * kSpan;
-  static constexpr uint32_t kScaleHalf = kWay == Sm90ExpertScales::lines ? 2048 : 0;
+  static constexpr uint32_t kScaleHalf = kScaleMode == Sm90ExpertScales::lines ? 2048 : 0;
   static constexpr uint32_t kBytes = 2 * (kHalf + kScaleHalf);
   // So many tiles have their rows of scales in shared memory at once: one more than there are
   // stages, so that whoever may fill a place finds it left.
@@ -63,8 +63,8 @@ struct Sm90GroupedGemvStages {
   // exponents of two of the rows of x; barriers; of the part, where scales lie and those exponents;
   // maxima of warps; x.
   static constexpr uint32_t kZeros = kStages * kBytes,
-                            kZeroBytes = 256 + (kMostRows - 1) * Form::kSpanBytes;
-  static constexpr uint32_t kSumRow = kWarps * 16 * 4, kSumExponents = kMostRows * kSumRow;
+                            kZeroBytes = 256 + (kMaxRows - 1) * XLayout::kSpanBytes;
+  static constexpr uint32_t kSumRow = kWarps * 16 * 4, kSumExponents = kMaxRows * kSumRow;
   static constexpr uint32_t kSums = kZeros + kZeroBytes, kSumBytes = kSumExponents + 16;
   using SumRing = pipe::Ring<2, 0>;
   static constexpr uint32_t kBarriers = kSums + 2 * kSumBytes;
@@ -72,7 +72,7 @@ struct Sm90GroupedGemvStages {
   static constexpr uint32_t kXRead = kSumBarriers + SumRing::kSharedBytes;
   static constexpr uint32_t kScales = (kXRead + 8 + 15) / 16 * 16;
   static constexpr uint32_t kExponents = kScales + 32;
-  static constexpr uint32_t kMaxima = kExponents + kMostRows * 4;
+  static constexpr uint32_t kMaxima = kExponents + kMaxRows * 4;
   static_assert(kScales % 16 == 0);
   static constexpr uint32_t kX = (kMaxima + kWarps * 4 + 127) / 128 * 128;
 

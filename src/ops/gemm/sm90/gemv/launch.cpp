@@ -18,9 +18,9 @@ struct Sm90GemvInstance {
   uint32_t (*shared_bytes)(uint32_t k);
 };
 
-template <GpuCode kCode, Sm90GemvScales kScales, bool kCopied>
+template <GpuCode kCode, Sm90GemvScales kScales, bool kSmemScales>
 Sm90GemvInstance instance() {
-  using Row = Sm90Gemv<kCode, kScales, kCopied>;
+  using Row = Sm90Gemv<kCode, kScales, kSmemScales>;
   using Stages = typename Row::Stages;
   return {hw::image_of<Row>("matmul_sm90_gemv", Arch::sm_90a), Stages::kWarps, Stages::kThreads,
           Stages::kMinBlocks, Stages::shared_bytes};
@@ -71,7 +71,7 @@ Sm90GemvInstance instance_of(const GpuWeight& w, Format scale, bool copied) {
 constexpr int64_t kShared = 227 * 1024;  // a block's on Hopper
 // Of larger ones in 16 bits that enter as they are the kernel of few rows, with more blocks, reads
 // 3 to 4 % faster (docs/findings/gpu-gemv.md).
-constexpr int64_t kMostRows = 16896;
+constexpr int64_t kMaxRows = 16896;
 
 // Rows of W as lines of 128 bytes.
 pipe::TensorBox weight_box(const GpuGemm& p, const GpuSource& source, uint32_t spans,
@@ -164,8 +164,8 @@ std::string refuse_sm90_gemv(const GpuWeight& w, const GpuX& x, Format weight, c
   if (k * bits(weight) % 1024 != 0 || (w.pairs && k % 256 != 0)) {
     return concat("K is ", k, "; matmul_sm90_gemv takes rows of whole 128 bytes");
   }
-  if (bits(weight) == 16 && w.code != GpuCode::f16_terms && n > kMostRows) {
-    return concat("N is ", n, "; matmul_sm90_gemv takes 16 bits of up to ", kMostRows);
+  if (bits(weight) == 16 && w.code != GpuCode::f16_terms && n > kMaxRows) {
+    return concat("N is ", n, "; matmul_sm90_gemv takes 16 bits of up to ", kMaxRows);
   }
   if (k > kShared ||
       instance_of(w, s.format, true).shared_bytes(static_cast<uint32_t>(k)) > kShared) {
@@ -209,7 +209,7 @@ void launch_sm90_gemv(const GpuWeight& w, std::span<const GpuGemm> gemms, Stream
   }
   p.norm = norm;
   const uint32_t of_tile = gemms[0].epilogue.gate ? 8 : 16;
-  p.tiles = fuse_sm90(gemms, of_tile, &p.gemm, p.more);
+  p.tiles = fuse_sm90(gemms, of_tile, &p.gemm, p.fused_gemms);
   const GpuGemm& g = p.gemm;
   p.spans = static_cast<uint32_t>(int64_t{g.k} * bits(g.weight.format) / 1024);
   if (w.scaled) p.log2_group = static_cast<uint32_t>(std::countr_zero(g.weight.group));

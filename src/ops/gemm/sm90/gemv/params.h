@@ -23,7 +23,7 @@ struct Sm90GemvParams {
   // Of each W, or of it and of the other halves of gates, rows as lines of 128 bytes; and of their
   // scales.
   hw::TensorMap w[kSm90MaxFused + 1], scales[kSm90MaxFused + 1];
-  Sm90FusedGemm more[kSm90MaxFused];
+  Sm90FusedGemm fused_gemms[kSm90MaxFused];
   uint32_t tiles = 0;       // of all
   uint32_t spans = 0;       // lines of a row
   uint32_t log2_group = 0;  // elements that share a scale, ...
@@ -38,7 +38,7 @@ inline constexpr uint32_t kSm90GemvKept = 16384;
 // How rows of x lie in shared memory, of each span the elements of all rows: as they are, or beside
 // codes of 8 bits and f16 in two parts, the second beyond the first's place in the banks.
 template <GpuCode kCode>
-struct Sm90GemvForm {
+struct Sm90GemvXLayout {
   static constexpr bool kTwoParts = CodePolicy<kCode>::kBits == 8 || kCode == GpuCode::f16_terms;
   static constexpr uint32_t kSpanBytes = 1024 / CodePolicy<kCode>::kBits * 2;
   HT_HOST_DEVICE static uint32_t second_part(uint32_t k) { return k * 2 + 16; }
@@ -52,7 +52,7 @@ struct Sm90GemvForm {
 //
 // `kCopied`: scales come by tensor copies, those of a row and its spans together, rows next to one
 // another under the swizzle as wide as they are; else lanes load them.
-template <GpuCode kCode, Sm90GemvScales kScales, bool kCopied>
+template <GpuCode kCode, Sm90GemvScales kScales, bool kSmemScales>
 struct Sm90GemvStages {
   static constexpr uint32_t kBits = CodePolicy<kCode>::kBits, kRows = 16, kSpan = 128;
   static constexpr uint32_t kDepth = kSpan * 8 / kBits;  // elements of a span
@@ -67,9 +67,9 @@ struct Sm90GemvStages {
   // [half][8 rows][of each warp as many bytes, 128 at most].
   static constexpr uint32_t kHalf = kWarps * 8 * kSpan, kScaleLine = 128;
   static constexpr uint32_t kScaleHalf = 8 * kScaleLine;
-  static_assert(kCopied || kScales != Sm90GemvScales::pairs);
-  static_assert(!kCopied || kScales != Sm90GemvScales::none);
-  static constexpr uint32_t kBytes = 2 * (kHalf + (kCopied ? kScaleHalf : 0));
+  static_assert(kSmemScales || kScales != Sm90GemvScales::pairs);
+  static_assert(!kSmemScales || kScales != Sm90GemvScales::none);
+  static constexpr uint32_t kBytes = 2 * (kHalf + (kSmemScales ? kScaleHalf : 0));
   using Ring = pipe::Ring<kStages, kBytes>;
 
   // Shared memory: stages; zeros; sums of two tiles; barriers; x.
@@ -84,7 +84,7 @@ struct Sm90GemvStages {
   static_assert(kMaxima + kWarps * 4 <= kX && kX % 128 == 0);
 
   HT_HOST_DEVICE static uint32_t shared_bytes(uint32_t k) {
-    return kX + Sm90GemvForm<kCode>::bytes(k);
+    return kX + Sm90GemvXLayout<kCode>::bytes(k);
   }
 };
 

@@ -36,8 +36,8 @@ struct Sm90LaneScales {
   // Of outputs `first` of one source and `second` of the other, of n each; 2^log2_rows rows of the
   // tensor share a scale. What scale_address() does for every layout and block is five times the
   // instructions, once a tile, which is a span or two.
-  HT_DEVICE void find(const GpuGemm& p, uint32_t log2_rows, uint32_t n, const GpuSource& source,
-                      const GpuSource& other, uint32_t first, uint32_t second) {
+  HT_DEVICE void locate(const GpuGemm& p, uint32_t log2_rows, uint32_t n, const GpuSource& source,
+                        const GpuSource& other, uint32_t first, uint32_t second) {
     row[0] = address(p.weight, log2_rows, source, first < n ? first : n - 1);
     row[1] = address(p.weight, log2_rows, other, second < n ? second : n - 1);
   }
@@ -50,8 +50,8 @@ struct Sm90LaneScales {
   // Those of a span, which a warp asks for a stage ahead. Where the row ends within the span
   // (kEnds) the rest gets the last ones: it is multiplied by zeros.
   template <bool kEnds = false>
-  HT_DEVICE void ask(const GpuGemm& p, uint32_t log2_group, uint32_t span,
-                     hw::Site site = hw::Site::current()) {
+  HT_DEVICE void prefetch(const GpuGemm& p, uint32_t log2_group, uint32_t span,
+                          hw::Site site = hw::Site::current()) {
     const auto step = static_cast<uint32_t>(p.weight.scale_step);
     HT_UNROLL
     for (uint32_t i = 0; i < kEach; ++i) {
@@ -90,9 +90,9 @@ HT_DEVICE uint32_t swizzled_in_lines(uint32_t at, uint32_t line) {
 
 // Where a lane finds its scales in a stage, of a warp's span.
 template <class Stages, class Scales>
-class Sm90CopiedScales {
+class Sm90GemvSmemScales {
  public:
-  HT_DEVICE Sm90CopiedScales(const Sm90GemvParams& p, uint32_t warp) {
+  HT_DEVICE Sm90GemvSmemScales(const Sm90GemvParams& p, uint32_t warp) {
     const uint32_t line = Stages::kWarps * p.scale_span;  // 16 to 128 bytes
     const uint32_t row = p.scale_rows > 1 ? hw::lane_index() / 4 : 0;
     HT_UNROLL
@@ -121,16 +121,16 @@ class Sm90CopiedScales {
 
 // Where a lane reads x: its column's elements, or zeros.
 template <GpuCode kCode>
-struct Sm90Columns {
+struct Sm90GemvColumns {
   static constexpr uint32_t kBits = CodePolicy<kCode>::kBits;
-  using Form = Sm90GemvForm<kCode>;
+  using XLayout = Sm90GemvXLayout<kCode>;
   hw::SharedAddress at[2];  // of the first 16 codes of 4 bits and of the others; else the same
   uint32_t step[2];         // to the next span
 
   // `k` elements of all rows.
-  HT_DEVICE Sm90Columns(hw::SharedAddress x, hw::SharedAddress zeros, uint32_t k) {
+  HT_DEVICE Sm90GemvColumns(hw::SharedAddress x, hw::SharedAddress zeros, uint32_t k) {
     const uint32_t column = hw::lane_index() / 4, quad = hw::lane_index() % 4;
-    const hw::SharedAddress own = x + quad * (Form::kSpanBytes / 4);
+    const hw::SharedAddress own = x + quad * (XLayout::kSpanBytes / 4);
     HT_UNROLL
     for (uint32_t i = 0; i < 2; ++i) {
       bool mine = true;
@@ -140,12 +140,12 @@ struct Sm90Columns {
         at[i] = mine ? own : zeros + 32;
       } else if constexpr (kBits == 8) {
         mine = column / 2 == quad;
-        if (column % 2 != 0) from = own + Form::second_part(k);
+        if (column % 2 != 0) from = own + XLayout::second_part(k);
         at[i] = mine ? from : zeros + (32 + column / 2 % 2 * 64);
       } else {
-        at[i] = Form::kTwoParts && column % 2 != 0 ? own + Form::second_part(k) : own;
+        at[i] = XLayout::kTwoParts && column % 2 != 0 ? own + XLayout::second_part(k) : own;
       }
-      step[i] = mine ? Form::kSpanBytes : 0;
+      step[i] = mine ? XLayout::kSpanBytes : 0;
     }
   }
 };
@@ -153,15 +153,15 @@ struct Sm90Columns {
 template <GpuCode kCode, Sm90GemvScales kScales>
 struct Sm90GemvSpan {
   using Policy = CodePolicy<kCode>;
-  using Form = Sm90GemvForm<kCode>;
+  using XLayout = Sm90GemvXLayout<kCode>;
   using Scales = Sm90LaneScales<kCode, kScales>;
-  using Columns = Sm90Columns<kCode>;
+  using Columns = Sm90GemvColumns<kCode>;
   static constexpr uint32_t kBits = Policy::kBits, kSpan = 128;
   static constexpr hw::Type kType =
-      Form::kTwoParts || kCode == GpuCode::f16 ? hw::Type::f16 : hw::Type::bf16;
+      XLayout::kTwoParts || kCode == GpuCode::f16 ? hw::Type::f16 : hw::Type::bf16;
 
   // Eight codes, two each as operands.
-  HT_DEVICE static void operands(const uint32_t (&codes)[kBits / 4], uint32_t (&pairs)[4]) {
+  HT_DEVICE static void dequantise(const uint32_t (&codes)[kBits / 4], uint32_t (&pairs)[4]) {
     if constexpr (kBits == 16) {
       HT_UNROLL
       for (uint32_t w = 0; w < 4; ++w) pairs[w] = codes[w];
@@ -195,10 +195,10 @@ struct Sm90GemvSpan {
   // The span of 16 rows of W at `offset` of a stage, the second eight `half` bytes further, by kX
   // rows of x from `span` on: adds to the sums of the lane's two rows.
   template <uint32_t kX>
-  HT_DEVICE static void multiply(hw::SharedAddress stage, uint32_t offset, uint32_t half,
-                                 const Columns& columns, uint32_t span, const Scales& scales,
-                                 Format scale_format, float (&sums)[kX][2],
-                                 hw::Site site = hw::Site::current()) {
+  HT_DEVICE static void mma(hw::SharedAddress stage, uint32_t offset, uint32_t half,
+                            const Columns& columns, uint32_t span, const Scales& scales,
+                            Format scale_format, float (&sums)[kX][2],
+                            hw::Site site = hw::Site::current()) {
     const uint32_t row = hw::lane_index() / 4, quad = hw::lane_index() % 4;
     const uint32_t place = offset + row * kSpan + ((2 * quad) ^ row) * 16;
     const hw::SharedAddress x[2] = {columns.at[0] + span * kX * columns.step[0],
@@ -219,12 +219,12 @@ struct Sm90GemvSpan {
           uint32_t codes[kBits / 4];
           HT_UNROLL
           for (uint32_t w = 0; w < kBits / 4; ++w) codes[w] = words[r][o * (kBits / 4) + w];
-          operands(codes, pairs[r]);
+          dequantise(codes, pairs[r]);
         }
         HT_UNROLL
         for (uint32_t m = 0; m < kX; ++m) {
           const auto b = hw::load_shared<hw::Words4>(
-              x[o / 2] + (m * Form::kSpanBytes + (chunk * (16 / kBits) + o) * 16), site);
+              x[o / 2] + (m * XLayout::kSpanBytes + (chunk * (16 / kBits) + o) * 16), site);
           HT_UNROLL
           for (uint32_t i = 0; i < 4; i += 2) {
             hw::mma_m16n8k16<kType>(part[m],
@@ -233,7 +233,7 @@ struct Sm90GemvSpan {
           }
         }
       }
-      if constexpr (kBits == 4) join_chunk(chunk, scales, scale_format, part, sums);
+      if constexpr (kBits == 4) promote_chunk(chunk, scales, scale_format, part, sums);
     }
     if constexpr (kBits > 4) {
       HT_UNROLL
@@ -241,7 +241,7 @@ struct Sm90GemvSpan {
         HT_UNROLL
         for (uint32_t r = 0; r < 2; ++r) {
           float sum = part[m][2 * r];
-          if constexpr (Form::kTwoParts) sum = hw::fma(part[m][2 * r + 1], 0x1p-33f, sum);
+          if constexpr (XLayout::kTwoParts) sum = hw::fma(part[m][2 * r + 1], 0x1p-33f, sum);
           float& all = sums[m][r];
           all = kScales == Sm90GemvScales::none
                     ? all + sum
@@ -254,8 +254,8 @@ struct Sm90GemvSpan {
  private:
   // Sums of 16 elements each in two columns, and their scales or the one of both.
   template <uint32_t kX>
-  HT_DEVICE static void join_chunk(uint32_t chunk, const Scales& scales, Format scale_format,
-                                   float (&part)[kX][4], float (&sums)[kX][2]) {
+  HT_DEVICE static void promote_chunk(uint32_t chunk, const Scales& scales, Format scale_format,
+                                      float (&part)[kX][4], float (&sums)[kX][2]) {
     HT_UNROLL
     for (uint32_t r = 0; r < 2; ++r) {
       float scale[2];

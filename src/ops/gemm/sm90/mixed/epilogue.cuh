@@ -1,7 +1,9 @@
-// The end of a tile on Hopper. A warpgroup has 64 rows of W by kColumns rows of x in registers, a
-// row of W in the lanes of a quad; memory wants neighbouring outputs beside one another. So results
-// pass through shared memory: as bf16 or f16 on to the copy engine where that is all, or as f32 to
-// threads that finish whole rows in any way (gpu_finish.h).
+// The epilogue of the mixed-input GEMM on sm_90a: scales, bias, activation or gate, residual and
+// conversion of a tile of 128 rows of W by kColumns rows of x. A warpgroup holds its 64 x kColumns
+// accumulator in wgmma fragments, a row of W across the lanes of a quad, while consecutive outputs
+// of a row of x belong together in memory. So results are transposed through shared memory: as BF16
+// or FP16 for a TMA store where scales and bias are all there is, or as FP32 for threads that run
+// the general epilogue by rows (sm90/epilogue_rows.cuh).
 #pragma once
 #include "hw/fence.h"
 #include "hw/mma/stmatrix.h"
@@ -17,10 +19,10 @@ enum class Sm90Barrier {
   first_group,
   second_group,
   both,
-  handed0,  // the sums of the second pair of warpgroups, by rows of W
-  handed1,
-  taken0,
-  taken1,
+  partials_full0,  // partial accumulators of the second K group, by warpgroup row
+  partials_full1,
+  partials_empty0,
+  partials_empty1,
   count
 };
 
@@ -28,13 +30,13 @@ template <class Stages>
 struct Sm90Epilogue : Sm90EpilogueRows {
   using Tile = Sm90Tile;
   static constexpr uint32_t kColumns = Stages::kColumns, kPiece = Stages::kPiece;
-  static constexpr EpilogueSet kShort = kColumns > 64 || Stages::kPairs == 2 ? EpilogueSet::none
-                                        : Stages::kBlocks == 2               ? EpilogueSet::ungated
+  static constexpr EpilogueSet kSet = kColumns > 64 || Stages::kKGroups == 2 ? EpilogueSet::none
+                                      : Stages::kBlocks == 2                 ? EpilogueSet::ungated
                                                                              : EpilogueSet::all;
 
   const Sm90Params& params;
   hw::SharedAddress base;
-  uint32_t group;  // the warpgroup, whose rows of W are the tile's panel
+  uint32_t group;  // the warpgroup, which owns one panel of 64 rows of W
 
   HT_DEVICE Sm90Epilogue(const Sm90Params& all, hw::SharedAddress shared)
       : Sm90EpilogueRows(all.gemm), params(all), base(shared) {
@@ -48,39 +50,40 @@ struct Sm90Epilogue : Sm90EpilogueRows {
     return base + (Stages::kOut + group * Stages::kStaging);
   }
 
-  // After the sums of the staging area.
-  HT_DEVICE hw::SharedAddress factors() const { return staging() + kPiece * Stages::kPieceRow; }
-  HT_DEVICE void store_factors(const Tile& t) const {
-    // Beside the sums of 256 columns there are no registers for scales that plain weights lack.
-    Sm90EpilogueRows::store_factors<!Stages::kPlain>(t, factors(), group);
+  // Behind the staged accumulator.
+  HT_DEVICE hw::SharedAddress scale_bias() const { return staging() + kPiece * Stages::kPieceRow; }
+  HT_DEVICE void stage_scale_bias(const Tile& t) const {
+    // In tiles of 256 columns no registers are left for weight scales, which 16-bit weights lack
+    // anyway.
+    Sm90EpilogueRows::stage_scale_bias<!Stages::kUnquantised>(t, scale_bias(), group);
   }
-  HT_DEVICE Sm90StagedTile area_at(hw::SharedAddress sums, uint32_t pitch) const {
-    return {sums, factors(), pitch, 4, group};
+  HT_DEVICE Sm90StagedTile staged_at(hw::SharedAddress sums, uint32_t pitch) const {
+    return {sums, scale_bias(), pitch, 4, group};
   }
 
   HT_DEVICE void tile(const Tile& t, const float (&sums)[kColumns / 2]) const {
-    if constexpr (Stages::kCanCopyOut) {
-      if (params.tma_store) return copy_out(t, sums);
+    if constexpr (Stages::kCanTmaStore) {
+      if (params.tma_store) return tma_store_tile(t, sums);
     }
-    sync();  // the tile before has been read
-    store_factors(t);
-    const Sm90StagedTile area = area_at(staging(), Stages::kPieceRow);
+    sync();  // the previous tile's staging has been read
+    stage_scale_bias(t);
+    const Sm90StagedTile staged = staged_at(staging(), Stages::kPieceRow);
     HT_ROLLED
     for (uint32_t piece = 0; piece < kColumns / kPiece; ++piece) {
       if (t.m0 + piece * kPiece >= t.end) break;
       if (piece > 0) sync();
       HT_UNROLL
       for (uint32_t i = 0; i < kColumns / kPiece; ++i) {
-        if (i == piece) store_sums<kPiece>(sums + i * kPiece / 2, area);
+        if (i == piece) store_sums<kPiece>(sums + i * kPiece / 2, staged);
       }
       sync();
-      finish<kShort>(t, area, 0, kPiece, t.m0 + piece * kPiece, 1);
+      store_rows<kSet>(t, staged, 0, kPiece, t.m0 + piece * kPiece, 1);
     }
   }
 
-  // Columns of a thread's sums to the area.
+  // A thread's accumulator columns to the staging buffer.
   template <uint32_t kCount>
-  HT_DEVICE void store_sums(const float* sums, const Sm90StagedTile& area,
+  HT_DEVICE void store_sums(const float* sums, const Sm90StagedTile& staged,
                             hw::Site site = hw::Site::current()) const {
     HT_UNROLL
     for (uint32_t j = 0; j < kCount / 8; ++j) {
@@ -88,27 +91,28 @@ struct Sm90Epilogue : Sm90EpilogueRows {
       for (uint32_t e = 0; e < 4; ++e) {
         const uint32_t column = j * 8 + lane % 4 * 2 + e % 2;
         const uint32_t row = warp * 16 + lane / 4 + e / 2 * 8;
-        hw::store_shared(area.sums + (column * area.pitch + row * 4), sums[j * 4 + e], site);
+        hw::store_shared(staged.sums + (column * staged.pitch + row * 4), sums[j * 4 + e], site);
       }
     }
   }
 
-  // Each block of the cluster has the sums of its part of K, and finishes its share of the rows of
-  // x: the parts are added in their order. The factors are there.
-  HT_DEVICE void split_tile(const Tile& t, const float (&sums)[kColumns / 2]) const {
-    pipe::sync<Sm90Barrier::both>(2 * kThreads);  // nobody reads the stages any more
-    const Sm90StagedTile area = area_at(base + group * 64 * 4, Stages::kSumRow);
-    store_sums<kColumns>(sums, area);
+  // Cluster split-K: each CTA of the cluster holds the partial accumulator of its range of K and
+  // finishes its share of the rows of x, adding the partials in rank order through distributed
+  // shared memory. Scales and biases have been staged already.
+  HT_DEVICE void split_k_tile(const Tile& t, const float (&sums)[kColumns / 2]) const {
+    pipe::sync<Sm90Barrier::both>(2 * kThreads);  // the mainloop's stages are free now
+    const Sm90StagedTile staged = staged_at(base + group * 64 * 4, Stages::kSumRow);
+    store_sums<kColumns>(sums, staged);
     hw::cluster_arrive();
     hw::cluster_wait();
     const uint32_t share = (kColumns + params.split - 1) / params.split;
     const uint32_t first = hw::cluster_rank() * share;
     const uint32_t end = first + share < kColumns ? first + share : kColumns;
-    finish<kShort>(t, area, first, end - first, t.m0 + first, params.split);
+    store_rows<kSet>(t, staged, first, end - first, t.m0 + first, params.split);
   }
 
-  // Scales and bias, rounding, and 64 outputs of 32 rows at a time to the copy engine.
-  HT_DEVICE void copy_out(const Tile& t, const float (&sums)[kColumns / 2]) const {
+  // Scales, bias, rounding, and TMA stores of 64 outputs by 32 rows.
+  HT_DEVICE void tma_store_tile(const Tile& t, const float (&sums)[kColumns / 2]) const {
     const GpuEpilogue& f = p.epilogue;
     float scale[2], bias[2];
     HT_UNROLL
@@ -121,15 +125,15 @@ struct Sm90Epilogue : Sm90EpilogueRows {
     }
     HT_UNROLL
     for (uint32_t piece = 0; piece < kColumns / kPiece; ++piece) {
-      // By twos, so that the next tile begins with the other buffer than this one ended with. What
-      // is stored behind the end is behind all rows.
+      // Two pieces at a time, so that the next tile starts with the buffer that this one did not
+      // use last. Rows beyond the end of x are clipped by the tensor map.
       if (piece % 2 == 0 && t.m0 + piece * kPiece >= t.end) break;
       const hw::SharedAddress buffer = staging() + piece % 2 * Stages::kPieceBytes;
-      if (thread == 0) hw::bulk_wait_read<1>();  // the copy before the last has read it
+      if (thread == 0) hw::bulk_wait_read<1>();  // the store before the last has read its buffer
       sync();
       HT_UNROLL
       for (uint32_t j = 0; j < kPiece / 8; j += 2) {
-        uint32_t packed[4];  // of columns j and j + 1, each rows r and r + 8
+        uint32_t packed[4];  // columns j and j + 1, rows r and r + 8 of each
         HT_UNROLL
         for (uint32_t i = 0; i < 4; ++i) {
           const float* v = sums + piece * kPiece / 2 + (j + i / 2) * 4 + i % 2 * 2;
@@ -145,7 +149,7 @@ struct Sm90Epilogue : Sm90EpilogueRows {
               pipe::narrow_pair(f.out_format, hw::fma(v[0] * scale[i % 2], x[0], bias[i % 2]),
                                 hw::fma(v[1] * scale[i % 2], x[1], bias[i % 2]));
         }
-        // Lane l has the address of row l % 8 of matrix l / 8: 8 outputs of a row of x.
+        // Lane l supplies the address of row l % 8 of 8x8 matrix l / 8: 8 outputs of a row of x.
         const uint32_t m = (j + lane / 16) * 8 + lane % 8, chunk = warp * 2 + lane / 8 % 2;
         hw::stmatrix_trans(buffer + (m * 128 + ((chunk ^ (m % 8)) * 16)), packed);
       }
@@ -160,7 +164,7 @@ struct Sm90Epilogue : Sm90EpilogueRows {
       }
     }
   }
-  // Before the block ends, and its shared memory with it.
+  // Shared memory must outlive the TMA stores that read it.
   HT_DEVICE void drain() const {
     if (thread == 0) hw::bulk_wait_read<0>();
   }

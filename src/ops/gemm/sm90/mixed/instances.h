@@ -1,5 +1,5 @@
-// The instances of the product on Hopper: a code, how its scales enter, and 32, 64, 128 or 256 rows
-// of x a tile.
+// The instances of the mixed-input GEMM on sm_90a: a weight type, a scale mode, and 32, 64, 128 or
+// 256 rows of x a tile.
 #pragma once
 #include "hw/image.h"
 #include "ops/gemm/sm90/mixed/gemm.cuh"
@@ -10,23 +10,23 @@ struct Sm90Instance {
   KernelImage image;
   LaunchShape (*shape)(const Sm90Params&, uint32_t multiprocessors);
 };
-// How an operand enters and what a block works on: see sm90.cpp.
+// The tile, split and scale mode chosen for a problem (mixed/launch.cpp).
 struct Sm90Choice {
   GpuCode code = GpuCode::bf16;
   Sm90Scales scales = Sm90Scales::none;
   uint32_t columns = 0, split = 1, tail_tiles = 0;
-  bool transposed = false;  // W is [K, N]
-  uint32_t few = 0;         // rows of W a tile of sm90_fp8_few.cuh, if it is that kernel's
+  bool transposed = false;  // W is given as [K, N]
+  uint32_t few = 0;  // above 0: the rows of W of a tile of the FP8 small-M kernel (fp8/small_m.cuh)
 };
 
-// Of each file of entries; the code is one of its own.
+// The instances of each .cu file; the weight type must be one of that file's.
 Sm90Instance sm90_w16(const Sm90Choice&);
 Sm90Instance sm90_w8(const Sm90Choice&);
 Sm90Instance sm90_w4(const Sm90Choice&);
 Sm90Instance sm90_fp8(const Sm90Choice&);
 
 template <GpuCode kCode, Sm90Scales kScales>
-inline constexpr uint32_t kMostColumns = kScales == Sm90Scales::fp8 ? 128 : 256;
+inline constexpr uint32_t kMaxColumns = kScales == Sm90Scales::fp8 ? 128 : 256;
 
 #if defined(__CUDACC__)
 #define HT_SM90_ENTRY(code, scales, columns)                                \
@@ -44,7 +44,7 @@ inline constexpr uint32_t kMostColumns = kScales == Sm90Scales::fp8 ? 128 : 256;
 template <GpuCode kCode, Sm90Scales kScales, tile::Major kMajorW = tile::Major::k,
           uint32_t kColumns = 32>
 Sm90Instance sm90_instance(uint32_t columns) {
-  if constexpr (kColumns < kMostColumns<kCode, kScales>) {
+  if constexpr (kColumns < kMaxColumns<kCode, kScales>) {
     if (columns > kColumns) return sm90_instance<kCode, kScales, kMajorW, 2 * kColumns>(columns);
   }
   using Kernel = Sm90MixedGemm<kCode, kScales, kColumns, kMajorW>;

@@ -1,4 +1,4 @@
-// Integers with a scale for 32 elements.
+// INT8 and INT4 with group scales of 32 elements: rescaled accumulator at every tile size.
 #include "ops/gemm/sm90/mixed/instances.h"
 
 HT_SM90_ENTRIES(int8, short_sums)

@@ -1,4 +1,4 @@
-// Sums in units of the last scale.
+// Tiles of 256 columns with group scales: rescaled accumulator.
 #include "ops/gemm/sm90/mixed/instances.h"
 
 HT_SM90_ENTRY(e4m3, sums, 256)

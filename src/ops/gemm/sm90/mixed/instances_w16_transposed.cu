@@ -1,4 +1,4 @@
-// Weights given as [K, N].
+// Weights given as [K, N]: MN-major A operand.
 #include "ops/gemm/sm90/mixed/instances.h"
 
 HT_SM90_TRANSPOSED(bf16, 32)

@@ -338,7 +338,7 @@ void launch_gemms(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
   const int multiprocessors = properties(device).sm_count;
   const Sm90Choice choice = choose(problem, w, x, multiprocessors, matrices.scales_of_runs);
   Sm90Params p{};
-  fuse_sm90(gemms, kRows, &p.gemm, p.more);
+  fuse_sm90(gemms, kRows, &p.gemm, p.fused_gemms);
   GpuGemm& g = p.gemm;
   g.n = static_cast<uint32_t>(problem.n);
   p.split = choice.split, p.tail_tiles = choice.tail_tiles;

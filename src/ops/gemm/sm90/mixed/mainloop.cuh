@@ -1,18 +1,21 @@
-// What a warpgroup of the product on Hopper adds up, 64 rows of W by kColumns rows of x, in one of
-// four ways. Of codes without scales that multiply sums: one chain of MMAs over K. Of codes in
-// registers with such scales: a chain for every step of x, 64 elements, or for two where no scale
-// changes in between, that joins an f32 sum; or, in tiles of 256 columns, where registers do not
-// suffice for both, and wherever a scale has 32 elements, one chain in units of the last scale,
-// which quotients of units multiply in between. Of FP8 by FP8: chains of 128 elements.
+// The mainloop of the mixed-input GEMM on sm_90a: the accumulator of a consumer warpgroup, 64 rows
+// of W by kColumns rows of x, over K. There are four modes. Without scales that multiply the
+// accumulator: one wgmma accumulation over all of K. With such scales and weights in registers: a
+// promotion interval of 64 elements of K (one stage of x), or of 128 where no scale changes in
+// between, after which the accumulator is scaled and added to an FP32 sum. In tiles of 256 columns,
+// where registers do not suffice for both accumulators, and wherever a scale covers 32 elements:
+// one accumulator in units of the last scale, rescaled by the quotient of two scales where the
+// scale changes. FP8 by FP8: promotion intervals of 128 elements.
 //
-// Tiles of 64 columns of E4M3 and INT4 have two pairs of warpgroups, each for every other stage:
-// four warps a scheduler hide the latency of the integer units that expand codes, where two leave
-// them idle for half of the time.
+// Tiles of 64 columns of E4M3, E5M2 and INT4 have two K groups of two warpgroups, one for each
+// parity of the stages: four warps a scheduler hide the latency of the integer instructions that
+// dequantise, where two leave the scheduler idle for half of the time.
 //
-// The tensor cores must not wait for what the warps do in between. While a chain runs the codes of
-// the next step are expanded, and what multiplies the chain is loaded; while it joins the sum, the
-// tensor cores belong to the other warpgroup. So a warp must be quick from the end of a chain to
-// the start of the next: it finds the factors in registers, and gives the stage back first.
+// The tensor cores must not wait for the CUDA cores. While the wgmma of an interval run, the
+// weights of the next step are dequantised and the interval's scales are loaded; while the
+// accumulator is promoted, the tensor cores belong to the other warpgroup. So a warp must be quick
+// between the end of an interval and the start of the next: the scales are in registers by then,
+// and the stage is released first.
 #pragma once
 #include <type_traits>
 
@@ -28,156 +31,159 @@ struct Sm90Mainloop {
   using Stages = Sm90Stages<kCode, kScales, kColumns>;
   using Operand = Sm90Operand<kCode, kScales, kColumns>;
   using Fragment = typename Operand::Fragment;
-  using Chain = float[kColumns / 2];
-  static constexpr uint32_t kXSteps = Stages::kXSteps, kPair = kXSteps < 2 ? 1 : 2;
-  static constexpr bool kExpands = Stages::kExpands, kUnits = Stages::kUnits;
-  static constexpr bool kSums = Stages::kSums && !kUnits;
-  static constexpr uint32_t kSteps = 2 * Operand::kPieces;  // MMAs of a set of registers
-  // Tiles of 256 columns can be multiplied by their first 128 alone.
-  static constexpr bool kNarrow = kColumns == 256;
-  // Where two pairs of warpgroups take the stages of W by turns, each has sums of its own.
-  static constexpr uint32_t kPairs = Stages::kPairs;
-  template <class Ring, uint32_t kRun>
-  using ReaderOf =
-      typename std::conditional_t<kPairs == 2,
-                                  std::type_identity<typename Ring::template TurnConsumer<kRun>>,
-                                  std::type_identity<typename Ring::Consumer>>::type;
+  using Accumulator = float[kColumns / 2];
+  static constexpr uint32_t kXSteps = Stages::kXSteps, kUnrolledSteps = kXSteps < 2 ? 1 : 2;
+  static constexpr bool kDequantises = Stages::kDequantises, kRescaled = Stages::kRescaled;
+  static constexpr bool kScalesAccumulator = Stages::kScalesAccumulator && !kRescaled;
+  static constexpr uint32_t kSteps = 2 * Operand::kChunks;  // MMAs of one register buffer
+  // Tiles of 256 columns can compute their first 128 columns alone.
+  static constexpr bool kHalfTiles = kColumns == 256;
+  // With two K groups, each reads every other stage of W into an accumulator of its own.
+  static constexpr uint32_t kKGroups = Stages::kKGroups;
+  template <class Ring, uint32_t kStagesPerTurn>
+  using ReaderOf = typename std::conditional_t<
+      kKGroups == 2, std::type_identity<typename Ring::template TurnConsumer<kStagesPerTurn>>,
+      std::type_identity<typename Ring::Consumer>>::type;
   using Reader = ReaderOf<typename Stages::Ring, 1>;
   using XReader = ReaderOf<typename Stages::XRing, kXSteps>;
 
   const Sm90Params& params;
   const hw::SharedAddress base;
-  const uint32_t group, pair;  // of a pair the warpgroup, whose rows of W are 64 of the tile's
+  const uint32_t group,
+      k_group;  // the warpgroup within its K group, which owns 64 rows of W; and the K group
   Reader read;
   XReader read_x;
   const bool first_lane = hw::lane_index() == 0;
   const Operand operand;
-  // Two sets of registers: one is filled while the tensor cores use the other.
+  // Two fragment buffers: one is filled while the tensor cores read the other.
   Fragment a[2] = {};
-  Chain chain;
-  Chain total;
+  Accumulator accumulator;
+  Accumulator promoted;
 
   HT_DEVICE Sm90Mainloop(const Sm90Params& p, hw::SharedAddress shared, uint32_t warpgroup,
                          const typename Stages::Ring& w, const typename Stages::XRing& x)
       : params(p),
         base(shared),
         group(warpgroup % 2),
-        pair(warpgroup / 2),
+        k_group(warpgroup / 2),
         read(reader<1>(w)),
         read_x(reader<kXSteps>(x)),
         operand(group * 64 + hw::warp_index() % 4 * 16) {}
 
-  HT_DEVICE const Chain& result() const {
-    if constexpr (kSums) {
-      return total;
+  HT_DEVICE const Accumulator& result() const {
+    if constexpr (kScalesAccumulator) {
+      return promoted;
     } else {
-      return chain;
+      return accumulator;
     }
   }
-  // From the second pair to the first, thread by thread. The one waits until it is taken.
-  HT_DEVICE void hand_over(hw::Site site = hw::Site::current()) {
-    const hw::SharedAddress own = handover();
+  // Intra-CTA split-K reduction: the second K group hands its accumulator to the first, thread by
+  // thread, and waits until it has been read.
+  HT_DEVICE void store_partials(hw::Site site = hw::Site::current()) {
+    const hw::SharedAddress own = partials();
     HT_UNROLL
     for (uint32_t i = 0; i < kColumns / 2; ++i) {
-      hw::store_shared(own + i * kHandoverRow, result()[i], site);
+      hw::store_shared(own + i * kPartialRow, result()[i], site);
     }
-    pipe::arrive<Sm90Barrier::handed0, Sm90Barrier::handed1>(group, 256, site);
-    pipe::sync<Sm90Barrier::taken0, Sm90Barrier::taken1>(group, 256, site);
+    pipe::arrive<Sm90Barrier::partials_full0, Sm90Barrier::partials_full1>(group, 256, site);
+    pipe::sync<Sm90Barrier::partials_empty0, Sm90Barrier::partials_empty1>(group, 256, site);
   }
-  HT_DEVICE void take_over(hw::Site site = hw::Site::current()) {
-    const hw::SharedAddress own = handover();
-    Chain& sums = const_cast<Chain&>(result());
-    pipe::sync<Sm90Barrier::handed0, Sm90Barrier::handed1>(group, 256, site);
+  HT_DEVICE void add_partials(hw::Site site = hw::Site::current()) {
+    const hw::SharedAddress own = partials();
+    Accumulator& sums = const_cast<Accumulator&>(result());
+    pipe::sync<Sm90Barrier::partials_full0, Sm90Barrier::partials_full1>(group, 256, site);
     HT_UNROLL
     for (uint32_t i = 0; i < kColumns / 2; ++i) {
-      sums[i] += hw::load_shared<float>(own + i * kHandoverRow, site);
+      sums[i] += hw::load_shared<float>(own + i * kPartialRow, site);
     }
-    pipe::arrive<Sm90Barrier::taken0, Sm90Barrier::taken1>(group, 256, site);
+    pipe::arrive<Sm90Barrier::partials_empty0, Sm90Barrier::partials_empty1>(group, 256, site);
   }
-  // The next stages of W, by the first kWidth columns.
+  // Accumulates the next `stages` stages of W into the first kWidth columns.
   template <uint32_t kWidth = kColumns>
-  HT_DEVICE void add_up(uint32_t stages) {
-    if constexpr (kPairs == 2) {
-      // By the number of a stage since the first, whatever tile it belongs to.
-      const uint32_t others = pair ^ begun % 2;
-      begun += stages;
+  HT_DEVICE void accumulate(uint32_t stages) {
+    if constexpr (kKGroups == 2) {
+      // Stages alternate between the K groups by their count since the first tile.
+      const uint32_t others = k_group ^ stages_begun % 2;
+      stages_begun += stages;
       stages = (stages + 1 - others) / 2;
     }
     HT_UNROLL
-    for (uint32_t i = 0; i < kColumns / 2; ++i) total[i] = 0;
-    if constexpr (kNarrow || kPairs == 2) {
-      // Nothing of the tile before: with columns that this one may not have alive from one to the
-      // next, ptxas waits for every MMA by itself. Of codes it sees so much without being held to
-      // it. And a pair without a stage adds 0.
+    for (uint32_t i = 0; i < kColumns / 2; ++i) promoted[i] = 0;
+    if constexpr (kHalfTiles || kKGroups == 2) {
+      // Nothing of the previous tile may stay live: with accumulator columns live across tiles that
+      // this tile may not compute, ptxas serialises every wgmma. For dequantised fragments it sees
+      // as much without hold_registers. And a K group without a stage contributes 0.
       HT_UNROLL
-      for (uint32_t i = 0; i < kColumns / 2; ++i) chain[i] = 0;
-      if constexpr (!kExpands) hw::hold_registers(chain);
+      for (uint32_t i = 0; i < kColumns / 2; ++i) accumulator[i] = 0;
+      if constexpr (!kDequantises) hw::hold_registers(accumulator);
     }
-    if constexpr (Stages::kShort) {
-      add_units<kWidth, true>(stages);
-    } else if constexpr (kUnits) {
+    if constexpr (Stages::kGroup32) {
+      accumulate_rescaled<kWidth, true>(stages);
+    } else if constexpr (kRescaled) {
       if (params.promote_every_128) {
-        add_units<kWidth, false>(stages);
+        accumulate_rescaled<kWidth, false>(stages);
       } else {
-        add_units<kWidth, true>(stages);
+        accumulate_rescaled<kWidth, true>(stages);
       }
-    } else if constexpr (!kSums) {
-      add_chain<kWidth>(stages);
+    } else if constexpr (!kScalesAccumulator) {
+      accumulate_unpromoted<kWidth>(stages);
     } else if (params.factors == Sm90Factors::rows) {
-      add_groups<Sm90Factors::rows>(stages);
+      accumulate_promoted<Sm90Factors::rows>(stages);
     } else if (params.factors == Sm90Factors::columns) {
-      add_groups<Sm90Factors::columns>(stages);
+      accumulate_promoted<Sm90Factors::columns>(stages);
     } else {
-      add_groups<Sm90Factors::both>(stages);
+      accumulate_promoted<Sm90Factors::both>(stages);
     }
   }
 
  private:
-  uint32_t begun = 0;  // stages, of all tiles
+  uint32_t stages_begun = 0;  // of all tiles
 
-  static constexpr uint32_t kHandoverRow = 256 * 4;  // of a register, of all threads of a pair
-  HT_DEVICE hw::SharedAddress handover() const {
-    return base + (Stages::kOfSecond + hw::thread_index().x % 256 * 4);
+  static constexpr uint32_t kPartialRow = 256 * 4;  // one register of all 256 threads of a K group
+  HT_DEVICE hw::SharedAddress partials() const {
+    return base + (Stages::kPartials + hw::thread_index().x % 256 * 4);
   }
-  template <uint32_t kRun, class Ring>
+  template <uint32_t kStagesPerTurn, class Ring>
   HT_DEVICE auto reader(const Ring& ring) const {
-    if constexpr (kPairs == 2) {
-      return ring.template turn_consumer<kRun>(pair);
+    if constexpr (kKGroups == 2) {
+      return ring.template turn_consumer<kStagesPerTurn>(k_group);
     } else {
       return ring.consumer();
     }
   }
-  // The registers of the first columns of the chain.
+  // The accumulator registers of the first kWidth columns.
   template <uint32_t kWidth>
   HT_DEVICE float (&columns())[kWidth / 2] {
-    return reinterpret_cast<float(&)[kWidth / 2]>(chain);
+    return reinterpret_cast<float(&)[kWidth / 2]>(accumulator);
   }
-  HT_DEVICE hw::SharedAddress codes(uint32_t stage) const { return base + stage * Stages::kBytes; }
-  HT_DEVICE hw::SharedAddress table(uint32_t stage) const {
-    return base + (Stages::kTables + stage * Stages::kTable);
+  HT_DEVICE hw::SharedAddress weights(uint32_t stage) const {
+    return base + stage * Stages::kBytes;
+  }
+  HT_DEVICE hw::SharedAddress scale_table(uint32_t stage) const {
+    return base + (Stages::kScaleTables + stage * Stages::kScaleTableBytes);
   }
 
-  // Starts adding the elements of K of the next step of x to the chain: rows of W in stage `stage`,
-  // or in registers `f`.
+  // Starts the wgmma of the next stage of x: W from shared memory stage `stage`, or from fragment
+  // buffer `f`.
   template <uint32_t kWidth = kColumns>
-  HT_DEVICE void start(uint32_t stage, uint32_t f, bool fresh,
-                       hw::Site site = hw::Site::current()) {
+  HT_DEVICE void start_mma(uint32_t stage, uint32_t f, bool fresh,
+                           hw::Site site = hw::Site::current()) {
     constexpr uint32_t kDepth = Stages::kXDepth, kBits = Stages::kLine * 8 / kDepth;
     constexpr hw::Type kType = Stages::kFp8 ? hw::Type::e4m3 : Stages::Policy::kType;
     constexpr tile::SharedTile x_tile{tile::Major::k, tile::Swizzle::b128, kBits, kWidth, kDepth};
     constexpr tile::SharedTile w_tile{kMajorW, tile::Swizzle::b128, kBits, 64, kDepth};
     static_assert(x_tile.valid() && w_tile.valid());
     const hw::SharedAddress x = base + (Stages::kX + read_x.wait() * Stages::kXBytes);
-    const hw::SharedAddress w = codes(stage) + group * 64 * Stages::kLine;
+    const hw::SharedAddress w = weights(stage) + group * 64 * Stages::kLine;
     const auto x_start = tile::WgmmaDescriptor::of(x_tile, x.value);
     const auto w_start = tile::WgmmaDescriptor::of(w_tile, w.value);
-    if constexpr (kExpands) hold(f, site);
+    if constexpr (kDequantises) hold(f, site);
     hw::wgmma_fence(site);
     HT_UNROLL
     for (uint32_t j = 0; j < 4; ++j) {
       const uint32_t k = j * kDepth / 4;
       const auto b = x_start.advanced(x_tile.advance(0, k));
-      if constexpr (kExpands) {
+      if constexpr (kDequantises) {
         hw::wgmma<kType>(columns<kWidth>(), a[f].step[j], b, !fresh || j > 0, site);
       } else {
         hw::wgmma<kType, kType, kMajorW>(columns<kWidth>(), w_start.advanced(w_tile.advance(0, k)),
@@ -190,38 +196,39 @@ struct Sm90Mainloop {
     HT_UNROLL
     for (uint32_t j = 0; j < kSteps; ++j) hw::hold_registers(a[f].step[j], site);
   }
-  // Codes and scales were read by loads, copies take their place.
-  HT_DEVICE void release_read(hw::Site site = hw::Site::current()) {
+  // Weights and scales were read by ld.shared (generic proxy); TMA (async proxy) overwrites them.
+  HT_DEVICE void release_weights(hw::Site site = hw::Site::current()) {
     hw::fence_proxy_async_shared(site);
     hw::warp_sync(hw::kFullWarp, site);
     read.release(first_lane, site);
   }
 
   template <uint32_t kWidth>
-  HT_DEVICE void add_chain(uint32_t steps) {
+  HT_DEVICE void accumulate_unpromoted(uint32_t steps) {
     bool fresh = true, running = false;
-    // What one group of wgmma has read is given back when it has ended.
+    // A stage is released once the wgmma group that read it has retired.
     const auto release = [&] {
       read_x.release(first_lane);
-      if constexpr (!kExpands) read.release(first_lane);
+      if constexpr (!kDequantises) read.release(first_lane);
     };
     for (uint32_t step = 0; step < steps; ++step) {
       const uint32_t stage = read.wait();
       HT_ROLLED
-      for (uint32_t pair = 0; pair < kXSteps; pair += kPair) {
+      for (uint32_t first = 0; first < kXSteps; first += kUnrolledSteps) {
         HT_UNROLL
-        for (uint32_t f = 0; f < kPair; ++f) {
-          if constexpr (kExpands) operand.expand(codes(stage), table(stage), pair + f, a[f]);
-          start<kWidth>(stage, f, fresh);
+        for (uint32_t f = 0; f < kUnrolledSteps; ++f) {
+          if constexpr (kDequantises)
+            operand.dequantise(weights(stage), scale_table(stage), first + f, a[f]);
+          start_mma<kWidth>(stage, f, fresh);
           if (running) {
             hw::wgmma_wait<1>();
             release();
           }
-          if constexpr (kExpands) hold(1 - f);
+          if constexpr (kDequantises) hold(1 - f);
           fresh = false, running = true;
         }
       }
-      if constexpr (kExpands) release_read();
+      if constexpr (kDequantises) release_weights();
     }
     hw::wgmma_wait<0>();
     hw::hold_registers(columns<kWidth>());
@@ -229,22 +236,22 @@ struct Sm90Mainloop {
   }
 
   template <Sm90Factors kFactors>
-  HT_DEVICE void add_groups(uint32_t steps) {
+  HT_DEVICE void accumulate_promoted(uint32_t steps) {
     if constexpr (Stages::kFp8) {
-      return add_fp8<kFactors>(steps);
-    } else if constexpr (kPairs == 2) {
-      return add_groups_in_turn<kFactors>(steps);
+      return accumulate_fp8<kFactors>(steps);
+    } else if constexpr (kKGroups == 2) {
+      return accumulate_promoted_by_k_groups<kFactors>(steps);
     } else {
       uint32_t stage = read.wait();
-      operand.expand(codes(stage), table(stage), 0, a[0]);
+      operand.dequantise(weights(stage), scale_table(stage), 0, a[0]);
       for (uint32_t step = 1; step <= steps; ++step) {
         const uint32_t current = stage;
         HT_ROLLED
         for (uint32_t i = 0; i < kXSteps; i += 2) {
-          start(current, 0, true);
-          operand.expand(codes(current), table(current), i + 1, a[1]);
-          if (!params.promote_every_128) end_chain<kFactors>(0, table(current), i);
-          start(current, 1, !params.promote_every_128);
+          start_mma(current, 0, true);
+          operand.dequantise(weights(current), scale_table(current), i + 1, a[1]);
+          if (!params.promote_every_128) finish_interval<kFactors>(0, scale_table(current), i);
+          start_mma(current, 1, !params.promote_every_128);
           if (params.promote_every_128) {
             hw::wgmma_wait<1>();
             hold(0);
@@ -252,119 +259,122 @@ struct Sm90Mainloop {
           }
           const uint32_t next = (i + 2) % kXSteps;
           if (next == 0 && step < steps) stage = read.wait();
-          if (next != 0 || step < steps) operand.expand(codes(stage), table(stage), next, a[0]);
-          end_chain<kFactors>(1, table(current), i + 1);
+          if (next != 0 || step < steps)
+            operand.dequantise(weights(stage), scale_table(stage), next, a[0]);
+          finish_interval<kFactors>(1, scale_table(current), i + 1);
         }
-        release_read();
+        release_weights();
       }
     }
   }
-  // With one set of registers, as there are none for two: the other pair has the integer units
-  // while the tensor cores read it.
+  // With a single fragment buffer, as registers do not suffice for two: the other K group uses the
+  // integer units while the tensor cores read it.
   template <Sm90Factors kFactors>
-  HT_DEVICE void add_groups_in_turn(uint32_t steps) {
+  HT_DEVICE void accumulate_promoted_by_k_groups(uint32_t steps) {
     for (uint32_t step = 0; step < steps; ++step) {
       const uint32_t stage = read.wait();
       HT_ROLLED
       for (uint32_t i = 0; i < kXSteps; ++i) {
-        operand.expand(codes(stage), table(stage), i, a[0]);
-        start(stage, 0, !(params.promote_every_128 && i % 2 == 1));
+        operand.dequantise(weights(stage), scale_table(stage), i, a[0]);
+        start_mma(stage, 0, !(params.promote_every_128 && i % 2 == 1));
         if (params.promote_every_128 && i % 2 == 0) {
           hw::wgmma_wait<0>();
           hold(0);
           read_x.release(first_lane);
         } else {
-          end_chain<kFactors>(0, table(stage), i);
+          finish_interval<kFactors>(0, scale_table(stage), i);
         }
       }
-      release_read();
+      release_weights();
     }
   }
-  // One set of sums, in units of the last scale: before a run joins them they are multiplied by the
-  // quotient of the unit before and its own. Half the columns are, while the tensor cores add to
-  // the others; codes of the next run are expanded while they have both. MMAs on their way from one
-  // turn of the loop to the next would make ptxas wait for each by itself.
-  // kEveryRun: the scale may be another for every run, not for every two.
-  template <uint32_t kWidth, bool kEveryRun>
-  HT_DEVICE void add_units(uint32_t steps) {
-    constexpr uint32_t kRuns = Stages::kSlots, kLast = kParts<kWidth> - 1;
-    constexpr uint32_t kOfStep = kRuns / kXSteps;  // runs of a step of x
-    constexpr uint32_t kTurn = kRuns < 4 ? kRuns : 4;
+  // One accumulator in units of the last scale: before an interval is added, the accumulator is
+  // multiplied by the quotient of the previous scale and its own. One half of the columns is
+  // rescaled while the tensor cores accumulate into the other; the weights of the next interval are
+  // dequantised while both run. No wgmma is in flight across iterations of the rolled loop: ptxas
+  // would serialise each of them. kEveryInterval: the scale may change at every interval, not only
+  // at every second one.
+  template <uint32_t kWidth, bool kEveryInterval>
+  HT_DEVICE void accumulate_rescaled(uint32_t steps) {
+    constexpr uint32_t kIntervals = Stages::kSlots, kLast = kParts<kWidth> - 1;
+    constexpr uint32_t kIntervalsPerStep = kIntervals / kXSteps;  // intervals of a stage of x
+    constexpr uint32_t kUnrolled = kIntervals < 4 ? kIntervals : 4;
     HT_UNROLL
-    for (uint32_t i = 0; i < kWidth / 2; ++i) chain[i] = 0;
+    for (uint32_t i = 0; i < kWidth / 2; ++i) accumulator[i] = 0;
     if (steps == 0) return;
     uint32_t stage = read.wait();
-    operand.expand(codes(stage), table(stage), 0, a[0]);
+    operand.dequantise(weights(stage), scale_table(stage), 0, a[0]);
     for (uint32_t step = 1; step <= steps; ++step) {
       HT_ROLLED
-      for (uint32_t run = 0; run < kRuns; run += kTurn) {
+      for (uint32_t interval = 0; interval < kIntervals; interval += kUnrolled) {
         uint32_t x = read_x.wait();
-        start_part<kWidth, 0>(x, 0, 0);
-        if constexpr (kLast == 1) start_part<kWidth, 1>(x, 0, 0);
+        start_part_mma<kWidth, 0>(x, 0, 0);
+        if constexpr (kLast == 1) start_part_mma<kWidth, 1>(x, 0, 0);
         HT_UNROLL
-        for (uint32_t i = 1; i < kTurn; ++i) {
-          operand.expand(codes(stage), table(stage), run + i, a[i % 2]);
-          if (i % kOfStep == 0) x = read_x.wait();
-          if (kEveryRun || i % 2 == 0) {
-            follow<kWidth>(x, i % kOfStep, i % 2);
+        for (uint32_t i = 1; i < kUnrolled; ++i) {
+          operand.dequantise(weights(stage), scale_table(stage), interval + i, a[i % 2]);
+          if (i % kIntervalsPerStep == 0) x = read_x.wait();
+          if (kEveryInterval || i % 2 == 0) {
+            rescale_and_start<kWidth>(x, i % kIntervalsPerStep, i % 2);
           } else {
-            start_part<kWidth, 0>(x, i % kOfStep, i % 2);
-            if constexpr (kLast == 1) start_part<kWidth, 1>(x, i % kOfStep, i % 2);
+            start_part_mma<kWidth, 0>(x, i % kIntervalsPerStep, i % 2);
+            if constexpr (kLast == 1) start_part_mma<kWidth, 1>(x, i % kIntervalsPerStep, i % 2);
             hw::wgmma_wait<kLast + 1>();
             hold(1 - i % 2);
           }
-          if (i % kOfStep == 0) read_x.release(first_lane);
+          if (i % kIntervalsPerStep == 0) read_x.release(first_lane);
         }
-        if (run + kTurn < kRuns) {
-          operand.expand(codes(stage), table(stage), run + kTurn, a[0]);
+        if (interval + kUnrolled < kIntervals) {
+          operand.dequantise(weights(stage), scale_table(stage), interval + kUnrolled, a[0]);
         } else {
-          load_last(stage, a[0].quotient);
-          release_read();
+          load_last_unit(stage, a[0].rescale);
+          release_weights();
           if (step < steps) {
             stage = read.wait();
-            operand.expand(codes(stage), table(stage), 0, a[0]);
+            operand.dequantise(weights(stage), scale_table(stage), 0, a[0]);
           }
         }
-        if constexpr (kLast == 1) end_part<kWidth, 0, 1>(a[0].quotient);
-        end_part<kWidth, kLast, 0>(a[0].quotient);
+        if constexpr (kLast == 1) finish_part<kWidth, 0, 1>(a[0].rescale);
+        finish_part<kWidth, kLast, 0>(a[0].rescale);
         hold(1);
         read_x.release(first_lane);
       }
     }
   }
-  // Lets the run in registers `f` follow the one under way, part by part.
+  // Rescales the accumulator and starts the interval in fragment buffer `f`, one part of the
+  // columns after the other.
   template <uint32_t kWidth>
-  HT_DEVICE void follow(uint32_t x, uint32_t of_step, uint32_t f,
-                        hw::Site site = hw::Site::current()) {
+  HT_DEVICE void rescale_and_start(uint32_t x, uint32_t in_step, uint32_t f,
+                                   hw::Site site = hw::Site::current()) {
     constexpr uint32_t kLast = kParts<kWidth> - 1;
     if constexpr (kLast == 1) {
-      end_part<kWidth, 0, 1>(a[f].quotient, site);
-      start_part<kWidth, 0>(x, of_step, f, site);
+      finish_part<kWidth, 0, 1>(a[f].rescale, site);
+      start_part_mma<kWidth, 0>(x, in_step, f, site);
     }
-    end_part<kWidth, kLast, kLast>(a[f].quotient, site);
+    finish_part<kWidth, kLast, kLast>(a[f].rescale, site);
     hold(1 - f, site);
-    start_part<kWidth, kLast>(x, of_step, f, site);
+    start_part_mma<kWidth, kLast>(x, in_step, f, site);
   }
-  // A part as all MMAs but the last kUnderWay have ended, multiplied.
+  // Waits until at most kUnderWay wgmma groups are in flight, then rescales the part.
   template <uint32_t kWidth, uint32_t kPart, uint32_t kUnderWay>
-  HT_DEVICE void end_part(const float (&by)[2], hw::Site site = hw::Site::current()) {
+  HT_DEVICE void finish_part(const float (&by)[2], hw::Site site = hw::Site::current()) {
     hw::wgmma_wait<kUnderWay>(site);
     hw::hold_registers(part<kWidth, kPart>(), site);
-    multiply_part<kWidth, kPart>(by);
+    rescale_part<kWidth, kPart>(by);
   }
-  // Sums are those of all columns or of two halves of them: a half of fewer than 32 takes the
-  // tensor cores as long.
+  // The columns are one part or two halves: a half of fewer than 32 columns takes the tensor cores
+  // as long.
   template <uint32_t kWidth>
   static constexpr uint32_t kParts = kWidth >= 64 ? 2 : 1;
   template <uint32_t kWidth, uint32_t kPart>
   HT_DEVICE auto& part() {
     constexpr uint32_t kSumsOfPart = kWidth / 2 / kParts<kWidth>;
-    return reinterpret_cast<float(&)[kSumsOfPart]>(chain[kPart * kSumsOfPart]);
+    return reinterpret_cast<float(&)[kSumsOfPart]>(accumulator[kPart * kSumsOfPart]);
   }
-  // Adds a run in registers `f` to a part.
+  // Starts the wgmma of the interval in fragment buffer `f` for one part of the columns.
   template <uint32_t kWidth, uint32_t kPart>
-  HT_DEVICE void start_part(uint32_t x_stage, uint32_t of_step, uint32_t f,
-                            hw::Site site = hw::Site::current()) {
+  HT_DEVICE void start_part_mma(uint32_t x_stage, uint32_t in_step, uint32_t f,
+                                hw::Site site = hw::Site::current()) {
     constexpr uint32_t kPartColumns = kWidth / kParts<kWidth>;
     constexpr tile::SharedTile x_tile{tile::Major::k, tile::Swizzle::b128, 16, kPartColumns, 64};
     static_assert(x_tile.valid());
@@ -377,67 +387,67 @@ struct Sm90Mainloop {
     for (uint32_t j = 0; j < kSteps; ++j) {
       hw::wgmma<Stages::Policy::kType>(
           part<kWidth, kPart>(), a[f].step[j],
-          first.advanced(x_tile.advance(0, (of_step * kSteps + j) * 16)), true, site);
+          first.advanced(x_tile.advance(0, (in_step * kSteps + j) * 16)), true, site);
     }
     hw::wgmma_commit(site);
   }
   template <uint32_t kWidth, uint32_t kPart>
-  HT_DEVICE void multiply_part(const float (&by)[2]) {
+  HT_DEVICE void rescale_part(const float (&by)[2]) {
     auto& sums = part<kWidth, kPart>();
     HT_UNROLL
     for (uint32_t e = 0; e < std::extent_v<std::remove_reference_t<decltype(sums)>>; ++e) {
       sums[e] *= by[e / 2 % 2];
     }
   }
-  HT_DEVICE void load_last(uint32_t stage, float (&last)[2],
-                           hw::Site site = hw::Site::current()) const {
+  HT_DEVICE void load_last_unit(uint32_t stage, float (&last)[2],
+                                hw::Site site = hw::Site::current()) const {
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
-      const uint32_t row = (operand.row + 8 * half) * Stages::kTableRow;
-      last[half] = hw::load_shared<float>(table(stage) + (row + Stages::kLastUnit), site);
+      const uint32_t row = (operand.row + 8 * half) * Stages::kScaleRowBytes;
+      last[half] = hw::load_shared<float>(scale_table(stage) + (row + Stages::kLastUnit), site);
     }
   }
-  // The chain whose last step of x is in registers `f`.
+  // Ends the interval whose last step is in fragment buffer `f`, and promotes it.
   template <Sm90Factors kFactors>
-  HT_DEVICE void end_chain(uint32_t f, hw::SharedAddress scales, uint32_t x_step,
-                           hw::Site site = hw::Site::current()) {
-    const auto factors = load_factors<kFactors>(scales, x_step, site);
+  HT_DEVICE void finish_interval(uint32_t f, hw::SharedAddress scales, uint32_t x_step,
+                                 hw::Site site = hw::Site::current()) {
+    const auto interval_scales = load_interval_scales<kFactors>(scales, x_step, site);
     hw::wgmma_wait<0>(site);
-    hw::hold_registers(chain, site);
+    hw::hold_registers(accumulator, site);
     hold(f, site);
     read_x.release(first_lane, site);
-    join(factors);
+    promote(interval_scales);
   }
 
   template <Sm90Factors kFactors>
-  HT_DEVICE void add_fp8(uint32_t steps) {
+  HT_DEVICE void accumulate_fp8(uint32_t steps) {
     for (uint32_t step = 0; step < steps; ++step) {
       const uint32_t stage = read.wait();
-      start(stage, 0, true);
-      const auto factors = load_factors<kFactors>(table(stage), 0);
+      start_mma(stage, 0, true);
+      const auto interval_scales = load_interval_scales<kFactors>(scale_table(stage), 0);
       hw::wgmma_wait<0>();
-      hw::hold_registers(chain);
+      hw::hold_registers(accumulator);
       read_x.release(first_lane);
       hw::warp_sync();
       read.release(first_lane);
-      join(factors);
+      promote(interval_scales);
     }
   }
 
-  // What multiplies a chain: scales of the lane's two rows of W, and of its columns.
+  // The scales of an interval: of the lane's two rows of W, and of its columns (rows of x).
   template <Sm90Factors kFactors>
-  struct Factors {
+  struct IntervalScales {
     float row[2];
     hw::Vector<float, 4> column[kFactors == Sm90Factors::rows ? 1 : kColumns / 16];
   };
   template <Sm90Factors kFactors>
-  HT_DEVICE Factors<kFactors> load_factors(hw::SharedAddress scales, uint32_t x_step,
-                                           hw::Site site = hw::Site::current()) const {
-    Factors<kFactors> f{};
+  HT_DEVICE IntervalScales<kFactors> load_interval_scales(
+      hw::SharedAddress scales, uint32_t x_step, hw::Site site = hw::Site::current()) const {
+    IntervalScales<kFactors> f{};
     if constexpr (kFactors != Sm90Factors::columns) {
       HT_UNROLL
       for (uint32_t half = 0; half < 2; ++half) {
-        const uint32_t row = (operand.row + 8 * half) * Stages::kTableRow;
+        const uint32_t row = (operand.row + 8 * half) * Stages::kScaleRowBytes;
         f.row[half] = hw::load_shared<float>(scales + (row + x_step * 4), site);
       }
     }
@@ -451,13 +461,13 @@ struct Sm90Mainloop {
     }
     return f;
   }
-  // The chain times its factors joins the sum.
+  // Promotes the accumulator: FP32 sum += accumulator * scales.
   template <Sm90Factors kFactors>
-  HT_DEVICE void join(const Factors<kFactors>& f) {
+  HT_DEVICE void promote(const IntervalScales<kFactors>& f) {
     HT_UNROLL
     for (uint32_t j = 0; j < kColumns / 16; ++j) {
       HT_UNROLL
-      for (uint32_t e = 0; e < 8; ++e) {  // column pair e / 4, row e / 2 % 2 of the pair
+      for (uint32_t e = 0; e < 8; ++e) {  // column pair e / 4, row e / 2 % 2 of the fragment
         const uint32_t column = e / 4 * 2 + e % 2;
         float factor = 1;
         if constexpr (kFactors == Sm90Factors::rows) {
@@ -467,7 +477,7 @@ struct Sm90Mainloop {
         } else {
           factor = f.row[e / 2 % 2] * f.column[j][column];
         }
-        total[j * 8 + e] = hw::fma(chain[j * 8 + e], factor, total[j * 8 + e]);
+        promoted[j * 8 + e] = hw::fma(accumulator[j * 8 + e], factor, promoted[j * 8 + e]);
       }
     }
   }

@@ -1,10 +1,12 @@
-// What a stage of W needs where sums are in units of the last scale (sm90_sums.cuh), made as other
-// tables are (sm90_tables.cuh).
+// Scale staging for the rescaled accumulator of the mixed-input GEMM on sm_90a
+// (mixed/mainloop.cuh): for every stage of W, quotients of consecutive scales, powers of two and
+// zero points, written to shared memory by the staging warps of mixed/scales.cuh.
 //
-// The sign and the power of two of a scale multiply its codes, which is exact; what is left, its
-// mantissa, is the unit: at least 1 and less than 2. Of 0, subnormal numbers, infinity and NaN all
-// multiplies the codes, and the unit is 1. So the quotient of two units, by which sums in the one
-// become sums in the other, is between a half and 2, whatever the scales are.
+// The sign and the power of two of a scale multiply its weights, which is exact; what is left, the
+// mantissa, is the unit of the accumulator: at least 1 and less than 2. Of 0, subnormals, infinity
+// and NaN everything multiplies the weights, and the unit is 1. So the quotient of two units, which
+// converts an accumulator in the one unit into the other, is between 1/2 and 2, whatever the scales
+// are.
 #pragma once
 #include "hw/mufu.h"
 #include "hw/vote.h"
@@ -13,9 +15,9 @@
 
 namespace halftone::gemm {
 
-// A slot of a row of the table: the unit before over its own; as bf16 the zero point of INT4, and
-// the power of two. Behind the slots the unit of the last. kOfScale slots have the same scale.
-template <class Stages, uint32_t kOfScale>
+// A slot of a row: the previous unit over its own; and as BF16 the zero point of INT4 and the power
+// of two. Behind the slots the unit of the last one. kSlotsPerScale slots share a scale.
+template <class Stages, uint32_t kSlotsPerScale>
 class Sm90RescaledScaleStaging {
  public:
   HT_DEVICE Sm90RescaledScaleStaging(const Sm90Params& params, const Sm90Tile& tile, uint32_t warp)
@@ -36,50 +38,50 @@ class Sm90RescaledScaleStaging {
     groups_ = 1.0f / static_cast<float>(l.group / kUnit);
     const bool neighbours = l.group == kUnit && p_.k % Stages::kDepth == 0;
     bytes_ = scale_bytes(l.scale_format);
-    together_ = kScales > 1 && neighbours && bytes_ > 1 && l.scale_step == bytes_ &&
-                (scales | l.scale_row) % (kScales * bytes_) == 0;
-    zeros_together_ = neighbours && l.zero_step == 1 && (zeros | l.zero_row) % kScales == 0;
+    vector_loads_ = kScales > 1 && neighbours && bytes_ > 1 && l.scale_step == bytes_ &&
+                    (scales | l.scale_row) % (kScales * bytes_) == 0;
+    vector_zeros_ = neighbours && l.zero_step == 1 && (zeros | l.zero_row) % kScales == 0;
   }
 
-  // The scales of a step, and the one before it of whoever multiplies the step: pairs of warpgroups
-  // have every other one. Zero points are loaded late.
+  // Loads the scales of a step, and the scale before it in the K group that computes the step: each
+  // of two K groups has every other step. Zero points are loaded late.
   HT_DEVICE void load(uint32_t step) {
     step_ = step;
-    if (together_ && bytes_ == 2) {
-      load_together<uint16_t>();
-    } else if (together_) {
-      load_together<uint32_t>();
+    if (vector_loads_ && bytes_ == 2) {
+      load_vector<uint16_t>();
+    } else if (vector_loads_) {
+      load_vector<uint32_t>();
     } else if (bytes_ == 4) {
-      load_each<uint32_t>();
+      load_scalars<uint32_t>();
     } else if (bytes_ == 2) {
-      load_each<uint16_t>();
+      load_scalars<uint16_t>();
     } else {
-      load_each<uint8_t>();
+      load_scalars<uint8_t>();
     }
   }
   HT_DEVICE void store(hw::SharedAddress table) const {
     HT_UNROLL
     for (uint32_t i = 0; i < kRows; ++i) {
-      if (share_.has(i, step_)) store_row(table + share_.at(i) * Stages::kTableRow, i);
+      if (share_.has(i, step_)) store_row(table + share_.at(i) * Stages::kScaleRowBytes, i);
     }
   }
 
  private:
-  static constexpr uint32_t kScales = Stages::kSlots / kOfScale;  // of a row of a stage
-  static constexpr uint32_t kUnit = Stages::kSlotDepth * kOfScale;
+  static constexpr uint32_t kScales = Stages::kSlots / kSlotsPerScale;  // of a row of a stage
+  static constexpr uint32_t kUnit = Stages::kSlotDepth * kSlotsPerScale;
   using Share = Sm90StagingShare<Stages::kRows>;
   static constexpr uint32_t kRows = Share::kEach;
-  static_assert(Stages::kSlots % kOfScale == 0);
+  static_assert(Stages::kSlots % kSlotsPerScale == 0);
 
-  // The group of a scale, or of the one before this stage. K in units of a scale, the middle of the
-  // unit by the reciprocal of a group's units: the error, 2^-23 of the quotient, is less than the
-  // half unit while there are fewer than 2^22 of them.
+  // The group of a scale, or of the one before this stage. K is counted in units of a scale; the
+  // group is the middle of the unit times the reciprocal of a group's units: the error, 2^-23 of
+  // the quotient, is less than half a unit while there are fewer than 2^22 of them.
   HT_DEVICE uint32_t group_of(uint32_t scale) const {
     const uint32_t unit = step_ * kScales + scale;
     return group_of_unit(unit < last_ ? unit : last_);
   }
   HT_DEVICE uint32_t group_before() const {
-    constexpr uint32_t kBack = (Stages::kPairs - 1) * kScales + 1;
+    constexpr uint32_t kBack = (Stages::kKGroups - 1) * kScales + 1;
     const uint32_t unit = step_ * kScales;
     return group_of_unit(unit < kBack ? 0 : unit - kBack);
   }
@@ -88,20 +90,20 @@ class Sm90RescaledScaleStaging {
   }
 
   template <class Scale>
-  HT_DEVICE void load_each() {
+  HT_DEVICE void load_scalars() {
     HT_UNROLL
     for (uint32_t s = 0; s <= kScales; ++s) {
       const int64_t offset = (s == 0 ? group_before() : group_of(s - 1)) * p_.weight.scale_step;
       HT_UNROLL
       for (uint32_t i = 0; i < kRows; ++i) {
         if (!share_.has(i, step_)) continue;
-        codes_[i][s] = hw::load_global(reinterpret_cast<const Scale*>(scales_[i] + offset));
+        raw_[i][s] = hw::load_global(reinterpret_cast<const Scale*>(scales_[i] + offset));
       }
     }
   }
-  // Words of neighbours.
+  // Vector loads of consecutive scales.
   template <class Scale>
-  HT_DEVICE void load_together() {
+  HT_DEVICE void load_vector() {
     if constexpr (kScales > 1) {
       constexpr uint32_t kWords = kScales * sizeof(Scale) / 4, kEach = kWords < 4 ? kWords : 4;
       using Words = hw::Vector<uint32_t, kEach>;
@@ -110,18 +112,18 @@ class Sm90RescaledScaleStaging {
       HT_UNROLL
       for (uint32_t i = 0; i < kRows; ++i) {
         if (!share_.has(i, step_)) continue;
-        codes_[i][0] = hw::load_global(reinterpret_cast<const Scale*>(scales_[i] + before));
+        raw_[i][0] = hw::load_global(reinterpret_cast<const Scale*>(scales_[i] + before));
         HT_UNROLL
         for (uint32_t w = 0; w < kWords; w += kEach) {
           const auto words =
               hw::load_global(reinterpret_cast<const Words*>(scales_[i] + (first + w * 4)));
           HT_UNROLL
-          for (uint32_t e = 0; e < kEach; ++e) codes_[i][1 + w + e] = words[e];
+          for (uint32_t e = 0; e < kEach; ++e) raw_[i][1 + w + e] = words[e];
         }
       }
     }
   }
-  // Bytes, by fours.
+  // Zero points are bytes, four to a word.
   using ZeroPoints = hw::Vector<uint32_t, (kScales + 3) / 4>;
   HT_DEVICE ZeroPoints load_zeros(uint32_t i) const {
     ZeroPoints zeros{};
@@ -129,7 +131,7 @@ class Sm90RescaledScaleStaging {
     for (uint32_t s = 0; s < kScales; ++s) zeros[s / 4] |= kInt4Zero << 8 * (s % 4);
     if (!Stages::kZeros || zeros_[i] == nullptr) return zeros;
     if constexpr (kScales % 4 == 0) {
-      if (zeros_together_) {
+      if (vector_zeros_) {
         return hw::load_global(reinterpret_cast<const ZeroPoints*>(zeros_[i] + step_ * kScales));
       }
     }
@@ -142,32 +144,33 @@ class Sm90RescaledScaleStaging {
     return zeros;
   }
 
-  // What the codes of scales stand for; by their format outside the loops.
+  // Decodes the raw scales; the switch over their format is outside the loops.
   HT_DEVICE void decode(uint32_t i, float (&scales)[kScales + 1]) const {
     const auto each = [&](const auto& value) {
       HT_UNROLL
-      for (uint32_t s = 0; s <= kScales; ++s) scales[s] = value(codes_[i][s]);
+      for (uint32_t s = 0; s <= kScales; ++s) scales[s] = value(raw_[i][s]);
     };
     const auto each_half = [&](const auto& value) {
-      if (!together_) return each(value);
-      scales[0] = value(codes_[i][0]);
+      if (!vector_loads_) return each(value);
+      scales[0] = value(raw_[i][0]);
       HT_UNROLL
       for (uint32_t s = 0; s < kScales; ++s) {
-        scales[s + 1] = value(codes_[i][1 + s / 2] >> 16 * (s % 2) & 0xffff);
+        scales[s + 1] = value(raw_[i][1 + s / 2] >> 16 * (s % 2) & 0xffff);
       }
     };
     const Format format = p_.weight.scale_format;
     if (format == Format::bf16) {
-      each_half([](uint32_t code) { return std::bit_cast<float>(code << 16); });
+      each_half([](uint32_t raw) { return std::bit_cast<float>(raw << 16); });
     } else if (format == Format::f16) {
-      each_half([](uint32_t code) { return hw::cvt_f32_f16(static_cast<uint16_t>(code)); });
+      each_half([](uint32_t raw) { return hw::cvt_f32_f16(static_cast<uint16_t>(raw)); });
     } else if (format == Format::f32) {
-      each([](uint32_t code) { return std::bit_cast<float>(code); });
+      each([](uint32_t raw) { return std::bit_cast<float>(raw); });
     } else {
-      each([&](uint32_t code) { return decode_scale(format, code); });
+      each([&](uint32_t raw) { return decode_scale(format, raw); });
     }
   }
-  // Of normal numbers: twice the bits, less what has the sign away and is none.
+  // Bound for normal numbers: twice the bits (which drops the sign) less the bits of the smallest
+  // normal number.
   static constexpr uint32_t kNormal = 0xfe000000;
   HT_DEVICE static uint32_t magnitude(float scale) {
     return 2 * std::bit_cast<uint32_t>(scale) - 0x01000000;
@@ -177,13 +180,14 @@ class Sm90RescaledScaleStaging {
     const uint32_t m = (std::bit_cast<uint32_t>(scale) & 0x007fffffu) | 0x3f800000u;
     return kAllNormal || magnitude(scale) < kNormal ? std::bit_cast<float>(m) : 1.0f;
   }
-  // In the upper half.
+  // The BF16 power of two in the upper half-word.
   template <bool kAllNormal>
   HT_DEVICE static uint32_t power_of(float scale) {
     return kAllNormal || magnitude(scale) < kNormal ? std::bit_cast<uint32_t>(scale) & 0xff800000u
                                                     : hw::cvt_bf16x2(scale, scale) & 0xffff0000u;
   }
-  // a / b of two units, rounded to nearest: a division's steps without its look for other numbers.
+  // a / b of two units, rounded to nearest: the steps of a division without its checks for special
+  // operands.
   HT_DEVICE static float quotient(float a, float b) {
     float r = hw::rcp_approx_ftz(b);
     r = hw::fma(hw::fma(-b, r, 1.0f), r, r);
@@ -215,10 +219,11 @@ class Sm90RescaledScaleStaging {
     HT_UNROLL
     for (uint32_t s = 0; s < kScales; ++s) {
       const float scale = scales[s + 1], own = unit_of<kAllNormal>(scale);
-      const uint32_t zero = hw::prmt(zeros[s / 4], 0xc3, 0x5540 + s % 4);  // 0xc300 + it
+      const uint32_t zero =
+          hw::prmt(zeros[s / 4], 0xc3, 0x5540 + s % 4);  // 0xc300 + the zero point
       HT_UNROLL
-      for (uint32_t i = s * kOfScale; i < (s + 1) * kOfScale; ++i) {
-        const float factor = i == s * kOfScale ? quotient(unit, own) : 1.0f;
+      for (uint32_t i = s * kSlotsPerScale; i < (s + 1) * kSlotsPerScale; ++i) {
+        const float factor = i == s * kSlotsPerScale ? quotient(unit, own) : 1.0f;
         words[2 * i] = std::bit_cast<uint32_t>(factor);
         words[2 * i + 1] = power_of<kAllNormal>(scale) | zero;
       }
@@ -234,13 +239,13 @@ class Sm90RescaledScaleStaging {
 
   const GpuGemm& p_;
   const Share share_;
-  const uint32_t last_;  // unit of K
+  const uint32_t last_;  // last unit of K
   const uint8_t* scales_[kRows];
   const uint8_t* zeros_[kRows] = {};
   float groups_;
   uint32_t step_ = 0, bytes_;
-  bool together_, zeros_together_;
-  uint32_t codes_[kRows][kScales + 1] = {};
+  bool vector_loads_, vector_zeros_;
+  uint32_t raw_[kRows][kScales + 1] = {};
 };
 
 }  // namespace halftone::gemm

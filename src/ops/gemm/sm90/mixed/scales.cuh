@@ -1,15 +1,16 @@
-// What multiplies the codes of a stage of W, or their sums: made by three warps beside the one that
-// starts the copies.
+// Scale staging of the mixed-input GEMM on sm_90a: three warps beside the TMA producer load the
+// scales of every stage of W, decode them and write them to shared memory, for the weights'
+// elements or for the accumulator.
 //
-// Such a warp has the issue slots that the others leave, and no other warp hides its waits: it must
-// need a few hundred instructions a stage. So whatever does not change along K, addresses of rows
-// above all, is made once a tile; there are no divisions, no branch that lanes could take apart,
-// and all loads of a stage come before the first use. Rows beyond the last, and K beyond its end,
-// take the scales of the last: what they multiply is zero, or is read by nobody.
+// Such a warp only has the issue slots that the consumers leave, and no other warp hides its
+// latencies: it must get by with a few hundred instructions a stage. So whatever is constant along
+// K, row addresses above all, is computed once a tile; there are no divisions and no divergent
+// branches, and all loads of a stage are issued before the first use. Rows beyond the last, and K
+// beyond its end, take the last scale: what they multiply is zero, or is read by nobody.
 //
-// Every instruction of these warps is one that the warps beside it on its scheduler do not issue,
-// and all that multiply wait for the slowest. So each has a third of every stage, not every third
-// stage: 32 rows, and by turns the 32 that are left.
+// Every instruction of these warps takes an issue slot from the consumer warps on the same
+// scheduler, and all consumers wait for the slowest. So each staging warp does a third of every
+// stage, not every third stage: 32 rows, and in rotation the remaining 32.
 #pragma once
 #include "hw/warp.h"
 #include "ops/gemm/sm90/mixed/stages.h"
@@ -17,7 +18,7 @@
 
 namespace halftone::gemm {
 
-// The rows of a table that a lane makes, or its columns: of `kCount` by 32.
+// The rows (or columns) that a lane stages: `kCount` in groups of 32.
 template <uint32_t kCount>
 struct Sm90StagingShare {
   static constexpr uint32_t kWarps = 3, kEach = kCount > 32 * kWarps ? 2 : 1;
@@ -27,23 +28,23 @@ struct Sm90StagingShare {
   HT_DEVICE uint32_t at(uint32_t i) const {
     return (i == 0 ? warp : kWarps) * 32 + hw::lane_index();
   }
-  // Whether the lane has the i-th in a step, the same for all lanes.
+  // Whether the lane stages its i-th row in a step; the same for all lanes of a warp.
   HT_DEVICE bool has(uint32_t i, uint32_t step) const {
     return i == 0 ? kCount >= 32 * kWarps || warp < kCount / 32 : step % kWarps == warp;
   }
 };
 
-// Of codes that scales multiply: pairs of bf16, of every scale of 128 rows.
+// Scales that multiply the weights' elements: a BF16 pair for every scale of the 128 rows.
 template <class Stages, Sm90Scales kScales>
 class Sm90ElementScaleStaging {
  public:
   HT_DEVICE Sm90ElementScaleStaging(const Sm90Params& params, const Sm90Tile& tile, uint32_t warp)
       : share_{warp},
-        last_(params.gemm.k / kFourDepth - 1),
-        twos_(kScales == Sm90Scales::powers && params.gemm.k % kFourDepth != 0) {
+        last_(params.gemm.k / kWordDepth - 1),
+        halfwords_(kScales == Sm90Scales::powers && params.gemm.k % kWordDepth != 0) {
     const GpuGemm& p = params.gemm;
     const uint8_t* start = scale_address(p.weight, tile.source[0], tile.n0, 0);
-    step_ = scale_address(p.weight, tile.source[0], tile.n0, kFourDepth) - start;
+    step_ = scale_address(p.weight, tile.source[0], tile.n0, kWordDepth) - start;
     uintptr_t addresses = 0;
     HT_UNROLL
     for (uint32_t i = 0; i < kRowsOfLane; ++i) {
@@ -51,16 +52,16 @@ class Sm90ElementScaleStaging {
       row_[i] = scale_address(p.weight, tile.source_of(r), row < p.n ? row : p.n - 1, 0);
       addresses |= reinterpret_cast<uintptr_t>(row_[i]);
     }
-    together_ = step_ == 4 && addresses % sizeof(Words) == 0 && p.k % Stages::kDepth == 0;
-    // Rows of no whole fours begin at any two bytes.
-    if (twos_) last_ = p.k / (kFourDepth / 2) - 1;
+    vector_loads_ = step_ == 4 && addresses % sizeof(Words) == 0 && p.k % Stages::kDepth == 0;
+    // Rows whose count of scales is no multiple of four start at any even byte.
+    if (halfwords_) last_ = p.k / (kWordDepth / 2) - 1;
   }
 
-  // All scales of a step, by fours, which are neighbours in every layout.
+  // All scales of a step, four to a word; they are consecutive in every layout.
   HT_DEVICE void load(uint32_t step) {
     current_ = step;
-    const uint32_t first = step * Stages::kDepth / kFourDepth;
-    if (together_) {
+    const uint32_t first = step * Stages::kDepth / kWordDepth;
+    if (vector_loads_) {
       HT_UNROLL
       for (uint32_t i = 0; i < kRowsOfLane; ++i) {
         if (!share_.has(i, step)) continue;
@@ -68,9 +69,9 @@ class Sm90ElementScaleStaging {
       }
       return;
     }
-    if (twos_) return load_twos(first * 2);
+    if (halfwords_) return load_halfwords(first * 2);
     HT_UNROLL
-    for (uint32_t f = 0; f < kFours; ++f) {
+    for (uint32_t f = 0; f < kScaleWords; ++f) {
       const int64_t offset = (first + f < last_ ? first + f : last_) * step_;
       HT_UNROLL
       for (uint32_t i = 0; i < kRowsOfLane; ++i) {
@@ -83,9 +84,9 @@ class Sm90ElementScaleStaging {
     HT_UNROLL
     for (uint32_t i = 0; i < kRowsOfLane; ++i) {
       if (!share_.has(i, current_)) continue;
-      const hw::SharedAddress row = table + share_.at(i) * Stages::kTableRow;
+      const hw::SharedAddress row = table + share_.at(i) * Stages::kScaleRowBytes;
       uint32_t pairs[Stages::kSlots];
-      multipliers(words_[i], pairs);
+      decode_pairs(words_[i], pairs);
       HT_UNROLL
       for (uint32_t s = 0; s < Stages::kSlots; s += 4) {
         hw::store_shared(row + s * 4,
@@ -95,9 +96,9 @@ class Sm90ElementScaleStaging {
   }
 
  private:
-  HT_DEVICE void load_twos(uint32_t first) {
+  HT_DEVICE void load_halfwords(uint32_t first) {
     HT_UNROLL
-    for (uint32_t f = 0; f < 2 * kFours; ++f) {
+    for (uint32_t f = 0; f < 2 * kScaleWords; ++f) {
       const uint32_t offset = (first + f < last_ ? first + f : last_) * 2;
       HT_UNROLL
       for (uint32_t i = 0; i < kRowsOfLane; ++i) {
@@ -111,25 +112,25 @@ class Sm90ElementScaleStaging {
 
   using Policy = typename Stages::Policy;
   using Share = Sm90StagingShare<Stages::kRows>;
-  static constexpr uint32_t kRowsOfLane = Share::kEach, kFours = Stages::kSlots / 4;
-  static constexpr uint32_t kFourDepth = 4 * Stages::kSlotDepth;
-  using Words = hw::Vector<uint32_t, kFours>;
+  static constexpr uint32_t kRowsOfLane = Share::kEach, kScaleWords = Stages::kSlots / 4;
+  static constexpr uint32_t kWordDepth = 4 * Stages::kSlotDepth;
+  using Words = hw::Vector<uint32_t, kScaleWords>;
 
-  HT_DEVICE static void multipliers(const Words& words, uint32_t (&pairs)[Stages::kSlots]) {
+  HT_DEVICE static void decode_pairs(const Words& words, uint32_t (&pairs)[Stages::kSlots]) {
     if constexpr (kScales == Sm90Scales::pairs) {
       HT_UNROLL
-      for (uint32_t w = 0; w < kFours; w += 2) {
+      for (uint32_t w = 0; w < kScaleWords; w += 2) {
         uint32_t eight[8];
         Policy::pairs_of({words[w], words[w + 1]}, eight);
         HT_UNROLL
         for (uint32_t i = 0; i < 8; ++i) pairs[w * 4 + i] = eight[i];
       }
     } else {
-      // 2^(code - 127); 0 is subnormal, 255 NaN: both have the upper bit of the mantissa.
+      // 2^(code - 127). 0 is subnormal, 255 NaN: both set the upper mantissa bit.
       HT_UNROLL
       for (uint32_t i = 0; i < Stages::kSlots; ++i) {
-        const uint32_t code = words[i / 4] >> 8 * (i % 4) & 0xff;
-        pairs[i] = twice(code << 7 | (code - 1 < 254 ? 0 : 0x40));
+        const uint32_t raw = words[i / 4] >> 8 * (i % 4) & 0xff;
+        pairs[i] = twice(raw << 7 | (raw - 1 < 254 ? 0 : 0x40));
       }
     }
   }
@@ -137,20 +138,20 @@ class Sm90ElementScaleStaging {
   const Share share_;
   const uint8_t* row_[kRowsOfLane];
   uint32_t current_ = 0;
-  int64_t step_;   // bytes from four groups to the next four
-  uint32_t last_;  // four, or two
-  const bool twos_;
-  bool together_;  // the fours of a stage are one load
+  int64_t step_;   // bytes from one word of four scales to the next
+  uint32_t last_;  // the last word, or half-word
+  const bool halfwords_;
+  bool vector_loads_;  // the words of a stage are one vector load
   Words words_[kRowsOfLane];
 };
 
-// Of sums: scales of rows of W and of rows of x, zero points of INT4.
+// Scales that multiply the accumulator: of rows of W and of rows of x; and the zero points of INT4.
 template <class Stages, Sm90Factors kFactors>
 class Sm90AccumulatorScaleStaging {
  public:
   HT_DEVICE Sm90AccumulatorScaleStaging(const Sm90Params& params, const Sm90Tile& tile,
                                         uint32_t warp)
-      : p_(params.gemm), share_{warp}, share_of_x_{warp}, last_((params.gemm.k - 1) / kUnit) {
+      : p_(params.gemm), share_{warp}, x_share_{warp}, last_((params.gemm.k - 1) / kUnit) {
     zeros_ = Stages::kZeros && tile.source[0].zeros != nullptr;
     HT_UNROLL
     for (uint32_t i = 0; i < kRows; ++i) {
@@ -166,16 +167,17 @@ class Sm90AccumulatorScaleStaging {
     HT_UNROLL
     for (uint32_t i = 0; i < kColumns; ++i) {
       if (kFactors == Sm90Factors::rows) break;
-      const uint32_t m = tile.m0 + share_of_x_.at(i);
+      const uint32_t m = tile.m0 + x_share_.at(i);
       x_[i] = p_.x_scales + (m < tile.end ? m : tile.end - 1) * p_.x_scale_row;
     }
-    // Groups are multiples of 64; of those without any, all is the first.
-    of_weight_ = p_.weight.group > 0 ? 1.0f / static_cast<float>(p_.weight.group / kUnit) : 0;
-    of_x_ = p_.x_group > 0 ? 1.0f / static_cast<float>(p_.x_group / kUnit) : 0;
+    // Groups are multiples of 64 elements; without groups everything is in the first.
+    weight_reciprocal_ =
+        p_.weight.group > 0 ? 1.0f / static_cast<float>(p_.weight.group / kUnit) : 0;
+    x_reciprocal_ = p_.x_group > 0 ? 1.0f / static_cast<float>(p_.x_group / kUnit) : 0;
   }
 
-  // What a step needs; zero points, which few weights have, are loaded late, as registers are
-  // short.
+  // Loads the scales of a step. Zero points, which few weights have, are loaded late because
+  // registers are short.
   HT_DEVICE void load(uint32_t step) {
     step_ = step;
     const uint32_t k0 = step * Stages::kDepth;
@@ -190,10 +192,10 @@ class Sm90AccumulatorScaleStaging {
     if constexpr (kFactors != Sm90Factors::rows) {
       HT_UNROLL
       for (uint32_t s = 0; s < kSlots; ++s) {
-        const uint32_t group = group_of(k0, s, of_x_);
+        const uint32_t group = group_of(k0, s, x_reciprocal_);
         HT_UNROLL
         for (uint32_t i = 0; i < kColumns; ++i) {
-          if (share_of_x_.has(i, step)) of_columns_[s][i] = hw::load_global(x_[i] + group);
+          if (x_share_.has(i, step)) column_scales_[s][i] = hw::load_global(x_[i] + group);
         }
       }
     }
@@ -205,7 +207,7 @@ class Sm90AccumulatorScaleStaging {
       HT_UNROLL
       for (uint32_t i = 0; i < kRows; ++i) {
         if (!share_.has(i, step_)) continue;
-        hw::store_shared(table + share_.at(i) * Stages::kTableRow, of_rows_[i]);
+        hw::store_shared(table + share_.at(i) * Stages::kScaleRowBytes, row_scales_[i]);
       }
     }
     if constexpr (Stages::kZeros) {
@@ -217,24 +219,24 @@ class Sm90AccumulatorScaleStaging {
           HT_UNROLL
           for (uint32_t s = 0; s < kSlots; ++s) {
             const int64_t offset =
-                group_of(step_ * Stages::kDepth, s, of_weight_) * p_.weight.zero_step;
+                group_of(step_ * Stages::kDepth, s, weight_reciprocal_) * p_.weight.zero_step;
             zeros[s] = hw::load_global(zero_[i % kRows] + offset);
           }
         }
         HT_UNROLL
         for (uint32_t s = 0; s < kSlots; ++s) zeros[s] = Stages::Policy::pair_of(zeros[s]);
-        hw::store_shared(table + (share_.at(i) * Stages::kTableRow + kSlots * 4), zeros);
+        hw::store_shared(table + (share_.at(i) * Stages::kScaleRowBytes + kSlots * 4), zeros);
       }
     }
     if constexpr (kFactors != Sm90Factors::rows) {
       HT_UNROLL
       for (uint32_t s = 0; s < kSlots; ++s) {
-        const float of_tile = kFactors == Sm90Factors::columns ? of_rows_[0][s] : 1.0f;
+        const float of_tile = kFactors == Sm90Factors::columns ? row_scales_[0][s] : 1.0f;
         HT_UNROLL
         for (uint32_t i = 0; i < kColumns; ++i) {
-          if (!share_of_x_.has(i, step_)) continue;
-          const uint32_t place = s * Stages::kColumns + Stages::x_place(share_of_x_.at(i));
-          hw::store_shared(table + (Stages::kXScales + place * 4), of_tile * of_columns_[s][i]);
+          if (!x_share_.has(i, step_)) continue;
+          const uint32_t place = s * Stages::kColumns + Stages::x_scale_index(x_share_.at(i));
+          hw::store_shared(table + (Stages::kXScales + place * 4), of_tile * column_scales_[s][i]);
         }
       }
     }
@@ -243,17 +245,17 @@ class Sm90AccumulatorScaleStaging {
  private:
   static constexpr uint32_t kSlots = Stages::kSlots, kUnit = 64;
   using Share = Sm90StagingShare<Stages::kRows>;
-  using ShareOfX = Sm90StagingShare<kFactors == Sm90Factors::rows ? 32 : Stages::kColumns>;
+  using XShare = Sm90StagingShare<kFactors == Sm90Factors::rows ? 32 : Stages::kColumns>;
   static constexpr uint32_t kRows = kFactors == Sm90Factors::columns ? 1 : Share::kEach;
-  static constexpr uint32_t kColumns = ShareOfX::kEach;
-  // The rows of W of a tile have one scale each, or one for all; zero points as well.
+  static constexpr uint32_t kColumns = XShare::kEach;
+  // The rows of W of a tile have one scale each, or share one; zero points likewise.
   static_assert(!Stages::kZeros || kSlots == 4);
 
   HT_DEVICE int64_t block_of(const GpuSource& source, uint32_t row) const {
     return block_of_row(p_.weight, source.first_row + row * p_.weight.row_step);
   }
-  // K in units of 64, the middle of the unit by the reciprocal of a group's units: the error, 2^-23
-  // of the quotient, is less than the half unit while K is below 2^28.
+  // K in units of 64; the group is the middle of the unit times the reciprocal of a group's units:
+  // the error, 2^-23 of the quotient, is less than half a unit while K is below 2^28.
   HT_DEVICE uint32_t group_of(uint32_t k0, uint32_t slot, float reciprocal) const {
     const uint32_t unit = k0 / kUnit + slot * (Stages::kSlotDepth / kUnit);
     const float middle = static_cast<float>(unit < last_ ? unit : last_) + 0.5f;
@@ -263,23 +265,23 @@ class Sm90AccumulatorScaleStaging {
   HT_DEVICE void load_scales(uint32_t k0) {
     HT_UNROLL
     for (uint32_t s = 0; s < kSlots; ++s) {
-      const int64_t offset = group_of(k0, s, of_weight_) * p_.weight.scale_step;
+      const int64_t offset = group_of(k0, s, weight_reciprocal_) * p_.weight.scale_step;
       HT_UNROLL
       for (uint32_t i = 0; i < kRows; ++i) {
         if (!share_.has(i, step_)) continue;
-        const uint32_t code = hw::load_global(reinterpret_cast<const Scale*>(scale_[i] + offset));
-        of_rows_[i][s] = std::bit_cast<float>(code);
+        const uint32_t raw = hw::load_global(reinterpret_cast<const Scale*>(scale_[i] + offset));
+        row_scales_[i][s] = std::bit_cast<float>(raw);
       }
     }
   }
-  // What the codes of scales stand for; by their format outside the loops.
+  // Decodes the raw scales; the switch over their format is outside the loops.
   HT_DEVICE void decode() {
     const auto each = [&](const auto& value) {
       HT_UNROLL
       for (uint32_t i = 0; i < kRows; ++i) {
         HT_UNROLL
         for (uint32_t s = 0; s < kSlots; ++s) {
-          of_rows_[i][s] = value(std::bit_cast<uint32_t>(of_rows_[i][s]));
+          row_scales_[i][s] = value(std::bit_cast<uint32_t>(row_scales_[i][s]));
         }
       }
     };
@@ -287,26 +289,26 @@ class Sm90AccumulatorScaleStaging {
     if (!p_.scaled) {
       each([](uint32_t) { return 1.0f; });
     } else if (format == Format::bf16) {
-      each([](uint32_t code) { return std::bit_cast<float>(code << 16); });
+      each([](uint32_t raw) { return std::bit_cast<float>(raw << 16); });
     } else if (format == Format::f16) {
-      each([](uint32_t code) { return hw::cvt_f32_f16(static_cast<uint16_t>(code)); });
+      each([](uint32_t raw) { return hw::cvt_f32_f16(static_cast<uint16_t>(raw)); });
     } else if (format != Format::f32) {
-      each([&](uint32_t code) { return decode_scale(format, code); });
+      each([&](uint32_t raw) { return decode_scale(format, raw); });
     }
   }
 
   const GpuGemm& p_;
   const Share share_;
-  const ShareOfX share_of_x_;
-  const uint32_t last_;  // unit of K
+  const XShare x_share_;
+  const uint32_t last_;  // last unit of K
   const uint8_t* scale_[kRows] = {};
   const uint8_t* zero_[Stages::kZeros ? kRows : 1] = {};
   const float* x_[kColumns] = {};
-  float of_weight_, of_x_;
+  float weight_reciprocal_, x_reciprocal_;
   uint32_t step_ = 0;
   bool zeros_;
-  hw::Vector<float, kSlots> of_rows_[kRows] = {};
-  float of_columns_[kSlots][kColumns] = {};
+  hw::Vector<float, kSlots> row_scales_[kRows] = {};
+  float column_scales_[kSlots][kColumns] = {};
 };
 
 }  // namespace halftone::gemm

@@ -13,10 +13,10 @@ std::string refuse_sm90_small_m_formats(const GpuWeight&, const GpuX&, Format we
                                         const Scaling&);
 
 // INT4 with scales of fewer than 128 elements has sums of 32 each.
-inline bool has_short_runs(const GpuWeight& w, int64_t group) {
+inline bool has_group32_sums(const GpuWeight& w, int64_t group) {
   return w.code == GpuCode::int4 && (group == 32 || group == 64);
 }
-bool takes_short_runs(const GpuWeight&, const GpuX&, const Scaling&);
+bool takes_group32_sums(const GpuWeight&, const GpuX&, const Scaling&);
 
 inline bool has_powers(const GpuWeight& w, Format scale) {
   return w.scaled && scale == Format::ue8m0;

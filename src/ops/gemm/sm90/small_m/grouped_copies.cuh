@@ -14,47 +14,48 @@ struct Sm90GroupedCopies {
   using Params = Sm90GroupedSmallMParams;
   using Ring = typename Stages::Ring;
   // Arrivals that fill a stage.
-  static constexpr uint32_t kProducers = Stages::kCopied ? 33 : 1;
+  static constexpr uint32_t kProducers = Stages::kSmemScales ? 33 : 1;
 
   const Params& params;
   hw::SharedAddress base;
-  Sm90TileRange run;
+  Sm90TileRange range;
   int32_t first_row = 0, matrix[2] = {};  // where x begins, and where W
   const uint8_t* scales_at[2] = {};
   hw::CachePolicy policy = hw::kEvictFirst;
   uint32_t step = 0;
 
   HT_DEVICE Sm90GroupedCopies(const Params& all, hw::SharedAddress shared)
-      : params(all), base(shared), run(all.gemm, all.tiles) {
+      : params(all), base(shared), range(all.gemm, all.tiles) {
     enter();
   }
   HT_DEVICE void enter() {
-    if (run.left == 0 || !run.entered) return;
+    if (range.left == 0 || !range.new_chunk) return;
     const GpuLayout& weight = params.gemm.weight;
     Sm90MChunk chunk;
-    chunk.load(params.gemm, run.chunk);
+    chunk.load(params.gemm, range.chunk);
     first_row = chunk.rows.first;
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
       matrix[half] = chunk.matrix(weight, half, params.w_first, params.w_shift);
-      if constexpr (Stages::kCopied) {
+      if constexpr (Stages::kSmemScales) {
         scales_at[half] = scale_address(weight, chunk.source[half], 0, 0);
       }
     }
     policy = chunk.weight_policy(params.gemm);
   }
-  HT_DEVICE bool any() const { return run.left > 0; }
+  HT_DEVICE bool any() const { return range.left > 0; }
   HT_DEVICE void next() {
     if (++step < params.steps) return;
     step = 0;
-    run.next();
+    range.next();
     enter();
   }
   // Of 32 rows of the tile: the first output, and whether they are the other half of a gate.
   HT_DEVICE uint32_t output(uint32_t run32) const {
-    return params.gemm.epilogue.gate ? run.tile * 64 + run32 / 2 * 32 : run.tile * 128 + run32 * 32;
+    return params.gemm.epilogue.gate ? range.tile * 64 + run32 / 2 * 32
+                                     : range.tile * 128 + run32 * 32;
   }
-  HT_DEVICE bool other(uint32_t run32) const { return params.gemm.epilogue.gate && run32 % 2 == 1; }
+  HT_DEVICE bool is_up(uint32_t run32) const { return params.gemm.epilogue.gate && run32 % 2 == 1; }
 
   // By one lane.
   HT_DEVICE void weights(const pipe::Slot& slot) const {
@@ -65,7 +66,7 @@ struct Sm90GroupedCopies {
       for (uint32_t line = 0; line < Stages::kLines; ++line) {
         hw::tensor_load(to + (i * Stages::kLines + line) * 32 * Stages::kLine, &params.w,
                         {static_cast<int32_t>((step * Stages::kLines + line) * Stages::kLine),
-                         static_cast<int32_t>(output(i)), other(i) ? matrix[1] : matrix[0]},
+                         static_cast<int32_t>(output(i)), is_up(i) ? matrix[1] : matrix[0]},
                         slot.full, policy);
       }
     }
@@ -78,14 +79,14 @@ struct Sm90GroupedCopies {
   // Scales of row `r` of 32, from the stage's byte `at` of a row on.
   HT_DEVICE const uint8_t* scales_of(uint32_t run32, uint32_t r, uint32_t at) const {
     const uint32_t last = params.gemm.n - 1, row = output(run32) + r;
-    return (other(run32) ? scales_at[1] : scales_at[0]) +
+    return (is_up(run32) ? scales_at[1] : scales_at[0]) +
            uint64_t{row < last ? row : last} * params.scale_pitch + at;
   }
   // By the warp. What a row of W does not have are zeros.
   template <uint32_t kBytes>
   HT_DEVICE void copy_scales(const pipe::Slot& slot, hw::Site site = hw::Site::current()) const {
     constexpr uint32_t kPieces = Stages::kScaleBytes / kBytes, kRows = 32 / kPieces;
-    const hw::SharedAddress to = base + (slot.stage * Stages::kBytes + Stages::kOfScales);
+    const hw::SharedAddress to = base + (slot.stage * Stages::kBytes + Stages::kScaleOffset);
     const uint32_t lane = hw::lane_index(), piece = lane % kPieces * kBytes;
     const uint32_t at = step * Stages::kScaleBytes + piece;
     const uint32_t left = at < params.scale_bytes ? params.scale_bytes - at : 0;
@@ -101,12 +102,12 @@ struct Sm90GroupedCopies {
 
   // Scales whose rows begin at any two bytes, through registers: eight bytes a row, four rows a
   // lane, whose addresses are made once a tile.
-  struct Twos {
+  struct Halfwords {
     static constexpr uint32_t kRows = 4;
     const uint8_t* row[kRows];
     hw::Vector<uint32_t, 2> words[kRows];
 
-    HT_DEVICE void ask(const Sm90GroupedCopies& c, hw::Site site = hw::Site::current()) {
+    HT_DEVICE void prefetch(const Sm90GroupedCopies& c, hw::Site site = hw::Site::current()) {
       if (c.step == 0) {
         HT_UNROLL
         for (uint32_t i = 0; i < kRows; ++i) row[i] = c.scales_of(i, hw::lane_index(), 0);
@@ -122,19 +123,19 @@ struct Sm90GroupedCopies {
         load<1>(at, site);
       }
     }
-    template <uint32_t kTwos>
+    template <uint32_t kHalfwords>
     HT_DEVICE void load(uint32_t at, hw::Site site) {
       HT_UNROLL
       for (uint32_t i = 0; i < kRows; ++i) {
         const auto* from = reinterpret_cast<const uint16_t*>(row[i] + at);
         uint32_t two[4] = {};
         HT_UNROLL
-        for (uint32_t j = 0; j < kTwos; ++j) two[j] = hw::load_global(from + j, site);
+        for (uint32_t j = 0; j < kHalfwords; ++j) two[j] = hw::load_global(from + j, site);
         words[i] = {{two[0] | two[1] << 16, two[2] | two[3] << 16}};
       }
     }
     HT_DEVICE void store(hw::SharedAddress stage, hw::Site site = hw::Site::current()) const {
-      const hw::SharedAddress to = stage + (Stages::kOfScales + hw::lane_index() * 8);
+      const hw::SharedAddress to = stage + (Stages::kScaleOffset + hw::lane_index() * 8);
       HT_UNROLL
       for (uint32_t i = 0; i < kRows; ++i) hw::store_shared(to + i * 32 * 8, words[i], site);
     }
@@ -174,19 +175,19 @@ struct Sm90GroupedCopies {
         return;
       }
     } else if (params.scales_aligned < 4) {
-      return load_twos(copies, fill);
+      return load_halfwords(copies, fill);
     }
     for (; copies.any(); copies.next()) copies.template copy_scales<4>(fill.wait());
   }
-  HT_DEVICE static void load_twos(Sm90GroupedCopies& copies, typename Ring::Producer& fill) {
-    Twos next;  // a stage ahead
-    if (copies.any()) next.ask(copies);
+  HT_DEVICE static void load_halfwords(Sm90GroupedCopies& copies, typename Ring::Producer& fill) {
+    Halfwords next;  // a stage ahead
+    if (copies.any()) next.prefetch(copies);
     while (copies.any()) {
       const pipe::Slot slot = fill.wait();
       next.store(copies.base + slot.stage * Stages::kBytes);
       hw::mbarrier_arrive(slot.full);
       copies.next();
-      if (copies.any()) next.ask(copies);
+      if (copies.any()) next.prefetch(copies);
     }
   }
 };

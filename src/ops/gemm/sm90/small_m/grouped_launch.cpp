@@ -37,7 +37,7 @@ Instance instance() {
 constexpr uint32_t kWidest8 = 24, kWidest4 = 32;
 
 Instance instance_of(const GpuWeight& w, Format scale, int64_t group, uint32_t rows) {
-  if (has_short_runs(w, group)) {
+  if (has_group32_sums(w, group)) {
     return rows == 8    ? instance<GpuCode::int4, Sm90Scales::short_sums, 8>()
            : rows == 16 ? instance<GpuCode::int4, Sm90Scales::short_sums, 16>()
                         : instance<GpuCode::int4, Sm90Scales::short_sums, 32>();
@@ -66,7 +66,7 @@ constexpr int64_t kMostAverage8 = 20, kMostAverage4 = 32;
 bool takes_sm90_grouped_small_m(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
   const int64_t most = bits(p.weight) == 8 ? kMostAverage8 : kMostAverage4;
   if (p.experts == 0 || p.m > most * p.experts) return false;
-  if (!takes_short_runs(w, x, p.scaling) &&
+  if (!takes_group32_sums(w, x, p.scaling) &&
       !refuse_sm90_small_m_formats(w, x, p.weight, p.scaling).empty()) {
     return false;
   }
@@ -76,7 +76,7 @@ bool takes_sm90_grouped_small_m(const Sm90Problem& p, const GpuWeight& w, const 
 
 int64_t fewest_rows_sm90_grouped_small_m(const Sm90Problem& p, const GpuWeight& w) {
   // docs/findings/experts-hopper.md
-  if (has_short_runs(w, p.scaling.block_cols)) return p.experts / 2 + 1;
+  if (has_group32_sums(w, p.scaling.block_cols)) return p.experts / 2 + 1;
   return bits(p.weight) == 4 ? std::max<int64_t>(8, p.experts / 16) + 1
                              : std::max<int64_t>(4, p.experts / 8) + 1;
 }
@@ -125,8 +125,8 @@ void launch_sm90_grouped_small_m(const Sm90Problem& problem, const GpuWeight& w,
     p.scale_pitch = static_cast<uint32_t>(l.scale_row * l.row_step);
     p.scales_aligned = scales_aligned(l, matrices);
   } else if (w.scaled) {
-    p.log2_groups =
-        static_cast<uint32_t>(std::countr_zero(l.group / (has_short_runs(w, l.group) ? 32 : 128)));
+    p.log2_groups = static_cast<uint32_t>(
+        std::countr_zero(l.group / (has_group32_sums(w, l.group) ? 32 : 128)));
   }
   LaunchShape shape;
   shape.block.x = i.threads;

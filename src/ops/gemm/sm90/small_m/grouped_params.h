@@ -25,22 +25,24 @@ struct Sm90GroupedSmallMParams {
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
 struct Sm90GroupedSmallMW8Stages : Sm90SmallMW8Stage<kCode, kScales, kTiles, true> {
   using Stage = Sm90SmallMW8Stage<kCode, kScales, kTiles, true>;
-  static constexpr uint32_t kThreads = (Stage::kWarps + (Stage::kCopied ? 2 : 1)) * 32;
+  static constexpr uint32_t kThreads = (Stage::kWarps + (Stage::kSmemScales ? 2 : 1)) * 32;
   static constexpr uint32_t kMinBlocks = 2;
 
   // Sums and factors: of two tiles, as one is finished while another's sums come, where two stages
   // leave the room.
-  static constexpr uint32_t kEnd = Stage::kSumBytes + 2 * kSm90ScaleBiasBytes;
-  static constexpr uint32_t kRoom = 227 * 1024 / kMinBlocks - 1024 - 1024;
-  static constexpr uint32_t kEnds = 2 * Stage::kBytes + 2 * kEnd <= kRoom ? 2 : 1;
-  static constexpr uint32_t kFitting = (kRoom - kEnds * kEnd) / Stage::kBytes;
-  static constexpr uint32_t kStages = kFitting < 4 ? kFitting : 4;
+  static constexpr uint32_t kEpilogueBytes = Stage::kAccumulatorBytes + 2 * kSm90ScaleBiasBytes;
+  static constexpr uint32_t kMaxBytes = 227 * 1024 / kMinBlocks - 1024 - 1024;
+  static constexpr uint32_t kEpilogueBuffers =
+      2 * Stage::kBytes + 2 * kEpilogueBytes <= kMaxBytes ? 2 : 1;
+  static constexpr uint32_t kFittingStages =
+      (kMaxBytes - kEpilogueBuffers * kEpilogueBytes) / Stage::kBytes;
+  static constexpr uint32_t kStages = kFittingStages < 4 ? kFittingStages : 4;
   static_assert(kStages >= 2, "one stage is read while another is filled");
   using Ring = pipe::Ring<kStages, Stage::kX + Stage::kDepth / 64 * Stage::kSlab>;
 
   static constexpr uint32_t kSums = kStages * Stage::kBytes;
-  static constexpr uint32_t kFactors = kSums + kEnds * Stage::kSumBytes;
-  static constexpr uint32_t kBarriers = kFactors + kEnds * 2 * kSm90ScaleBiasBytes;
+  static constexpr uint32_t kScaleBias = kSums + kEpilogueBuffers * Stage::kAccumulatorBytes;
+  static constexpr uint32_t kBarriers = kScaleBias + kEpilogueBuffers * 2 * kSm90ScaleBiasBytes;
   static constexpr uint32_t kSharedBytes = kBarriers + Ring::kSharedBytes;
 };
 

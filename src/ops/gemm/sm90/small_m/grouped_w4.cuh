@@ -19,28 +19,28 @@ struct Sm90GroupedSmallMW4 {
   using Stages = Sm90GroupedSmallMW4Stages<kScales, kColumns>;
   using Copies = Sm90GroupedCopies<Stages>;
   using Ring = Sm90SmallMW4Ring<kCode, Stages>;
-  using Sums = Sm90SmallMW4Accumulator<kCode, Stages>;
+  using Accumulator = Sm90SmallMW4Accumulator<kCode, Stages>;
   using Scales = Sm90GroupScales<Stages>;
   static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
   static constexpr uint32_t kWarps = Stages::kWarps;
-  enum class Worker { multiply, load };
+  enum class Worker { mma, load };
 
   // By a warp of those that bring x into order.
-  HT_DEVICE static void put_in_order(const Params& params, const Ring& stages, uint32_t warp) {
-    typename Ring::Orderer order(stages, warp);
+  HT_DEVICE static void permute_x(const Params& params, const Ring& stages, uint32_t warp) {
+    typename Ring::Permuter permuter(stages, warp);
     for (uint32_t left = Sm90TileRange(params.gemm, params.tiles).left; left > 0; --left) {
       for (uint32_t step = 0; step < params.steps; ++step) {
-        order.next(Stages::kOfScales, params.scale_bytes - step * Stages::kScaleBytes);
+        permuter.next(Stages::kScaleOffset, params.scale_bytes - step * Stages::kScaleBytes);
       }
     }
   }
 
   // What ends a lane's two rows of W: lane l has it of the warp's row l % 16, scales in the lower
   // half of the warp and biases in the upper.
-  struct Factors {
+  struct ScaleBias {
     float own;
 
-    HT_DEVICE Factors(const GpuGemm& p, const Sm90Tile& tile, uint32_t warp) : own(0) {
+    HT_DEVICE ScaleBias(const GpuGemm& p, const Sm90Tile& tile, uint32_t warp) : own(0) {
       const GpuEpilogue& f = p.epilogue;
       const uint32_t lane = hw::lane_index(), r = Stages::row_of(warp, lane % 16);
       const uint32_t n = tile.output(r), half = tile.half_of(r);
@@ -57,77 +57,78 @@ struct Sm90GroupedSmallMW4 {
   };
 
   // Results of a tile, from the registers of its warps.
-  HT_DEVICE static void finish(const GpuGemm& p, const Sm90Tile& tile, const Factors& factors,
-                               const Sums& sums) {
+  HT_DEVICE static void store_rows(const GpuGemm& p, const Sm90Tile& tile,
+                                   const ScaleBias& scale_bias, const Accumulator& accumulator) {
     constexpr uint32_t kEach = kColumns / 4;  // of each of a lane's rows
     const GpuEpilogue& f = p.epilogue;
     float y[2][kEach];
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
-      const uint32_t r = sums.row_of_16 + 8 * half;
-      const float scale = factors.scale(r), bias = factors.bias(r);
+      const uint32_t r = accumulator.row_of_16 + 8 * half;
+      const float scale = scale_bias.scale(r), bias = scale_bias.bias(r);
       HT_UNROLL
       for (uint32_t i = 0; i < kEach; ++i) {
         float x_scale = 1;
-        const uint32_t m = tile.m0 + column(sums, i);
+        const uint32_t m = tile.m0 + column(accumulator, i);
         if (f.row_weights != nullptr && m < tile.end) x_scale = hw::load_global(f.row_weights + m);
-        y[half][i] = sums.sum(half, i) * scale * x_scale + bias;
+        y[half][i] = accumulator.sum(half, i) * scale * x_scale + bias;
       }
     }
-    const uint32_t n = tile.output(sums.row);
+    const uint32_t n = tile.output(accumulator.row);
     if (tile.gate) {
       pipe::activate_gate<false>(f.gated, y[0], y[1]);
-      return store(p, tile, sums, n, y[0]);
+      return store(p, tile, accumulator, n, y[0]);
     }
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
       pipe::activate<false>(f.activation, y[half]);
-      store(p, tile, sums, n + half * Stages::kApart, y[half]);
+      store(p, tile, accumulator, n + half * Stages::kRowDistance, y[half]);
     }
   }
-  HT_DEVICE static uint32_t column(const Sums& sums, uint32_t i) {
-    return i / 2 * 8 + sums.quad * 2 + i % 2;
+  HT_DEVICE static uint32_t column(const Accumulator& accumulator, uint32_t i) {
+    return i / 2 * 8 + accumulator.quad * 2 + i % 2;
   }
   template <uint32_t kEach>
-  HT_DEVICE static void store(const GpuGemm& p, const Sm90Tile& tile, const Sums& sums, uint32_t n,
-                              const float (&y)[kEach]) {
+  HT_DEVICE static void store(const GpuGemm& p, const Sm90Tile& tile,
+                              const Accumulator& accumulator, uint32_t n, const float (&y)[kEach]) {
     const GpuEpilogue& f = p.epilogue;
     if (n >= p.n) return;
     char* at = f.out + tile.m0 * f.out_row + n * pipe::bytes_of(f.out_format);
     HT_UNROLL
     for (uint32_t i = 0; i < kEach; ++i) {
-      const uint32_t m = column(sums, i);
+      const uint32_t m = column(accumulator, i);
       if (tile.m0 + m < tile.end) pipe::store_element(f.out_format, at + m * f.out_row, y[i]);
     }
   }
 
-  HT_DEVICE static void multiply_all(const Params& params, const Ring& stages, uint32_t warp) {
+  HT_DEVICE static void mma_warps(const Params& params, const Ring& stages, uint32_t warp) {
     const GpuGemm& p = params.gemm;
     typename Ring::Reader read(stages);
     Scales scales(p, params.log2_groups, warp);
     Sm90MChunk chunk;
-    Sm90TileRange run(p, params.tiles);
-    run.left = pipe::uniform(run.left);
-    for (; run.left > 0; run.next()) {
-      if (run.entered) chunk.load(p, run.chunk);
-      const Sm90Tile tile = chunk.tile(p, run.tile);
-      const Factors factors(p, tile, warp);
-      Sums sums(warp);
-      if constexpr (Sums::kJoined) {
-        if (run.entered) {
-          scales.find(tile, p.n);
-          scales.ask(0);
+    Sm90TileRange range(p, params.tiles);
+    range.left = pipe::uniform(range.left);
+    for (; range.left > 0; range.next()) {
+      if (range.new_chunk) chunk.load(p, range.chunk);
+      const Sm90Tile tile = chunk.tile(p, range.tile);
+      const ScaleBias scale_bias(p, tile, warp);
+      Accumulator accumulator(warp);
+      if constexpr (Accumulator::kPromotes) {
+        if (range.new_chunk) {
+          scales.locate(tile, p.n);
+          scales.prefetch(0);
         }
       }
-      const auto ask = [&](uint32_t step) {
-        if (step < params.steps) return scales.ask(step);
-        if (run.left == 1 || run.tile + 1 == run.tiles) return;
-        scales.find(chunk.tile(p, run.tile + 1), p.n);
-        scales.ask(0);
+      const auto prefetch = [&](uint32_t step) {
+        if (step < params.steps) return scales.prefetch(step);
+        if (range.left == 1 || range.tile + 1 == range.tiles) return;
+        scales.locate(chunk.tile(p, range.tile + 1), p.n);
+        scales.prefetch(0);
       };
-      Sm90SmallMW4Mainloop<Ring, Sums, false>::add(
-          read, 0, params.steps, sums, scales, [](uint32_t) { return Stages::kOfScales; }, ask);
-      finish(p, tile, factors, sums);
+      Sm90SmallMW4Mainloop<Ring, Accumulator, false>::add(
+          read, 0, params.steps, accumulator, scales, [](uint32_t) { return Stages::kScaleOffset; },
+          prefetch);
+      store_rows(p, tile, scale_bias, accumulator);
     }
   }
 
@@ -140,17 +141,17 @@ struct Sm90GroupedSmallMW4 {
     hw::griddepcontrol_launch_dependents();
     const uint32_t warp = pipe::uniform(hw::warp_index());
     if (pipe::enter<Stages::kRoles, Worker::load, kMinBlocks>()) {
-      constexpr uint32_t kOrder = kWarps + 4 - Stages::kOrderWarps;
-      if (warp >= kOrder) {
-        put_in_order(params, stages, warp - kOrder);
+      constexpr uint32_t kFirstPermuteWarp = kWarps + 4 - Stages::kPermuteWarps;
+      if (warp >= kFirstPermuteWarp) {
+        permute_x(params, stages, warp - kFirstPermuteWarp);
       } else if (warp == kWarps) {
         if (hw::lane_index() == 0) Copies::load_tensors(params, stages.ring, stages.base);
       } else {
-        if constexpr (Stages::kCopied) Copies::load_scales(params, stages.ring, stages.base);
+        if constexpr (Stages::kSmemScales) Copies::load_scales(params, stages.ring, stages.base);
       }
-    } else if (pipe::enter<Stages::kRoles, Worker::multiply, kMinBlocks>()) {
+    } else if (pipe::enter<Stages::kRoles, Worker::mma, kMinBlocks>()) {
       if (params.gemm.static_weights) hw::griddepcontrol_wait();
-      multiply_all(params, stages, warp);
+      mma_warps(params, stages, warp);
     }
   }
 };

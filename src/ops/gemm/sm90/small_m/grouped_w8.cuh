@@ -18,57 +18,56 @@ template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
 struct Sm90GroupedSmallMW8 {
   using Params = Sm90GroupedSmallMParams;
   using Stages = Sm90GroupedSmallMW8Stages<kCode, kScales, kTiles>;
-  using Multiply = Sm90SmallMW8Mainloop<kCode, Stages>;
+  using Mainloop = Sm90SmallMW8Mainloop<kCode, Stages>;
   using Copies = Sm90GroupedCopies<Stages>;
   using Ring = typename Stages::Ring;
   static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
   static constexpr uint32_t kWarps = Stages::kWarps;
-  static constexpr EpilogueSet kShort = kTiles > 2 ? EpilogueSet::none : EpilogueSet::ungated;
-  enum class Barrier { multipliers, count };
+  static constexpr EpilogueSet kGroup32 = kTiles > 2 ? EpilogueSet::none : EpilogueSet::ungated;
+  enum class Barrier { mma_warps, count };
 
   HT_DEVICE static void sync(hw::Site site = hw::Site::current()) {
-    pipe::sync<Barrier::multipliers>(kWarps * 32, site);
+    pipe::sync<Barrier::mma_warps>(kWarps * 32, site);
   }
-  HT_DEVICE static void multiply_all(const Params& params, const Ring& ring,
-                                     hw::SharedAddress base) {
+  HT_DEVICE static void mma_warps(const Params& params, const Ring& ring, hw::SharedAddress base) {
     const GpuGemm& p = params.gemm;
     const uint32_t warp = pipe::uniform(hw::warp_index()), lane_index = hw::lane_index();
-    const uint32_t along_n = warp % 4, along_k = warp / 4, panel = warp / 4;
-    const typename Multiply::Lane lane(along_n, along_k);
-    const Sm90EpilogueRows ends(p);
-    typename Multiply::ChainScale scale;
+    const uint32_t n_warp = warp % 4, k_half = warp / 4, panel = warp / 4;
+    const typename Mainloop::Lane lane(n_warp, k_half);
+    const Sm90EpilogueRows epilogue(p);
+    typename Mainloop::IntervalScale scale;
     auto read = ring.consumer();
     Sm90MChunk chunk;
-    uint32_t turn = 0;
-    for (Sm90TileRange run(p, params.tiles); run.left > 0; run.next()) {
-      if (run.entered) chunk.load(p, run.chunk);
-      const Sm90Tile tile = chunk.tile(p, run.tile);
-      if constexpr (Multiply::kJoined) {
-        if (run.entered) {
-          scale.find(p, p.n, tile, along_n, along_k);
-          scale.ask(p, params.log2_groups, 0);
+    uint32_t source = 0;
+    for (Sm90TileRange range(p, params.tiles); range.left > 0; range.next()) {
+      if (range.new_chunk) chunk.load(p, range.chunk);
+      const Sm90Tile tile = chunk.tile(p, range.tile);
+      if constexpr (Mainloop::kPromotes) {
+        if (range.new_chunk) {
+          scale.locate(p, p.n, tile, n_warp, k_half);
+          scale.prefetch(p, params.log2_groups, 0);
         }
       }
-      const float factor = ends.factor_of(tile, panel);
-      typename Multiply::Sums total = {};
+      const float scale_bias_value = epilogue.load_scale_bias(tile, panel);
+      typename Mainloop::Accumulator promoted = {};
       HT_ROLLED
       for (uint32_t step = 0; step < params.steps; ++step) {
-        const float joins = Multiply::kJoined ? scale.value(p) : 1;
-        if constexpr (Multiply::kJoined) {
+        const float interval_scale = Mainloop::kPromotes ? scale.value(p) : 1;
+        if constexpr (Mainloop::kPromotes) {
           if (step + 1 < params.steps) {
-            scale.ask(p, params.log2_groups, step + 1);
-          } else if (run.left > 1 && run.tile + 1 < run.tiles) {
-            scale.find(p, p.n, chunk.tile(p, run.tile + 1), along_n, along_k);
-            scale.ask(p, params.log2_groups, 0);
+            scale.prefetch(p, params.log2_groups, step + 1);
+          } else if (range.left > 1 && range.tile + 1 < range.tiles) {
+            scale.locate(p, p.n, chunk.tile(p, range.tile + 1), n_warp, k_half);
+            scale.prefetch(p, params.log2_groups, 0);
           }
         }
         const hw::SharedAddress stage = base + read.wait() * Stages::kBytes;
-        if constexpr (Multiply::kJoined) {
-          typename Multiply::Sums chain = {};
-          Multiply::multiply(stage, lane, chain);
-          Multiply::join(chain, joins, total);
+        if constexpr (Mainloop::kPromotes) {
+          typename Mainloop::Accumulator accumulator = {};
+          Mainloop::mma(stage, lane, accumulator);
+          Mainloop::promote(accumulator, interval_scale, promoted);
         } else {
-          Multiply::multiply(stage, lane, total);
+          Mainloop::mma(stage, lane, promoted);
         }
         // Read by loads, filled by copies.
         hw::fence_proxy_async_shared();
@@ -77,21 +76,24 @@ struct Sm90GroupedSmallMW8 {
       }
       // Of two areas: a warp that stores sums of the tile after the next has met all others after
       // they had read those of this one.
-      const hw::SharedAddress sums = base + (Stages::kSums + turn * Stages::kSumBytes);
-      const hw::SharedAddress factors =
-          base + (Stages::kFactors + (turn * 2 + panel) * kSm90ScaleBiasBytes);
-      ends.store_factor(factors, factor);
-      if (along_k == 1) Multiply::template pass_sums<true>(sums, along_n, total);
+      const hw::SharedAddress accumulator =
+          base + (Stages::kSums + source * Stages::kAccumulatorBytes);
+      const hw::SharedAddress scale_bias =
+          base + (Stages::kScaleBias + (source * 2 + panel) * kSm90ScaleBiasBytes);
+      epilogue.store_scale_bias(scale_bias, scale_bias_value);
+      if (k_half == 1)
+        Mainloop::template exchange_accumulators<true>(accumulator, n_warp, promoted);
       sync();
-      if (along_k == 0) {
-        Multiply::template pass_sums<false>(sums, along_n, total);
-        Multiply::template pass_sums<true>(sums, along_n, total);
+      if (k_half == 0) {
+        Mainloop::template exchange_accumulators<false>(accumulator, n_warp, promoted);
+        Mainloop::template exchange_accumulators<true>(accumulator, n_warp, promoted);
       }
       sync();
-      const Sm90StagedTile area{sums + panel * 64 * 4, factors, Stages::kSumRow, 4, panel};
-      ends.template finish<kShort>(tile, area, 0, tile.end - tile.m0, tile.m0, 1);
-      if constexpr (Stages::kEnds == 2) {
-        turn ^= 1;
+      const Sm90StagedTile staged{accumulator + panel * 64 * 4, scale_bias, Stages::kAccumulatorRow,
+                                  4, panel};
+      epilogue.template store_rows<kGroup32>(tile, staged, 0, tile.end - tile.m0, tile.m0, 1);
+      if constexpr (Stages::kEpilogueBuffers == 2) {
+        source ^= 1;
       } else {
         sync();
       }
@@ -113,10 +115,10 @@ struct Sm90GroupedSmallMW8 {
     if (warp == kWarps) {
       if (hw::lane_index() == 0) Copies::load_tensors(params, ring, base);
     } else if (warp > kWarps) {
-      if constexpr (Stages::kCopied) Copies::load_scales(params, ring, base);
+      if constexpr (Stages::kSmemScales) Copies::load_scales(params, ring, base);
     } else {
       if (params.gemm.static_weights) hw::griddepcontrol_wait();
-      multiply_all(params, ring, base);
+      mma_warps(params, ring, base);
     }
   }
 };

@@ -36,8 +36,8 @@ struct Sm90KPermute {
                                 hw::Site site = hw::Site::current()) {
     HT_ROLLED
     for (uint32_t part = warp; part < kColumns / 8 * 2; part += warps) {
-      if constexpr (Stage::kShort) {
-        permute_runs(x, part, site);
+      if constexpr (Stage::kGroup32) {
+        permute_group32s(x, part, site);
       } else {
         permute_lines(x, part, site);
       }
@@ -59,7 +59,7 @@ struct Sm90KPermute {
   }
   // Sixteen rows of two runs of 32 elements, or eight of four, an octet for each quad lane: four
   // chunks that follow one another.
-  HT_DEVICE static void permute_runs(hw::SharedAddress x, uint32_t part, hw::Site site) {
+  HT_DEVICE static void permute_group32s(hw::SharedAddress x, uint32_t part, hw::Site site) {
     constexpr bool kEight = kColumns == 8;
     const uint32_t lane = hw::lane_index(), run = lane % 2, row = lane / 2 % (kEight ? 8 : 16);
     const auto place = [&](uint32_t i) { return ((run * 4 + i) ^ row % 8) * 16; };

@@ -22,7 +22,7 @@ constexpr int64_t kLarge = int64_t{1} << 25;  // elements of W
 int64_t fewest_rows(const Sm90Problem& p, const GpuWeight& w) {
   // Of INT4 in groups of 32 and 64 nobody has measured it.
   const bool large = p.k > 0 && (p.gate ? 2 * p.n : p.n) >= ceil_div(kLarge, p.k);
-  return large && !has_short_runs(w, p.scaling.block_cols) ? kFewestOfLarge : kFewest;
+  return large && !has_group32_sums(w, p.scaling.block_cols) ? kFewestOfLarge : kFewest;
 }
 
 struct Sm90SmallMInstance {
@@ -47,7 +47,7 @@ Sm90SmallMInstance instance() {
   }
 }
 Sm90SmallMInstance instance_of(const GpuWeight& w, Format scale, int64_t group, int64_t m) {
-  if (has_short_runs(w, group)) {
+  if (has_group32_sums(w, group)) {
     return m <= 16 ? instance<GpuCode::int4, Sm90Scales::short_sums, 16>()
                    : instance<GpuCode::int4, Sm90Scales::short_sums, 32>();
   }
@@ -113,8 +113,8 @@ pipe::TensorBox x_box_sm90_small_m(const GpuGemm& p, uint32_t columns) {
   return b;
 }
 
-bool takes_short_runs(const GpuWeight& w, const GpuX& x, const Scaling& s) {
-  return has_short_runs(w, s.block_cols) && is_plain_float(s.format) &&
+bool takes_group32_sums(const GpuWeight& w, const GpuX& x, const Scaling& s) {
+  return has_group32_sums(w, s.block_cols) && is_plain_float(s.format) &&
          s.layout == ScaleLayout::linear && !s.asymmetric && x.direct();
 }
 
@@ -150,7 +150,7 @@ std::string refuse_sm90_small_m(const Sm90Problem& p, const GpuWeight& w, const 
                   " rows of ", name(p.weight));
   }
   std::string reason =
-      takes_short_runs(w, x, s) ? "" : refuse_sm90_small_m_formats(w, x, p.weight, s);
+      takes_group32_sums(w, x, s) ? "" : refuse_sm90_small_m_formats(w, x, p.weight, s);
   if (!reason.empty()) return reason;
   const int64_t whole = has_powers(w, s.format) ? 2 * kDepth : kDepth;
   if (k >= int64_t{1} << 28)
@@ -184,7 +184,7 @@ std::string describe_sm90_small_m(int64_t m, int64_t n, int64_t k, bool gate, in
 void launch_sm90_small_m(const GpuWeight& w, std::span<const GpuGemm> gemms, Stream& stream) {
   const Device& device = stream.device();
   Sm90SmallMParams p{};
-  const int64_t tiles = fuse_sm90(gemms, gemms[0].epilogue.gate ? 64 : 128, &p.gemm, p.more);
+  const int64_t tiles = fuse_sm90(gemms, gemms[0].epilogue.gate ? 64 : 128, &p.gemm, p.fused_gemms);
   const GpuGemm& g = p.gemm;
   const GpuLayout& l = g.weight;
   const Sm90SmallMInstance i = instance_of(w, l.scale_format, l.group, g.m);
@@ -197,8 +197,8 @@ void launch_sm90_small_m(const GpuWeight& w, std::span<const GpuGemm> gemms, Str
   if (gate) set_maps(1, g, g.source[1]);
   p.x = pipe::make_tensor_map(x_box_sm90_small_m(g, i.columns), device);
   if (w.scaled && !copied)
-    p.log2_groups =
-        static_cast<uint32_t>(std::countr_zero(l.group / (has_short_runs(w, l.group) ? 32 : 128)));
+    p.log2_groups = static_cast<uint32_t>(
+        std::countr_zero(l.group / (has_group32_sums(w, l.group) ? 32 : 128)));
   const uint32_t blocks = blocks_of_tile(tiles, g.k / kDepth, properties(device).sm_count);
   LaunchShape shape;
   shape.grid = {static_cast<uint32_t>(tiles) * blocks, (g.m + i.columns - 1) / i.columns, 1};

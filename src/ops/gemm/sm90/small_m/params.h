@@ -12,7 +12,7 @@ struct Sm90SmallMParams {
   // Of each W and its scales, or of it and of the other halves of gates, which lie beside them in a
   // tile.
   hw::TensorMap w[kSm90MaxFused + 1], scales[kSm90MaxFused + 1], x;
-  Sm90FusedGemm more[kSm90MaxFused];
+  Sm90FusedGemm fused_gemms[kSm90MaxFused];
   uint32_t log2_groups = 0;  // of `sums`: runs of 128 elements that share a scale
 };
 
@@ -25,23 +25,25 @@ inline constexpr uint32_t kSm90SmallMDepth = 256;  // elements of K of a stage
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles, bool kExperts = false>
 struct Sm90SmallMW8Stage {
   static_assert(CodePolicy<kCode>::kBits == 8);
-  static constexpr Sm90Scales kWay = kScales;
-  static constexpr uint32_t kTilesOfX = kTiles, kLine = 128;
+  static constexpr Sm90Scales kScaleMode = kScales;
+  static constexpr uint32_t kXTiles = kTiles, kLine = 128;
   static constexpr uint32_t kRows = 128, kColumns = 8 * kTiles;
   static constexpr uint32_t kDepth = kSm90SmallMDepth;
-  static constexpr uint32_t kLines = kDepth / kLine;     // of a row
-  static constexpr uint32_t kRun = 32 * kLines * kLine;  // bytes of 32 rows
-  static constexpr uint32_t kSlab = kColumns * kLine;    // and of 64 elements of x
-  static constexpr uint32_t kX = kRows / 32 * kRun, kOfScales = kX + kDepth / 64 * kSlab;
-  static constexpr bool kCopied = kScales == Sm90Scales::powers;
+  static constexpr uint32_t kLines = kDepth / kLine;               // of a row
+  static constexpr uint32_t kRowBlockBytes = 32 * kLines * kLine;  // bytes of 32 rows
+  static constexpr uint32_t kSlab = kColumns * kLine;              // and of 64 elements of x
+  static constexpr uint32_t kX = kRows / 32 * kRowBlockBytes,
+                            kScaleOffset = kX + kDepth / 64 * kSlab;
+  static constexpr bool kSmemScales = kScales == Sm90Scales::powers;
   static constexpr uint32_t kScaleBytes = kDepth / 32, kScalePitch = kExperts ? kScaleBytes : 16;
-  static constexpr uint32_t kBytes = kOfScales + (kCopied ? kRows * kScalePitch : 0);
+  static constexpr uint32_t kBytes = kScaleOffset + (kSmemScales ? kRows * kScalePitch : 0);
 
   // Four warps along the rows, 32 each, by two along K.
   static constexpr uint32_t kWarps = 8;
 
   // Sums of a tile: [row of x][row of W], in lines that begin four banks apart.
-  static constexpr uint32_t kSumRow = (kRows + 4) * 4, kSumBytes = kColumns * kSumRow;
+  static constexpr uint32_t kAccumulatorRow = (kRows + 4) * 4,
+                            kAccumulatorBytes = kColumns * kAccumulatorRow;
 };
 
 // Two blocks a multiprocessor.
@@ -49,16 +51,16 @@ template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
 struct Sm90SmallMW8Stages : Sm90SmallMW8Stage<kCode, kScales, kTiles> {
   using Stage = Sm90SmallMW8Stage<kCode, kScales, kTiles>;
   static constexpr uint32_t kThreads = Stage::kWarps * 32, kMinBlocks = 2;
-  static constexpr uint32_t kRoom = 227 * 1024 / kMinBlocks - 1024 - 1024;
-  static constexpr uint32_t kFitting = kRoom / Stage::kBytes;
-  static constexpr uint32_t kStages = kFitting < 4 ? kFitting : 4;
+  static constexpr uint32_t kMaxBytes = 227 * 1024 / kMinBlocks - 1024 - 1024;
+  static constexpr uint32_t kFittingStages = kMaxBytes / Stage::kBytes;
+  static constexpr uint32_t kStages = kFittingStages < 4 ? kFittingStages : 4;
   static_assert(kStages >= 2, "one stage is read while another is filled");
   using Ring = pipe::Ring<kStages, Stage::kBytes>;
 
   // At the end sums take the place of the stages.
-  static_assert(Stage::kSumBytes <= kStages * Stage::kBytes);
-  static constexpr uint32_t kFactors = kStages * Stage::kBytes;
-  static constexpr uint32_t kBarriers = kFactors + 2 * kSm90ScaleBiasBytes;
+  static_assert(Stage::kAccumulatorBytes <= kStages * Stage::kBytes);
+  static constexpr uint32_t kScaleBias = kStages * Stage::kBytes;
+  static constexpr uint32_t kBarriers = kScaleBias + 2 * kSm90ScaleBiasBytes;
   // Which W the block has, for the lane that copies: registers are short.
   static constexpr uint32_t kMatrix = kBarriers + Ring::kSharedBytes;
   static constexpr uint32_t kSharedBytes = kMatrix + 16;

@@ -19,15 +19,15 @@ struct Sm90SmallMW4 {
   using Stages = Sm90SmallMW4Stages<kScales, kColumns>;
   using Ring = Sm90SmallMW4Ring<kCode, Stages>;
   using Reader = typename Ring::Reader;
-  using Sums = Sm90SmallMW4Accumulator<kCode, Stages>;
+  using Accumulator = Sm90SmallMW4Accumulator<kCode, Stages>;
   using Scales = Sm90GroupScales<Stages>;
   static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
   static constexpr uint32_t kWarps = Stages::kWarps;
-  enum class Barrier { multipliers, count };
-  enum class Worker { multiply, load };
+  enum class Barrier { mma_warps, count };
+  enum class Worker { mma, load };
 
   // The stages of a block, [begin, end) of its tile's K.
-  struct Part {
+  struct KRange {
     const Params& params;
     Ring stages;
     Sm90Tile tile;
@@ -36,7 +36,7 @@ struct Sm90SmallMW4 {
     // Where in a stage those of a step lie: boxes of scales are 16 bytes wide and begin at
     // multiples of that, powers of several steps.
     HT_DEVICE static uint32_t scales(uint32_t step) {
-      return Stages::kOfScales + step * Stages::kScaleBytes % 16;
+      return Stages::kScaleOffset + step * Stages::kScaleBytes % 16;
     }
 
     HT_DEVICE void copy_weights(const pipe::Slot& slot, uint32_t step) const {
@@ -47,9 +47,9 @@ struct Sm90SmallMW4 {
         const auto row = static_cast<int32_t>(tile.output(r));
         hw::tensor_load(to + r * Stages::kLine, &params.w[half],
                         {0, row, static_cast<int32_t>(step)}, slot.full, hw::kEvictFirst);
-        if constexpr (Stages::kCopied) {
+        if constexpr (Stages::kSmemScales) {
           const uint32_t column = step * Stages::kScaleBytes / 16 * 16;
-          hw::tensor_load(to + (Stages::kOfScales + r * 16), &params.scales[half],
+          hw::tensor_load(to + (Stages::kScaleOffset + r * 16), &params.scales[half],
                           {static_cast<int32_t>(column), row}, slot.full);
         }
       }
@@ -63,21 +63,21 @@ struct Sm90SmallMW4 {
   };
 
   // By one lane.
-  HT_DEVICE static void load(const Part& part) {
-    auto fill = part.stages.ring.producer();
-    uint32_t step = part.begin;
+  HT_DEVICE static void load(const KRange& k_range) {
+    auto fill = k_range.stages.ring.producer();
+    uint32_t step = k_range.begin;
     // Rows of x come when it is this kernel's turn; of the first stages nothing waits.
-    for (uint32_t s = 0; s < Stages::kStages && step < part.end; ++s, ++step) {
-      part.copy_weights(fill.acquire(), step);
+    for (uint32_t s = 0; s < Stages::kStages && step < k_range.end; ++s, ++step) {
+      k_range.copy_weights(fill.acquire(), step);
     }
     hw::griddepcontrol_wait();
-    for (uint32_t s = 0; part.begin + s < step; ++s) {
-      part.copy_rows({s, part.stages.ring.full(s)}, part.begin + s);
+    for (uint32_t s = 0; k_range.begin + s < step; ++s) {
+      k_range.copy_rows({s, k_range.stages.ring.full(s)}, k_range.begin + s);
     }
-    for (; step < part.end; ++step) {
+    for (; step < k_range.end; ++step) {
       const pipe::Slot slot = fill.acquire();
-      part.copy_weights(slot, step);
-      part.copy_rows(slot, step);
+      k_range.copy_weights(slot, step);
+      k_range.copy_rows(slot, step);
     }
   }
 
@@ -86,83 +86,84 @@ struct Sm90SmallMW4 {
     const hw::SharedAddress base = pipe::uniform_shared_memory();
     const uint32_t warp = pipe::uniform(hw::warp_index());
     const uint32_t blocks = hw::cluster_size(), rank = hw::cluster_rank();
-    const Sm90FusedTile place(p, params.more, hw::block_index().x / blocks);
+    const Sm90FusedTile fused_tile(p, params.fused_gemms, hw::block_index().x / blocks);
     const bool gate = p.epilogue.gate;
     const uint32_t steps = p.k / Stages::kDepth;
-    const Part part{params,
-                    Ring(base),
-                    {{place.source(p, params.more), p.source[1]},
-                     place.tile * (gate ? 64 : 128),
-                     hw::block_index().y * kColumns,
-                     p.m,
-                     0,
-                     gate},
-                    place.matrix,
-                    rank * steps / blocks,
-                    (rank + 1) * steps / blocks};
-    if (hw::thread_index().x == 0) part.stages.init(1);
+    const KRange k_range{params,
+                         Ring(base),
+                         {{fused_tile.source(p, params.fused_gemms), p.source[1]},
+                          fused_tile.tile * (gate ? 64 : 128),
+                          hw::block_index().y * kColumns,
+                          p.m,
+                          0,
+                          gate},
+                         fused_tile.matrix,
+                         rank * steps / blocks,
+                         (rank + 1) * steps / blocks};
+    if (hw::thread_index().x == 0) k_range.stages.init(1);
     hw::barrier_sync();
     if (!p.static_weights) hw::griddepcontrol_wait();
 
     if (pipe::enter<Stages::kRoles, Worker::load, kMinBlocks>()) {
       if (warp > kWarps) {
-        typename Ring::Orderer order(part.stages, warp - kWarps - 1);
-        for (uint32_t step = part.begin; step < part.end; ++step) order.next(Part::scales(step));
+        typename Ring::Permuter permuter(k_range.stages, warp - kWarps - 1);
+        for (uint32_t step = k_range.begin; step < k_range.end; ++step)
+          permuter.next(KRange::scales(step));
       } else {
-        if (hw::lane_index() == 0) load(part);
+        if (hw::lane_index() == 0) load(k_range);
         hw::warp_sync();
       }
       hw::griddepcontrol_launch_dependents();
-      meet(blocks);
-      leave(blocks);
-    } else if (pipe::enter<Stages::kRoles, Worker::multiply, kMinBlocks>()) {
-      multiply(part, place, warp, rank, blocks);
+      split_k_sync(blocks);
+      wait_for_readers(blocks);
+    } else if (pipe::enter<Stages::kRoles, Worker::mma, kMinBlocks>()) {
+      mma(k_range, fused_tile, warp, rank, blocks);
     }
   }
-  HT_DEVICE static void multiply(const Part& part, const Sm90FusedTile& place, uint32_t warp,
-                                 uint32_t rank, uint32_t blocks) {
-    const Params& params = part.params;
+  HT_DEVICE static void mma(const KRange& k_range, const Sm90FusedTile& fused_tile, uint32_t warp,
+                            uint32_t rank, uint32_t blocks) {
+    const Params& params = k_range.params;
     const uint32_t panel = warp / 4;
-    const hw::SharedAddress factors =
-        part.stages.base + (Stages::kFactors + panel * kSm90ScaleBiasBytes);
+    const hw::SharedAddress scale_bias =
+        k_range.stages.base + (Stages::kScaleBias + panel * kSm90ScaleBiasBytes);
     hw::griddepcontrol_wait();
-    Sm90EpilogueRows ends(params.gemm);
-    place.set_end(params.more, ends);
-    ends.store_factors(part.tile, factors, panel);
+    Sm90EpilogueRows epilogue(params.gemm);
+    fused_tile.set_outputs(params.fused_gemms, epilogue);
+    epilogue.stage_scale_bias(k_range.tile, scale_bias, panel);
     {
-      Sums sums(warp);
-      Reader read(part.stages);
+      Accumulator accumulator(warp);
+      Reader read(k_range.stages);
       Scales scales(params.gemm, params.log2_groups, warp);
-      if constexpr (Sums::kJoined) {
-        scales.find(part.tile, place.n);
-        scales.ask(part.begin);
+      if constexpr (Accumulator::kPromotes) {
+        scales.locate(k_range.tile, fused_tile.n);
+        scales.prefetch(k_range.begin);
       }
-      Sm90SmallMW4Mainloop<Ring, Sums, true>::add(
-          read, part.begin, part.end, sums, scales,
-          [](uint32_t step) { return Part::scales(step); },
+      Sm90SmallMW4Mainloop<Ring, Accumulator, true>::add(
+          read, k_range.begin, k_range.end, accumulator, scales,
+          [](uint32_t step) { return KRange::scales(step); },
           [&](uint32_t step) {
-            if (step < part.end) scales.ask(step);
+            if (step < k_range.end) scales.prefetch(step);
           });
       // Nobody reads the stages any more.
-      pipe::sync<Barrier::multipliers>(kWarps * 32);
-      sums.store(part.stages.base);
+      pipe::sync<Barrier::mma_warps>(kWarps * 32);
+      accumulator.store(k_range.stages.base);
     }
     hw::griddepcontrol_launch_dependents();
-    meet(blocks);
+    split_k_sync(blocks);
     // The blocks' parts meet, each block has a share of the rows of x.
-    const uint32_t left = part.tile.end - part.tile.m0;
+    const uint32_t left = k_range.tile.end - k_range.tile.m0;
     const uint32_t used = left < kColumns ? left : kColumns;
     const uint32_t share = (used + blocks - 1) / blocks, first = rank * share;
     if (first < used) {
       const uint32_t count = used - first < share ? used - first : share;
-      const Sm90StagedTile area{part.stages.base + panel * 64 * 4, factors, Stages::kSumRow, 4,
-                                panel};
-      ends.finish(part.tile, area, first, count, part.tile.m0 + first, blocks);
+      const Sm90StagedTile staged{k_range.stages.base + panel * 64 * 4, scale_bias,
+                                  Stages::kAccumulatorRow, 4, panel};
+      epilogue.store_rows(k_range.tile, staged, first, count, k_range.tile.m0 + first, blocks);
     }
-    leave(blocks);
+    wait_for_readers(blocks);
   }
   // All sums of the tile are there.
-  HT_DEVICE static void meet(uint32_t blocks) {
+  HT_DEVICE static void split_k_sync(uint32_t blocks) {
     if (blocks == 1) {
       hw::barrier_sync();
     } else {
@@ -171,7 +172,7 @@ struct Sm90SmallMW4 {
     }
   }
   // Others may still read of this block's shared memory.
-  HT_DEVICE static void leave(uint32_t blocks) {
+  HT_DEVICE static void wait_for_readers(uint32_t blocks) {
     if (blocks == 1) return;
     hw::warp_sync();
     hw::cluster_arrive_relaxed();

@@ -15,43 +15,45 @@ namespace halftone::gemm {
 template <GpuCode kCode, class Stages>
 struct Sm90SmallMW4Accumulator {
   using Stage = Stages;
-  using Order = Sm90KPermute<kCode, Stage>;
-  static constexpr Sm90Scales kScales = Stage::kWay;
+  using Permute = Sm90KPermute<kCode, Stage>;
+  static constexpr Sm90Scales kScales = Stage::kScaleMode;
   static constexpr uint32_t kColumns = Stage::kWidth;
   using Policy = CodePolicy<kCode>;
-  using Sums = float[kColumns / 2];
-  static constexpr bool kJoined = kScales == Sm90Scales::sums || Stage::kShort;
+  using Accumulator = float[kColumns / 2];
+  static constexpr bool kPromotes = kScales == Sm90Scales::sums || Stage::kGroup32;
 
   const uint32_t lane = hw::lane_index(), quad = lane % 4;
   const uint32_t row_of_16;  // of the lane, the other is 8 behind
   const uint32_t row;        // of the tile, the other is kApart behind
   const uint32_t scales_at;  // in a stage, of the first run of the first row
   uint32_t a[2][4][4] = {};
-  Sums chain = {}, total = {};
-  Sums other;  // of short runs, a chain beside the first
+  Accumulator accumulator = {}, promoted = {};
+  Accumulator second;  // of short runs, a chain beside the first
 
   HT_DEVICE explicit Sm90SmallMW4Accumulator(uint32_t of_warp)
-      : row_of_16(Order::row_in_eight(lane / 4)),
+      : row_of_16(Permute::row_in_eight(lane / 4)),
         row(Stage::first_row(of_warp) + row_of_16),
         scales_at(Stage::scale_of(of_warp, row_of_16, 0)) {}
 
-  HT_DEVICE uint32_t scale_of(uint32_t half, uint32_t run) const {
-    return scales_at + (Stage::scale_of(0, 8 * half, run) - Stage::scale_of(0, 0, 0));
+  HT_DEVICE uint32_t scale_of(uint32_t half, uint32_t group) const {
+    return scales_at + (Stage::scale_of(0, 8 * half, group) - Stage::scale_of(0, 0, 0));
   }
 
   // 32 codes of each row: those of chunk 0 or 1 of the lane's of a line. A scale for 16 of them.
-  struct Codes {
+  struct Packed {
     hw::Words4 of[2];
     uint32_t pairs[2][2];
   };
-  HT_DEVICE Codes load_codes(hw::SharedAddress stage, hw::SharedAddress scales, uint32_t chunk,
-                             hw::Site site = hw::Site::current()) const {
-    Codes codes;
+  HT_DEVICE Packed load_packed(hw::SharedAddress stage, hw::SharedAddress scales, uint32_t chunk,
+                               hw::Site site = hw::Site::current()) const {
+    Packed packed;
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
-      const uint32_t r = row + Stage::kApart * half, place = (chunk * 4 + quad) ^ row % 8;
-      codes.of[half] = hw::load_shared<hw::Words4>(stage + (r * Stage::kLine + place * 16), site);
-      uint32_t(&pairs)[2] = codes.pairs[half];
+      const uint32_t r = row + Stage::kRowDistance * half,
+                     fused_tile = (chunk * 4 + quad) ^ row % 8;
+      packed.of[half] =
+          hw::load_shared<hw::Words4>(stage + (r * Stage::kLine + fused_tile * 16), site);
+      uint32_t(&pairs)[2] = packed.pairs[half];
       if constexpr (kScales == Sm90Scales::pairs) {
         const hw::SharedAddress at = scales + (r * Stage::kScalePitch + chunk * 8 + quad * 2);
         Policy::pairs_of(hw::load_shared<uint16_t>(at, site), pairs);
@@ -63,15 +65,15 @@ struct Sm90SmallMW4Accumulator {
         pairs[0] = pairs[1] = Policy::kUnscaled;
       }
     }
-    return codes;
+    return packed;
   }
-  HT_DEVICE void expand(const Codes& codes, uint32_t batch, uint32_t f) {
+  HT_DEVICE void dequantise(const Packed& packed, uint32_t batch, uint32_t f) {
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
       HT_UNROLL
       for (uint32_t o = 0; o < 2; ++o) {
         uint32_t pairs[1][4];
-        Policy::expand({codes.of[half][batch * 2 + o]}, codes.pairs[half][batch], pairs);
+        Policy::expand({packed.of[half][batch * 2 + o]}, packed.pairs[half][batch], pairs);
         HT_UNROLL
         for (uint32_t i = 0; i < 4; ++i) a[f][i][o * 2 + half] = pairs[0][i];
       }
@@ -82,18 +84,19 @@ struct Sm90SmallMW4Accumulator {
     for (uint32_t i = 0; i < 4; ++i) hw::hold_registers(a[f][i], site);
   }
   // Starts the MMAs of the batch in registers `f`.
-  HT_DEVICE void start(hw::SharedAddress stage, uint32_t chunk, uint32_t batch, uint32_t f,
-                       bool fresh, Sums& sums, hw::Site site = hw::Site::current()) {
+  HT_DEVICE void start_mma(hw::SharedAddress stage, uint32_t chunk, uint32_t batch, uint32_t f,
+                           bool fresh, Accumulator& accumulator,
+                           hw::Site site = hw::Site::current()) {
     constexpr tile::SharedTile x_tile{tile::Major::k, tile::Swizzle::b128, 16, kColumns, 64};
     static_assert(x_tile.valid());
     hold(f, site);
     hw::wgmma_fence(site);
     HT_UNROLL
     for (uint32_t i = 0; i < 4; ++i) {
-      const uint32_t slab = chunk * 2 + Order::slab_of(i), k = Order::sixteen_of(batch, i) * 16;
+      const uint32_t slab = chunk * 2 + Permute::slab_of(i), k = Permute::sixteen_of(batch, i) * 16;
       const hw::SharedAddress at = stage + (Stage::kX + slab * Stage::kSlab);
       const auto x = tile::WgmmaDescriptor::of(x_tile, at.value).advanced(x_tile.advance(0, k));
-      hw::wgmma<Policy::kType>(sums, a[f][i], x, !fresh || i > 0, site);
+      hw::wgmma<Policy::kType>(accumulator, a[f][i], x, !fresh || i > 0, site);
     }
     hw::wgmma_commit(site);
   }
@@ -101,48 +104,48 @@ struct Sm90SmallMW4Accumulator {
   // A stage without scales that multiply sums; `scales`: where those of the stage lie. `before` is
   // called when the MMAs of the stage before have ended.
   template <class Before>
-  HT_DEVICE void add_stage(hw::SharedAddress stage, hw::SharedAddress scales,
-                           const Before& before) {
-    Codes codes = load_codes(stage, scales, 0);
+  HT_DEVICE void accumulate_stage(hw::SharedAddress stage, hw::SharedAddress scales,
+                                  const Before& before) {
+    Packed packed = load_packed(stage, scales, 0);
     HT_ROLLED  // unrolled, ptxas has each MMA wait for the one before
         for (uint32_t chunk = 0; chunk < 2; ++chunk) {
-      expand(codes, 0, 0);
-      start(stage, chunk, 0, 0, false, chain);
+      dequantise(packed, 0, 0);
+      start_mma(stage, chunk, 0, 0, false, accumulator);
       hw::wgmma_wait<1>();
       hold(1);
       if (chunk == 0) before();
-      expand(codes, 1, 1);
-      start(stage, chunk, 1, 1, false, chain);
-      codes = load_codes(stage, scales, 1);
+      dequantise(packed, 1, 1);
+      start_mma(stage, chunk, 1, 1, false, accumulator);
+      packed = load_packed(stage, scales, 1);
       hw::wgmma_wait<1>();
       hold(0);
     }
   }
-  HT_DEVICE void end_stages(hw::Site site = hw::Site::current()) {
+  HT_DEVICE void wait_all(hw::Site site = hw::Site::current()) {
     hw::wgmma_wait<0>(site);
-    hw::hold_registers(chain, site);
+    hw::hold_registers(accumulator, site);
     hold(0, site), hold(1, site);
   }
 
   // Powers of two that bf16 cannot take in codes: the quad's lanes one after the other, the others'
   // codes being zeros, so that the sums have one scale each. No MMA is under way.
-  HT_DEVICE void add_apart(hw::SharedAddress stage, hw::SharedAddress scales,
-                           hw::Site site = hw::Site::current()) {
+  HT_DEVICE void accumulate_per_lane(hw::SharedAddress stage, hw::SharedAddress scales,
+                                     hw::Site site = hw::Site::current()) {
     HT_ROLLED
-    for (uint32_t turn = 0; turn < 8; ++turn) {
-      const uint32_t chunk = turn / 4;
-      Codes codes = load_codes(stage, scales, chunk, site);
-      Sums own;
+    for (uint32_t source = 0; source < 8; ++source) {
+      const uint32_t chunk = source / 4;
+      Packed packed = load_packed(stage, scales, chunk, site);
+      Accumulator own;
       HT_UNROLL
       for (uint32_t batch = 0; batch < 2; ++batch) {
-        codes.pairs[0][batch] = codes.pairs[1][batch] = Policy::kUnscaled;
-        expand(codes, batch, 0);
+        packed.pairs[0][batch] = packed.pairs[1][batch] = Policy::kUnscaled;
+        dequantise(packed, batch, 0);
         HT_UNROLL
         for (uint32_t i = 0; i < 16; ++i) {
           uint32_t& pair = a[0][i / 4][i % 4];
-          pair = quad == turn % 4 ? pair : 0;
+          pair = quad == source % 4 ? pair : 0;
         }
-        start(stage, chunk, batch, 0, batch == 0, own, site);
+        start_mma(stage, chunk, batch, 0, batch == 0, own, site);
         hw::wgmma_wait<0>(site);
         hw::hold_registers(own, site);
         hold(0, site);
@@ -150,50 +153,50 @@ struct Sm90SmallMW4Accumulator {
       HT_UNROLL
       for (uint32_t half = 0; half < 2; ++half) {
         const hw::SharedAddress at =
-            scales + ((row + Stage::kApart * half) * Stage::kScalePitch + turn);
-        join(own, half, decode_ue8m0(hw::load_shared<uint8_t>(at, site)));
+            scales + ((row + Stage::kRowDistance * half) * Stage::kScalePitch + source);
+        promote(own, half, decode_ue8m0(hw::load_shared<uint8_t>(at, site)));
       }
     }
   }
 
   // The first batch of a run of 128 elements, a chunk of each lane.
-  HT_DEVICE void expand_first(hw::SharedAddress stage, uint32_t run) {
-    expand(load_codes(stage, stage, run), 0, 0);
+  HT_DEVICE void dequantise_first(hw::SharedAddress stage, uint32_t group) {
+    dequantise(load_packed(stage, stage, group), 0, 0);
   }
   // A run whose first batch is expanded, as a chain times the scales of its rows. `next` expands
   // the first batch of the next, if there is one.
   template <class Next>
-  HT_DEVICE void add_run(hw::SharedAddress stage, uint32_t run, const Next& next,
-                         hw::Site site = hw::Site::current()) {
+  HT_DEVICE void accumulate_group(hw::SharedAddress stage, uint32_t group, const Next& next,
+                                  hw::Site site = hw::Site::current()) {
     float scale[2];
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
-      scale[half] = hw::load_shared<float>(stage + scale_of(half, run), site);
+      scale[half] = hw::load_shared<float>(stage + scale_of(half, group), site);
     }
-    start(stage, run, 0, 0, true, chain, site);
-    expand(load_codes(stage, stage, run, site), 1, 1);
-    start(stage, run, 1, 1, false, chain, site);
+    start_mma(stage, group, 0, 0, true, accumulator, site);
+    dequantise(load_packed(stage, stage, group, site), 1, 1);
+    start_mma(stage, group, 1, 1, false, accumulator, site);
     hw::wgmma_wait<1>(site);
     hold(0, site);
     next();
     hw::wgmma_wait<0>(site);
-    hw::hold_registers(chain, site);
+    hw::hold_registers(accumulator, site);
     hold(1, site);
     HT_UNROLL
-    for (uint32_t half = 0; half < 2; ++half) join(chain, half, scale[half]);
+    for (uint32_t half = 0; half < 2; ++half) promote(accumulator, half, scale[half]);
   }
   // Runs of 32 elements, four of each chunk of 128. While the MMAs of one run its successor's codes
   // are expanded and its predecessor's sums joined.
-  HT_DEVICE void add_short_runs(hw::SharedAddress stage, uint32_t chunk,
-                                hw::Site site = hw::Site::current()) {
-    uint32_t codes[2][4];
+  HT_DEVICE void accumulate_group32s(hw::SharedAddress stage, uint32_t chunk,
+                                     hw::Site site = hw::Site::current()) {
+    uint32_t packed[2][4];
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
       HT_UNROLL
       for (uint32_t o = 0; o < 4; ++o) {
-        const uint32_t r = row + Stage::kApart * half, place = (chunk * 4 + o) ^ row % 8;
-        codes[half][o] =
-            hw::load_shared<uint32_t>(stage + (r * Stage::kLine + place * 16 + quad * 4), site);
+        const uint32_t r = row + Stage::kRowDistance * half, fused_tile = (chunk * 4 + o) ^ row % 8;
+        packed[half][o] = hw::load_shared<uint32_t>(
+            stage + (r * Stage::kLine + fused_tile * 16 + quad * 4), site);
       }
     }
     HT_UNROLL
@@ -202,52 +205,53 @@ struct Sm90SmallMW4Accumulator {
       HT_UNROLL
       for (uint32_t half = 0; half < 2; ++half) {
         uint32_t pairs[1][4];
-        Policy::expand({codes[half][o]}, Policy::kUnscaled, pairs);
+        Policy::expand({packed[half][o]}, Policy::kUnscaled, pairs);
         HT_UNROLL
         for (uint32_t i = 0; i < 4; ++i) a[f][i / 2][i % 2 * 2 + half] = pairs[0][i];
       }
-      start_short(stage, chunk, o, f == 0 ? chain : other, site);
+      start_group32_mma(stage, chunk, o, f == 0 ? accumulator : second, site);
       if (o == 0) continue;
       hw::wgmma_wait<1>(site);
-      join_short(stage, chunk * 4 + o - 1, f == 0 ? other : chain, site);
+      promote_group32(stage, chunk * 4 + o - 1, f == 0 ? second : accumulator, site);
     }
     hw::wgmma_wait<0>(site);
-    join_short(stage, chunk * 4 + 3, other, site);
+    promote_group32(stage, chunk * 4 + 3, second, site);
   }
-  HT_DEVICE void start_short(hw::SharedAddress stage, uint32_t chunk, uint32_t o, Sums& sums,
-                             hw::Site site) {
+  HT_DEVICE void start_group32_mma(hw::SharedAddress stage, uint32_t chunk, uint32_t o,
+                                   Accumulator& accumulator, hw::Site site) {
     constexpr tile::SharedTile x_tile{tile::Major::k, tile::Swizzle::b128, 16, kColumns, 64};
     const hw::SharedAddress at = stage + (Stage::kX + (chunk * 2 + o / 2) * Stage::kSlab);
-    hold_short(o % 2, site);
+    hold_group32(o % 2, site);
     hw::wgmma_fence(site);
     HT_UNROLL
     for (uint32_t i = 0; i < 2; ++i) {
       const uint32_t k = (o % 2 * 2 + i) * 16;
       const auto x = tile::WgmmaDescriptor::of(x_tile, at.value).advanced(x_tile.advance(0, k));
-      hw::wgmma<Policy::kType>(sums, a[o % 2][i], x, i > 0, site);
+      hw::wgmma<Policy::kType>(accumulator, a[o % 2][i], x, i > 0, site);
     }
     hw::wgmma_commit(site);
   }
-  HT_DEVICE void hold_short(uint32_t f, hw::Site site) {
+  HT_DEVICE void hold_group32(uint32_t f, hw::Site site) {
     hw::hold_registers(a[f][0], site), hw::hold_registers(a[f][1], site);
   }
-  HT_DEVICE void join_short(hw::SharedAddress stage, uint32_t run, Sums& sums, hw::Site site) {
-    hw::hold_registers(sums, site);
-    hold_short(run % 2, site);
+  HT_DEVICE void promote_group32(hw::SharedAddress stage, uint32_t group, Accumulator& accumulator,
+                                 hw::Site site) {
+    hw::hold_registers(accumulator, site);
+    hold_group32(group % 2, site);
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
-      const hw::SharedAddress at = stage + scale_of(half, run);
-      join(sums, half, hw::load_shared<float>(at, site));
+      const hw::SharedAddress at = stage + scale_of(half, group);
+      promote(accumulator, half, hw::load_shared<float>(at, site));
     }
   }
   // Sums of one of the lane's two rows.
-  HT_DEVICE void join(const Sums& sums, uint32_t half, float scale) {
+  HT_DEVICE void promote(const Accumulator& accumulator, uint32_t half, float scale) {
     HT_UNROLL
     for (uint32_t j = 0; j < kColumns / 8; ++j) {
       HT_UNROLL
       for (uint32_t e = 0; e < 2; ++e) {
-        float& sum = total[j * 4 + half * 2 + e];
-        sum = hw::fma(sums[j * 4 + half * 2 + e], scale, sum);
+        float& sum = promoted[j * 4 + half * 2 + e];
+        sum = hw::fma(accumulator[j * 4 + half * 2 + e], scale, sum);
       }
     }
   }
@@ -255,9 +259,9 @@ struct Sm90SmallMW4Accumulator {
   // Of row `half` of the lane and column i / 2 * 8 + quad * 2 + i % 2.
   HT_DEVICE float sum(uint32_t half, uint32_t i) const {
     const uint32_t at = i / 2 * 4 + half * 2 + i % 2;
-    if (kJoined) return total[at];
-    return kScales == Sm90Scales::powers ? chain[at] + total[at]  // what was added apart
-                                         : chain[at];
+    if (kPromotes) return promoted[at];
+    return kScales == Sm90Scales::powers ? accumulator[at] + promoted[at]  // what was added apart
+                                         : accumulator[at];
   }
   // The sums into shared memory, [row of x][row of W].
   HT_DEVICE void store(hw::SharedAddress to, hw::Site site = hw::Site::current()) const {
@@ -266,8 +270,9 @@ struct Sm90SmallMW4Accumulator {
       HT_UNROLL
       for (uint32_t e = 0; e < 4; ++e) {
         const uint32_t column = j * 8 + quad * 2 + e % 2;
-        hw::store_shared(to + (column * Stage::kSumRow + (row + e / 2 * Stage::kApart) * 4),
-                         sum(e / 2, j * 2 + e % 2), site);
+        hw::store_shared(
+            to + (column * Stage::kAccumulatorRow + (row + e / 2 * Stage::kRowDistance) * 4),
+            sum(e / 2, j * 2 + e % 2), site);
       }
     }
   }

@@ -16,12 +16,12 @@ template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
 struct Sm90SmallMW8 {
   using Params = Sm90SmallMParams;
   using Stages = Sm90SmallMW8Stages<kCode, kScales, kTiles>;
-  using Multiply = Sm90SmallMW8Mainloop<kCode, Stages>;
+  using Mainloop = Sm90SmallMW8Mainloop<kCode, Stages>;
   using Ring = typename Stages::Ring;
-  using Lane = typename Multiply::Lane;
-  using Sums = typename Multiply::Sums;
+  using Lane = typename Mainloop::Lane;
+  using Accumulator = typename Mainloop::Accumulator;
   static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
-  static constexpr bool kJoined = Multiply::kJoined;
+  static constexpr bool kPromotes = Mainloop::kPromotes;
 
   // What thread 0 copies.
   struct Copies {
@@ -36,13 +36,13 @@ struct Sm90SmallMW8 {
       for (uint32_t r = 0; r < Stages::kRows; r += 32) {
         const uint32_t half = tile.gate ? tile.half_of(r) : matrix;
         const auto row = static_cast<int32_t>(tile.output(r));
-        hw::tensor_load(to + r / 32 * Stages::kRun, &params.w[half],
+        hw::tensor_load(to + r / 32 * Stages::kRowBlockBytes, &params.w[half],
                         {0, row, static_cast<int32_t>(step * Stages::kLines)}, slot.full,
                         hw::kEvictFirst);
-        if constexpr (Stages::kCopied) {
+        if constexpr (Stages::kSmemScales) {
           // Boxes are 16 bytes wide and begin at multiples of that: powers of several stages.
           const uint32_t column = step * Stages::kScaleBytes / 16 * 16;
-          hw::tensor_load(to + (Stages::kOfScales + r * 16), &params.scales[half],
+          hw::tensor_load(to + (Stages::kScaleOffset + r * 16), &params.scales[half],
                           {static_cast<int32_t>(column), row}, slot.full);
         }
       }
@@ -61,10 +61,10 @@ struct Sm90SmallMW8 {
     const Ring ring{base + Stages::kBarriers};
     const uint32_t warp = pipe::uniform(hw::warp_index()), lane_index = hw::lane_index();
     const uint32_t blocks = hw::cluster_size(), rank = hw::cluster_rank();
-    const Sm90FusedTile place(p, params.more, hw::block_index().x / blocks);
+    const Sm90FusedTile fused_tile(p, params.fused_gemms, hw::block_index().x / blocks);
     const bool gate = p.epilogue.gate;
-    const Sm90Tile tile{{place.source(p, params.more), p.source[1]},
-                        place.tile * (gate ? 64 : 128),
+    const Sm90Tile tile{{fused_tile.source(p, params.fused_gemms), p.source[1]},
+                        fused_tile.tile * (gate ? 64 : 128),
                         hw::block_index().y * Stages::kColumns,
                         p.m,
                         0,
@@ -73,52 +73,53 @@ struct Sm90SmallMW8 {
     const uint32_t begin = rank * steps / blocks, end = (rank + 1) * steps / blocks;
     if (hw::thread_index().x == 0) {
       ring.init(1, Stages::kWarps);
-      hw::store_shared(base + Stages::kMatrix, place.matrix);
+      hw::store_shared(base + Stages::kMatrix, fused_tile.matrix);
       hw::fence_mbarrier_init();
     }
     hw::barrier_sync();
 
     const Copies copies{params, base, tile};
     auto fill = ring.producer();
-    const uint32_t ahead = end - begin < Stages::kStages - 1 ? end - begin : Stages::kStages - 1;
-    const bool copier = warp == 0 && lane_index == 0;
+    const uint32_t prefetched =
+        end - begin < Stages::kStages - 1 ? end - begin : Stages::kStages - 1;
+    const bool producer = warp == 0 && lane_index == 0;
     if (!p.static_weights) hw::griddepcontrol_wait();
-    pipe::Slot early[Stages::kStages - 1];
-    if (copier) {
+    pipe::Slot slots[Stages::kStages - 1];
+    if (producer) {
       HT_UNROLL
       for (uint32_t s = 0; s + 1 < Stages::kStages; ++s) {
-        if (s >= ahead) break;
-        early[s] = fill.acquire();
-        copies.weights(early[s], begin + s);
+        if (s >= prefetched) break;
+        slots[s] = fill.acquire();
+        copies.weights(slots[s], begin + s);
       }
     }
     hw::griddepcontrol_wait();
-    if (copier) {
+    if (producer) {
       HT_UNROLL
       for (uint32_t s = 0; s + 1 < Stages::kStages; ++s) {
-        if (s < ahead) copies.rows(early[s], begin + s);
+        if (s < prefetched) copies.rows(slots[s], begin + s);
       }
     }
     hw::warp_sync();
 
-    Sm90EpilogueRows ends(p);
-    place.set_end(params.more, ends);
+    Sm90EpilogueRows epilogue(p);
+    fused_tile.set_outputs(params.fused_gemms, epilogue);
     const uint32_t panel = warp / 4;
-    const hw::SharedAddress factors = base + (Stages::kFactors + panel * kSm90ScaleBiasBytes);
-    ends.store_factors(tile, factors, panel);
-    const uint32_t along_n = warp % 4, along_k = warp / 4;
-    const Lane lane(along_n, along_k);
-    typename Multiply::ChainScale scale;
-    if constexpr (kJoined) {
-      scale.find(p, place.n, tile, along_n, along_k);
-      scale.ask(p, params.log2_groups, begin);
+    const hw::SharedAddress scale_bias = base + (Stages::kScaleBias + panel * kSm90ScaleBiasBytes);
+    epilogue.stage_scale_bias(tile, scale_bias, panel);
+    const uint32_t n_warp = warp % 4, k_half = warp / 4;
+    const Lane lane(n_warp, k_half);
+    typename Mainloop::IntervalScale scale;
+    if constexpr (kPromotes) {
+      scale.locate(p, fused_tile.n, tile, n_warp, k_half);
+      scale.prefetch(p, params.log2_groups, begin);
     }
     auto read = ring.consumer();
-    Sums total = {};
+    Accumulator promoted = {};
     HT_ROLLED
     for (uint32_t step = begin; step < end; ++step) {
       if (step + Stages::kStages - 1 < end) {
-        if (copier) {
+        if (producer) {
           const pipe::Slot slot = fill.acquire();
           copies.weights(slot, step + Stages::kStages - 1);
           copies.rows(slot, step + Stages::kStages - 1);
@@ -127,19 +128,19 @@ struct Sm90SmallMW8 {
       } else if (step + 1 == end) {
         hw::griddepcontrol_launch_dependents();
       }
-      const float joins = kJoined ? scale.value(p) : 1;
-      if constexpr (kJoined) {
-        if (step + 1 < end) scale.ask(p, params.log2_groups, step + 1);
+      const float interval_scale = kPromotes ? scale.value(p) : 1;
+      if constexpr (kPromotes) {
+        if (step + 1 < end) scale.prefetch(p, params.log2_groups, step + 1);
       }
       const hw::SharedAddress stage = base + read.wait() * Stages::kBytes;
-      if constexpr (kJoined) {
-        Sums chain = {};
-        Multiply::multiply(stage, lane, chain);
-        Multiply::join(chain, joins, total);
+      if constexpr (kPromotes) {
+        Accumulator accumulator = {};
+        Mainloop::mma(stage, lane, accumulator);
+        Mainloop::promote(accumulator, interval_scale, promoted);
       } else {
         Lane now = lane;
-        if constexpr (Stages::kCopied) now.scales += step * Stages::kScaleBytes % 16;
-        Multiply::multiply(stage, now, total);
+        if constexpr (Stages::kSmemScales) now.scales += step * Stages::kScaleBytes % 16;
+        Mainloop::mma(stage, now, promoted);
       }
       // Read by loads, filled by copies.
       hw::fence_proxy_async_shared();
@@ -150,11 +151,11 @@ struct Sm90SmallMW8 {
     // Nobody reads the stages any more. The halves along K meet, then the blocks' parts of it, each
     // block a share of the rows of x.
     hw::barrier_sync();
-    if (along_k == 1) Multiply::template pass_sums<true>(base, along_n, total);
+    if (k_half == 1) Mainloop::template exchange_accumulators<true>(base, n_warp, promoted);
     hw::barrier_sync();
-    if (along_k == 0) {
-      Multiply::template pass_sums<false>(base, along_n, total);
-      Multiply::template pass_sums<true>(base, along_n, total);
+    if (k_half == 0) {
+      Mainloop::template exchange_accumulators<false>(base, n_warp, promoted);
+      Mainloop::template exchange_accumulators<true>(base, n_warp, promoted);
     }
     if (blocks == 1) {
       hw::barrier_sync();
@@ -163,15 +164,16 @@ struct Sm90SmallMW8 {
       hw::cluster_wait();
     }
     // Found anew: registers are short while codes are multiplied.
-    Sm90FusedTile(p, params.more, pipe::uniform(hw::block_index().x / blocks))
-        .set_end(params.more, ends);
+    Sm90FusedTile(p, params.fused_gemms, pipe::uniform(hw::block_index().x / blocks))
+        .set_outputs(params.fused_gemms, epilogue);
     const uint32_t left = tile.end - tile.m0;
     const uint32_t used = left < Stages::kColumns ? left : Stages::kColumns;
     const uint32_t share = (used + blocks - 1) / blocks, first = rank * share;
     if (first < used) {
       const uint32_t count = used - first < share ? used - first : share;
-      const Sm90StagedTile area{base + panel * 64 * 4, factors, Stages::kSumRow, 4, panel};
-      ends.finish(tile, area, first, count, tile.m0 + first, blocks);
+      const Sm90StagedTile staged{base + panel * 64 * 4, scale_bias, Stages::kAccumulatorRow, 4,
+                                  panel};
+      epilogue.store_rows(tile, staged, first, count, tile.m0 + first, blocks);
     }
     if (blocks > 1) {
       // Others may still read of this block's shared memory.

@@ -16,33 +16,33 @@ namespace halftone::gemm {
 template <GpuCode kCode, class Stage>
 struct Sm90SmallMW8Mainloop {
   using Policy = CodePolicy<kCode>;
-  static constexpr Sm90Scales kScales = Stage::kWay;
-  static constexpr uint32_t kTiles = Stage::kTilesOfX;
-  static constexpr uint32_t kParts = Stage::kLines;  // of a warp's codes of a stage, ...
-  static constexpr uint32_t kOctets = 2;             // ... each of so many octets a lane
-  static constexpr bool kJoined = kScales == Sm90Scales::sums;
+  static constexpr Sm90Scales kScales = Stage::kScaleMode;
+  static constexpr uint32_t kTiles = Stage::kXTiles;
+  static constexpr uint32_t kWarpLines = Stage::kLines;  // of a warp's codes of a stage, ...
+  static constexpr uint32_t kOctets = 2;                 // ... each of so many octets a lane
+  static constexpr bool kPromotes = kScales == Sm90Scales::sums;
   static constexpr uint32_t kTilesN = 2;  // of 16 rows a warp
 
-  using Sums = float[kTilesN][kTiles][4];
+  using Accumulator = float[kTilesN][kTiles][4];
 
   // Rows g of eight of an MMA: those whose chunks the swizzle puts into the same banks come apart.
   HT_HOST_DEVICE static uint32_t row_in_eight(uint32_t g) { return g % 2 * 4 + g / 2; }
 
   // Scales of runs of 128 elements: lane l has that of row l of the warp, asked for a stage ahead.
-  struct ChainScale {
+  struct IntervalScale {
     const uint8_t* at = nullptr;
-    uint32_t raw = 0, part = 0;
+    uint32_t raw = 0, k_half = 0;
 
-    HT_DEVICE void find(const GpuGemm& p, uint32_t n, const Sm90Tile& tile, uint32_t along_n,
-                        uint32_t along_k) {
-      part = along_k;
+    HT_DEVICE void locate(const GpuGemm& p, uint32_t n, const Sm90Tile& tile, uint32_t n_warp,
+                          uint32_t k_half) {
+      k_half = k_half;
       if (!p.scaled) return;
-      const uint32_t r = along_n * 32 + hw::lane_index(), row = tile.output(r);
+      const uint32_t r = n_warp * 32 + hw::lane_index(), row = tile.output(r);
       at = scale_address(p.weight, tile.source_of(r), row < n ? row : n - 1, 0);
     }
-    HT_DEVICE void ask(const GpuGemm& p, uint32_t log2_groups, uint32_t step) {
+    HT_DEVICE void prefetch(const GpuGemm& p, uint32_t log2_groups, uint32_t step) {
       const GpuLayout& l = p.weight;
-      const uint32_t run = step * 2 + part;
+      const uint32_t run = step * 2 + k_half;
       if (at == nullptr || run * 128 >= p.k) return;  // past K x has zeros
       raw = load_scale(l.scale_format, at + (run >> log2_groups) * l.scale_step);
     }
@@ -56,36 +56,36 @@ struct Sm90SmallMW8Mainloop {
   struct Lane {
     uint32_t quad, w, x, scales;
 
-    HT_DEVICE Lane(uint32_t along_n, uint32_t along_k) {
+    HT_DEVICE Lane(uint32_t n_warp, uint32_t k_half) {
       const uint32_t g = hw::lane_index() / 4, r = row_in_eight(g);
       quad = hw::lane_index() % 4;
-      w = along_n * Stage::kRun + r * Stage::kLine;
+      w = n_warp * Stage::kRowBlockBytes + r * Stage::kLine;
       x = Stage::kX + g * Stage::kLine;
-      scales = Stage::kOfScales + (along_n * 32 + r) * Stage::kScalePitch + along_k * 4 + quad / 2;
-      w += along_k * (32 * Stage::kLine) + (quad ^ r) * 16;
-      x += along_k * 2 * Stage::kSlab + ((quad * 2) ^ g) * 16;
+      scales = Stage::kScaleOffset + (n_warp * 32 + r) * Stage::kScalePitch + k_half * 4 + quad / 2;
+      w += k_half * (32 * Stage::kLine) + (quad ^ r) * 16;
+      x += k_half * 2 * Stage::kSlab + ((quad * 2) ^ g) * 16;
     }
     // Of a part; the swizzle is an exclusive or.
-    HT_DEVICE uint32_t w_of(uint32_t part) const { return w ^ part * 64; }
-    HT_DEVICE uint32_t x_of(uint32_t part, uint32_t octet) const {
-      return (x + part * Stage::kSlab) ^ octet * 16;
+    HT_DEVICE uint32_t w_of(uint32_t line) const { return w ^ line * 64; }
+    HT_DEVICE uint32_t x_of(uint32_t line, uint32_t octet) const {
+      return (x + line * Stage::kSlab) ^ octet * 16;
     }
   };
 
   // Of row `eight` of eight of a warp's 32.
-  HT_DEVICE static void load_codes(hw::SharedAddress stage, const Lane& lane, uint32_t part,
-                                   uint32_t eight, uint32_t (&codes)[4], hw::Site site) {
+  HT_DEVICE static void load_packed(hw::SharedAddress stage, const Lane& lane, uint32_t line,
+                                    uint32_t eight, uint32_t (&packed)[4], hw::Site site) {
     const auto words =
-        hw::load_shared<hw::Words4>(stage + (lane.w_of(part) + eight * 8 * Stage::kLine), site);
+        hw::load_shared<hw::Words4>(stage + (lane.w_of(line) + eight * 8 * Stage::kLine), site);
     HT_UNROLL
-    for (uint32_t i = 0; i < 4; ++i) codes[i] = words[i];
+    for (uint32_t i = 0; i < 4; ++i) packed[i] = words[i];
   }
   HT_DEVICE static hw::SharedAddress scale_at(hw::SharedAddress stage, const Lane& lane,
-                                              uint32_t part, uint32_t eight) {
-    return stage + (lane.scales + eight * 8 * Stage::kScalePitch + part * 2);
+                                              uint32_t line, uint32_t eight) {
+    return stage + (lane.scales + eight * 8 * Stage::kScalePitch + line * 2);
   }
   // The power of two that multiplies codes, twice; false where it is beyond what bf16 can take.
-  HT_DEVICE static bool load_power(hw::SharedAddress at, uint32_t& pair, hw::Site site) {
+  HT_DEVICE static bool load_ue8m0(hw::SharedAddress at, uint32_t& pair, hw::Site site) {
     if constexpr (kScales == Sm90Scales::powers) {
       const uint32_t exponent = hw::load_shared<uint8_t>(at, site);
       pair = twice(exponent << 7);
@@ -93,53 +93,57 @@ struct Sm90SmallMW8Mainloop {
     }
     return true;
   }
-  HT_DEVICE static void expand(const uint32_t (&codes)[4], uint32_t octet, uint32_t pair,
-                               uint32_t (&w)[1][4]) {
-    Policy::expand({codes[octet * 2], codes[octet * 2 + 1]}, 0, w);
+  HT_DEVICE static void dequantise(const uint32_t (&packed)[4], uint32_t octet, uint32_t pair,
+                                   uint32_t (&w)[1][4]) {
+    Policy::expand({packed[octet * 2], packed[octet * 2 + 1]}, 0, w);
     if constexpr (kScales == Sm90Scales::powers) {
       HT_UNROLL
       for (uint32_t i = 0; i < 4; ++i) w[0][i] = fma_bf16x2(w[0][i], pair, kMinusZeros);
     }
   }
   // Half an octet of two rows with that of a row of x.
-  HT_DEVICE static void multiply_half(const uint32_t (&w)[2][1][4], const hw::Words4& x, uint32_t s,
-                                      uint32_t mask, float (&sums)[4], hw::Site site) {
+  HT_DEVICE static void mma_half_octet(const uint32_t (&w)[2][1][4], const hw::Words4& x,
+                                       uint32_t s, uint32_t mask, float (&accumulator)[4],
+                                       hw::Site site) {
     const uint32_t a[4] = {w[0][0][s], w[1][0][s], w[0][0][s + 1], w[1][0][s + 1]};
     const uint32_t b[2] = {x[s] & mask, x[s + 1] & mask};
-    hw::mma_m16n8k16<Policy::kType>(sums, a, b, sums, site);
+    hw::mma_m16n8k16<Policy::kType>(accumulator, a, b, accumulator, site);
   }
 
   // Powers of two that bf16 cannot take in codes: the lanes of a quad one after the other, the
   // others' elements of x being zeros, so that the sums have one scale each.
-  HT_DEVICE static void multiply_apart(hw::SharedAddress stage, const Lane& lane, uint32_t part,
-                                       Sums& sums, hw::Site site = hw::Site::current()) {
+  HT_DEVICE static void mma_per_lane(hw::SharedAddress stage, const Lane& lane, uint32_t line,
+                                     Accumulator& accumulator,
+                                     hw::Site site = hw::Site::current()) {
     HT_UNROLL
     for (uint32_t t = 0; t < kTilesN; ++t) {
       HT_UNROLL
       for (uint32_t j = 0; j < kTiles; ++j) {
         HT_ROLLED
-        for (uint32_t turn = 0; turn < 4; ++turn) {
-          const uint32_t mask = lane.quad == turn ? 0xffffffff : 0;
-          float chain[4] = {};
+        for (uint32_t source = 0; source < 4; ++source) {
+          const uint32_t mask = lane.quad == source ? 0xffffffff : 0;
+          float partial[4] = {};
           HT_UNROLL
           for (uint32_t o = 0; o < kOctets; ++o) {
             uint32_t w[2][1][4];
             HT_UNROLL
             for (uint32_t r = 0; r < 2; ++r) {
-              uint32_t codes[4];
-              load_codes(stage, lane, part, t * 2 + r, codes, site);
-              Policy::expand({codes[o * 2], codes[o * 2 + 1]}, 0, w[r]);
+              uint32_t packed[4];
+              load_packed(stage, lane, line, t * 2 + r, packed, site);
+              Policy::expand({packed[o * 2], packed[o * 2 + 1]}, 0, w[r]);
             }
             const auto x = hw::load_shared<hw::Words4>(
-                stage + (lane.x_of(part, o) + j * 8 * Stage::kLine), site);
-            for (uint32_t s = 0; s < 4; s += 2) multiply_half(w, x, s, mask, chain, site);
+                stage + (lane.x_of(line, o) + j * 8 * Stage::kLine), site);
+            for (uint32_t s = 0; s < 4; s += 2) mma_half_octet(w, x, s, mask, partial, site);
           }
           HT_UNROLL
           for (uint32_t e = 0; e < 4; ++e) {
             // The scale of the lane whose turn it was.
-            const hw::SharedAddress own = scale_at(stage, lane, part, t * 2 + e / 2);
-            const auto exponent = hw::load_shared<uint8_t>(own + (turn / 2 - lane.quad / 2), site);
-            sums[t][j][e] = hw::fma(chain[e], decode_ue8m0(exponent), sums[t][j][e]);
+            const hw::SharedAddress own = scale_at(stage, lane, line, t * 2 + e / 2);
+            const auto exponent =
+                hw::load_shared<uint8_t>(own + (source / 2 - lane.quad / 2), site);
+            accumulator[t][j][e] =
+                hw::fma(partial[e], decode_ue8m0(exponent), accumulator[t][j][e]);
           }
         }
       }
@@ -147,20 +151,20 @@ struct Sm90SmallMW8Mainloop {
   }
 
   // What a warp has of a stage. Of `sums` nothing but codes, see join.
-  HT_DEVICE static void multiply(hw::SharedAddress stage, const Lane& lane, Sums& sums,
-                                 hw::Site site = hw::Site::current()) {
+  HT_DEVICE static void mma(hw::SharedAddress stage, const Lane& lane, Accumulator& accumulator,
+                            hw::Site site = hw::Site::current()) {
     HT_UNROLL
-    for (uint32_t part = 0; part < kParts; ++part) {
-      uint32_t codes[2 * kTilesN][4], powers[2 * kTilesN] = {};
+    for (uint32_t line = 0; line < kWarpLines; ++line) {
+      uint32_t packed[2 * kTilesN][4], powers[2 * kTilesN] = {};
       bool fits = true;
       HT_UNROLL
       for (uint32_t r = 0; r < 2 * kTilesN; ++r) {
-        load_codes(stage, lane, part, r, codes[r], site);
-        fits = load_power(scale_at(stage, lane, part, r), powers[r], site) && fits;
+        load_packed(stage, lane, line, r, packed[r], site);
+        fits = load_ue8m0(scale_at(stage, lane, line, r), powers[r], site) && fits;
       }
       if constexpr (kScales == Sm90Scales::powers) {
         if (!hw::vote_all(fits, hw::kFullWarp, site)) {
-          multiply_apart(stage, lane, part, sums);
+          mma_per_lane(stage, lane, line, accumulator);
           continue;
         }
       }
@@ -170,19 +174,20 @@ struct Sm90SmallMW8Mainloop {
         hw::Words4 x[kTiles];
         HT_UNROLL
         for (uint32_t j = 0; j < kTiles; ++j) {
-          x[j] = hw::load_shared<hw::Words4>(stage + (lane.x_of(part, o) + j * 8 * Stage::kLine),
+          x[j] = hw::load_shared<hw::Words4>(stage + (lane.x_of(line, o) + j * 8 * Stage::kLine),
                                              site);
         }
         uint32_t w[kTilesN][2][1][4];
         HT_UNROLL
-        for (uint32_t r = 0; r < 2 * kTilesN; ++r) expand(codes[r], o, powers[r], w[r / 2][r % 2]);
+        for (uint32_t r = 0; r < 2 * kTilesN; ++r)
+          dequantise(packed[r], o, powers[r], w[r / 2][r % 2]);
         HT_UNROLL
         for (uint32_t s = 0; s < 4; s += 2) {
           HT_UNROLL
           for (uint32_t j = 0; j < kTiles; ++j) {
             HT_UNROLL
             for (uint32_t t = 0; t < kTilesN; ++t) {
-              multiply_half(w[t], x[j], s, 0xffffffff, sums[t][j], site);
+              mma_half_octet(w[t], x[j], s, 0xffffffff, accumulator[t][j], site);
             }
           }
         }
@@ -190,7 +195,8 @@ struct Sm90SmallMW8Mainloop {
     }
   }
   // The sums of a run of codes times its scale, of row l of the warp in lane l.
-  HT_DEVICE static void join(const Sums& chain, float scale, Sums& total) {
+  HT_DEVICE static void promote(const Accumulator& accumulator, float scale,
+                                Accumulator& promoted) {
     HT_UNROLL
     for (uint32_t r = 0; r < 2 * kTilesN; ++r) {
       const float w = hw::shuffle(scale, r * 8 + row_in_eight(hw::lane_index() / 4));
@@ -198,8 +204,8 @@ struct Sm90SmallMW8Mainloop {
       for (uint32_t j = 0; j < kTiles; ++j) {
         HT_UNROLL
         for (uint32_t e = 0; e < 2; ++e) {
-          float& sum = total[r / 2][j][r % 2 * 2 + e];
-          sum = hw::fma(chain[r / 2][j][r % 2 * 2 + e], w, sum);
+          float& sum = promoted[r / 2][j][r % 2 * 2 + e];
+          sum = hw::fma(accumulator[r / 2][j][r % 2 * 2 + e], w, sum);
         }
       }
     }
@@ -207,8 +213,9 @@ struct Sm90SmallMW8Mainloop {
 
   // A warp's sums into shared memory, or those that are there joined to them.
   template <bool kStore>
-  HT_DEVICE static void pass_sums(hw::SharedAddress base, uint32_t along_n, Sums& sums,
-                                  hw::Site site = hw::Site::current()) {
+  HT_DEVICE static void exchange_accumulators(hw::SharedAddress base, uint32_t n_warp,
+                                              Accumulator& accumulator,
+                                              hw::Site site = hw::Site::current()) {
     const uint32_t lane = hw::lane_index();
     HT_UNROLL
     for (uint32_t t = 0; t < kTilesN; ++t) {
@@ -217,12 +224,12 @@ struct Sm90SmallMW8Mainloop {
         HT_UNROLL
         for (uint32_t e = 0; e < 4; ++e) {
           const uint32_t column = j * 8 + lane % 4 * 2 + e % 2;
-          const uint32_t row = along_n * 32 + t * 16 + e / 2 * 8 + row_in_eight(lane / 4);
-          const hw::SharedAddress at = base + (column * Stage::kSumRow + row * 4);
+          const uint32_t row = n_warp * 32 + t * 16 + e / 2 * 8 + row_in_eight(lane / 4);
+          const hw::SharedAddress at = base + (column * Stage::kAccumulatorRow + row * 4);
           if constexpr (kStore) {
-            hw::store_shared(at, sums[t][j][e], site);
+            hw::store_shared(at, accumulator[t][j][e], site);
           } else {
-            sums[t][j][e] += hw::load_shared<float>(at, site);
+            accumulator[t][j][e] += hw::load_shared<float>(at, site);
           }
         }
       }
