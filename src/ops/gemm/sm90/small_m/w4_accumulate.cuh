@@ -85,8 +85,7 @@ struct Sm90SmallMW4Accumulator {
   }
   // Starts the MMAs of the batch in registers `f`.
   HT_DEVICE void start_mma(hw::SharedAddress stage, uint32_t chunk, uint32_t batch, uint32_t f,
-                           bool fresh, Accumulator& accumulator,
-                           hw::Site site = hw::Site::current()) {
+                           bool fresh, Accumulator& sums, hw::Site site = hw::Site::current()) {
     constexpr tile::SharedTile x_tile{tile::Major::k, tile::Swizzle::b128, 16, kColumns, 64};
     static_assert(x_tile.valid());
     hold(f, site);
@@ -96,7 +95,7 @@ struct Sm90SmallMW4Accumulator {
       const uint32_t slab = chunk * 2 + Permute::slab_of(i), k = Permute::sixteen_of(batch, i) * 16;
       const hw::SharedAddress at = stage + (Stage::kX + slab * Stage::kSlab);
       const auto x = tile::WgmmaDescriptor::of(x_tile, at.value).advanced(x_tile.advance(0, k));
-      hw::wgmma<Policy::kType>(accumulator, a[f][i], x, !fresh || i > 0, site);
+      hw::wgmma<Policy::kType>(sums, a[f][i], x, !fresh || i > 0, site);
     }
     hw::wgmma_commit(site);
   }
@@ -218,7 +217,7 @@ struct Sm90SmallMW4Accumulator {
     promote_group32(stage, chunk * 4 + 3, second, site);
   }
   HT_DEVICE void start_group32_mma(hw::SharedAddress stage, uint32_t chunk, uint32_t o,
-                                   Accumulator& accumulator, hw::Site site) {
+                                   Accumulator& sums, hw::Site site) {
     constexpr tile::SharedTile x_tile{tile::Major::k, tile::Swizzle::b128, 16, kColumns, 64};
     const hw::SharedAddress at = stage + (Stage::kX + (chunk * 2 + o / 2) * Stage::kSlab);
     hold_group32(o % 2, site);
@@ -227,31 +226,31 @@ struct Sm90SmallMW4Accumulator {
     for (uint32_t i = 0; i < 2; ++i) {
       const uint32_t k = (o % 2 * 2 + i) * 16;
       const auto x = tile::WgmmaDescriptor::of(x_tile, at.value).advanced(x_tile.advance(0, k));
-      hw::wgmma<Policy::kType>(accumulator, a[o % 2][i], x, i > 0, site);
+      hw::wgmma<Policy::kType>(sums, a[o % 2][i], x, i > 0, site);
     }
     hw::wgmma_commit(site);
   }
   HT_DEVICE void hold_group32(uint32_t f, hw::Site site) {
     hw::hold_registers(a[f][0], site), hw::hold_registers(a[f][1], site);
   }
-  HT_DEVICE void promote_group32(hw::SharedAddress stage, uint32_t group, Accumulator& accumulator,
+  HT_DEVICE void promote_group32(hw::SharedAddress stage, uint32_t group, Accumulator& sums,
                                  hw::Site site) {
-    hw::hold_registers(accumulator, site);
+    hw::hold_registers(sums, site);
     hold_group32(group % 2, site);
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
       const hw::SharedAddress at = stage + scale_of(half, group);
-      promote(accumulator, half, hw::load_shared<float>(at, site));
+      promote(sums, half, hw::load_shared<float>(at, site));
     }
   }
   // Sums of one of the lane's two rows.
-  HT_DEVICE void promote(const Accumulator& accumulator, uint32_t half, float scale) {
+  HT_DEVICE void promote(const Accumulator& sums, uint32_t half, float scale) {
     HT_UNROLL
     for (uint32_t j = 0; j < kColumns / 8; ++j) {
       HT_UNROLL
       for (uint32_t e = 0; e < 2; ++e) {
         float& sum = promoted[j * 4 + half * 2 + e];
-        sum = hw::fma(accumulator[j * 4 + half * 2 + e], scale, sum);
+        sum = hw::fma(sums[j * 4 + half * 2 + e], scale, sum);
       }
     }
   }

@@ -31,20 +31,20 @@ struct Sm90SmallMW8Mainloop {
   // Scales of runs of 128 elements: lane l has that of row l of the warp, asked for a stage ahead.
   struct IntervalScale {
     const uint8_t* at = nullptr;
-    uint32_t raw = 0, k_half = 0;
+    uint32_t raw = 0, own_half = 0;
 
     HT_DEVICE void locate(const GpuGemm& p, uint32_t n, const Sm90Tile& tile, uint32_t n_warp,
                           uint32_t k_half) {
-      k_half = k_half;
+      own_half = k_half;
       if (!p.scaled) return;
       const uint32_t r = n_warp * 32 + hw::lane_index(), row = tile.output(r);
       at = scale_address(p.weight, tile.source_of(r), row < n ? row : n - 1, 0);
     }
     HT_DEVICE void prefetch(const GpuGemm& p, uint32_t log2_groups, uint32_t step) {
       const GpuLayout& l = p.weight;
-      const uint32_t run = step * 2 + k_half;
-      if (at == nullptr || run * 128 >= p.k) return;  // past K x has zeros
-      raw = load_scale(l.scale_format, at + (run >> log2_groups) * l.scale_step);
+      const uint32_t interval = step * 2 + own_half;
+      if (at == nullptr || interval * 128 >= p.k) return;  // past K x has zeros
+      raw = load_scale(l.scale_format, at + (interval >> log2_groups) * l.scale_step);
     }
     HT_DEVICE float value(const GpuGemm& p) const {
       return p.scaled ? decode_scale(p.weight.scale_format, raw) : 1.0f;
