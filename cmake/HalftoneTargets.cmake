@@ -1,4 +1,4 @@
-# Compile options and the instruction levels of the CPU kernels.
+# Compile options and the ISA levels of the CPU kernels.
 
 add_library(halftone_options INTERFACE)
 # nvcc takes these in another form: HALFTONE_CUDA_FLAGS.
@@ -51,7 +51,7 @@ else()
   set(HALFTONE_FLAGS_baseline "")
 endif()
 
-# halftone_level_sources(file...): compiles each file once per instruction level, with
+# halftone_level_sources(file...): compiles each file once per ISA level, with
 # HALFTONE_LEVEL defined as the level's name. Such a file keeps everything in
 # `namespace halftone::HALFTONE_LEVEL` and includes no header with functions that the linker could
 # merge with those of another level.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Functions compiled for one instruction level must not be merged with another's by the linker: a weak
+# Functions compiled for one ISA level must not be merged with another's by the linker: a weak
 # symbol in a level object may replace the same function everywhere, and a processor without that
 # level would then trap. Usage: check-levels.sh BUILD_FOLDER
 set -euo pipefail

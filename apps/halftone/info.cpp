@@ -161,7 +161,7 @@ void print_text(const std::vector<Choices>& chosen, bool why) {
   const char* forced = std::getenv("HALFTONE_CPU");
   Table facts({"machine", ""});
   facts.add({"processor", cpu_name()});
-  facts.add({"instruction level",
+  facts.add({"ISA level",
              fmt::format("{} in force{}, {} detected", name(cpu_level()),
                          forced != nullptr ? " (HALFTONE_CPU)" : "", name(detected_cpu_level()))});
   facts.add({"bf16 products", bf16_products()});

@@ -74,7 +74,7 @@ nlohmann::json to_json(const SimulatorReport& r, const std::string& comparison) 
     for (const SimulatorAccess& a : v.accesses) accesses.push_back(to_json(a));
     json["violations"].push_back({{"rule", v.rule},
                                   {"text", v.text},
-                                  {"mend", v.mend},
+                                  {"fix", v.fix},
                                   {"count", v.count},
                                   {"accesses", accesses}});
   }
@@ -125,7 +125,7 @@ int print_list(bool json) {
   return kOk;
 }
 
-// The mutation table: what the simulator says of every known bug, and of its mended form.
+// The mutation table: what the simulator says of every known bug, and of its fixed form.
 int print_bugs(const Options& o) {
   const int seeds = static_cast<int>(o.seeds.value_or(20));
   Progress progress("simulate --bugs", !o.json);
@@ -219,10 +219,10 @@ std::function<int()> declare(CLI::App& app) {
       ->type_name("N,N,...");
   app.add_flag("--list", o->list, "the kernels that can be simulated");
   app.add_flag("--bugs", o->bugs,
-               "the table of known bugs: is each reported, at the right lines, and is its mended "
+               "the table of known bugs: is each reported, at the right lines, and is its fixed "
                "form clean");
   add_number(app, "--seeds", o->seeds, 1, 10000,
-             "--bugs: adversarial schedules for each mended form (default 20)");
+             "--bugs: adversarial schedules for each fixed form (default 20)");
   app.add_flag("--json", o->json, "one JSON value on stdout");
   return [o] { return run(*o); };
 }

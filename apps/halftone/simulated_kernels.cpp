@@ -59,10 +59,10 @@ std::vector<SimulatedKernel> simulated_kernels() {
   for (const bugs::Bug& bug : bugs::catalogue()) {
     for (const bool fixed : {false, true}) {
       SimulatedKernel kernel;
-      kernel.name = std::string("bug:") + bug.name + (mended ? ":mended" : "");
-      kernel.summary = mended ? "the same, mended" : bug.summary;
+      kernel.name = std::string("bug:") + bug.name + (fixed ? ":fixed" : "");
+      kernel.summary = fixed ? "the same, fixed" : bug.summary;
       kernel.arch = bug.arch;
-      kernel.run = [&bug, mended](Stream& stream, const std::vector<int64_t>&) {
+      kernel.run = [&bug, fixed](Stream& stream, const std::vector<int64_t>&) {
         bugs::run(bug, fixed, stream);
         return std::string();
       };

@@ -1,6 +1,6 @@
 // A catalogue of bugs that real GPU kernels had, each as one small kernel in two forms: broken, and
 // fixed. The simulator reports every broken form, naming both places, and finds nothing in the
-// mended ones; `halftone simulate --bugs` prints the table.
+// fixed ones; `halftone simulate --bugs` prints the table.
 //
 // A kernel is a template over `kFixed`. A comment `// [name]` marks the lines a report must name.
 #pragma once
@@ -26,7 +26,7 @@ inline constexpr uint32_t kWords = 16384;
 struct Bug {
   const char* name;     // "missing-proxy-fence"
   const char* summary;  // what is wrong, in a sentence
-  const char* seen_in;  // where such a bug was mended in public
+  const char* seen_in;  // where such a bug was fixed in public
   const char* rule;     // what must be reported
   Arch arch;            // where it is simulated
   LaunchShape shape;
@@ -44,10 +44,10 @@ struct Verdict {
   bool reported = false;     // the rule, in the broken form
   bool sites_right = false;  // every marked line is named (true when the source is not at hand)
   bool source_read = false;
-  int clean_seeds = 0;  // adversarial seeds without a finding in the mended form
+  int clean_seeds = 0;  // adversarial seeds without a finding in the fixed form
   std::string report;   // of the broken form
 };
-// Runs the broken form once and the mended form under `seeds` adversarial schedules, both strict.
+// Runs the broken form once and the fixed form under `seeds` adversarial schedules, both strict.
 Verdict judge(const Bug&, int seeds);
 
 }  // namespace halftone::bugs

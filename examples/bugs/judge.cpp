@@ -64,7 +64,7 @@ void run(const Bug& bug, bool fixed, Stream& stream) {
     params.rows = rows_at(in.data<uint8_t>(), device);
     params.unmapped = rows_at(in.data<uint8_t>() - 4096, device);
   }
-  launch(mended ? bug.fixed : bug.broken, bug.shape, params, stream);
+  launch(fixed ? bug.fixed : bug.broken, bug.shape, params, stream);
   stream.synchronize();
 }
 
@@ -89,7 +89,7 @@ Verdict judge(const Bug& bug, int seeds) {
         report_of(bug, true, seed, SimulatorOptions::Schedule::adversarial);
     if (fixed.clean()) {
       ++verdict.clean_seeds;
-    } else if (verdict.report.find("mended form") == std::string::npos) {
+    } else if (verdict.report.find("fixed form") == std::string::npos) {
       verdict.report += "\nmended form:\n" + to_string(fixed, false);
     }
   }

@@ -1,5 +1,5 @@
 // The functions that activations, products and experts apply, with their parameters. Plain data:
-// kernels of every instruction level read it.
+// kernels of every ISA level read it.
 #pragma once
 #include <cstdint>
 #include <string_view>

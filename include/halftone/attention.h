@@ -125,7 +125,7 @@ std::string describe(const AttentionPlan&);
 
 Support can_run(const AttentionProblem&, const Device&);
 AttentionPlan plan(const AttentionProblem&, const Device&);
-// A row without keys gives 0. On a given instruction level the bits of a row are a function of its
+// A row without keys gives 0. On a given ISA level the bits of a row are a function of its
 // query, of the keys it sees and of whether its sequence is in decode (queries in this call * heads
 // / kv_heads up to 8): neither the batch, the other queries and heads of the call, the layout of
 // the cache nor the threads matter; a prompt in one call or in pieces above that limit gives the

@@ -57,7 +57,7 @@ const DeviceProperties& properties(const Device&);
 // CUDA devices of this machine; 0 where build, driver or machine has none, and `reason` says why.
 int cuda_device_count(std::string* reason = nullptr);
 
-// Instruction levels of the CPU kernels, each including the one before.
+// ISA levels of the CPU kernels, each including the one before.
 enum class CpuLevel : uint8_t {
   baseline,     // x86-64-v2, or any other processor
   avx2,         // AVX2, FMA, F16C

@@ -58,7 +58,7 @@ struct SimulatorViolation {
   Level level = Level::error;
   std::string rule;                       // "mbarrier.underflow": stable, for tests
   std::string text;                       // a sentence with the values
-  std::string mend;                       // what would mend it, or ""
+  std::string fix;                        // what would fix it, or ""
   std::vector<SimulatorAccess> accesses;  // the offending one first
   uint64_t count = 1;                     // times found with the same rule and sites
 };

@@ -16,7 +16,7 @@ template <class Problem, class Function>
 struct KernelRow {
   const char* name;  // "attention_avx512_bf16"
   Device::Kind device;
-  CpuLevel level;  // least instruction level of CPU kernels
+  CpuLevel level;  // least ISA level of CPU kernels
   std::string (*accepts)(const Problem&);
   Function function;
   Arch arch = Arch::sm_80;  // of GPU kernels: the one they run on

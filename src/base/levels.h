@@ -1,4 +1,4 @@
-// One line for what every family repeats per instruction level: the declarations of its kernels and
+// One line for what every family repeats per ISA level: the declarations of its kernels and
 // the rows of its table.
 #pragma once
 

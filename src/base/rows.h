@@ -1,5 +1,5 @@
 // Rows of a strided tensor as plain data for kernels; also included by files compiled per
-// instruction level, so nothing here may be merged by the linker, and by GPU kernels (constexpr).
+// ISA level, so nothing here may be merged by the linker, and by GPU kernels (constexpr).
 #pragma once
 #include <cstdint>
 

@@ -6,7 +6,7 @@
 
 #include "halftone/dtype.h"
 
-// Always inlined, so that files compiled for one instruction level may use them: no copy is left
+// Always inlined, so that files compiled for one ISA level may use them: no copy is left
 // for the linker to merge with that of another level.
 #define HALFTONE_CODEC constexpr inline __attribute__((always_inline))
 

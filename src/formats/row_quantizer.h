@@ -1,4 +1,4 @@
-// Quantises a row group by group with the primitives of one instruction level.
+// Quantises a row group by group with the primitives of one ISA level.
 #pragma once
 #include <cstring>
 

@@ -1,4 +1,4 @@
-// The row operations one element at a time: what every instruction level must reproduce.
+// The row operations one element at a time: what every ISA level must reproduce.
 #include "formats/kernels.h"
 #include "formats/row_quantizer.h"
 

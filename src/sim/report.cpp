@@ -83,19 +83,19 @@ void fatal(const Cluster& cluster, Violation violation) {
 }
 
 void report(const Agent& agent, Level level, const char* rule, const Site& site, std::string what,
-            std::string text, std::string mend) {
+            std::string text, std::string fix) {
   Violation violation;
   violation.level = level;
   violation.rule = rule;
   violation.text = std::move(text);
-  violation.mend = std::move(mend);
+  violation.fix = std::move(fix);
   violation.accesses = {access(agent, site, std::move(what))};
   report(cluster_of(agent), std::move(violation));
 }
 
 void fatal(const Agent& agent, const char* rule, const Site& site, std::string what,
-           std::string text, std::string mend) {
-  report(agent, Level::fatal, rule, site, std::move(what), std::move(text), std::move(mend));
+           std::string text, std::string fix) {
+  report(agent, Level::fatal, rule, site, std::move(what), std::move(text), std::move(fix));
   throw Unwind{};  // not reached: report throws
 }
 
@@ -170,7 +170,7 @@ std::string to_string(const SimulatorViolation& violation) {
     if (one.phase >= 0) text += concat(", phase ", one.phase);
   }
   if (violation.count > 1) text += concat("\n    found ", violation.count, " times");
-  if (!violation.mend.empty()) text += concat("\n    mend: ", violation.mend);
+  if (!violation.fix.empty()) text += concat("\n    fix: ", violation.fix);
   return text;
 }
 

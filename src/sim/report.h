@@ -23,9 +23,9 @@ inline void report(const Agent& agent, Violation violation) {
 
 // The usual case: one rule, one place. `text` says what and with which values.
 void report(const Agent&, Level, const char* rule, const Site&, std::string what, std::string text,
-            std::string mend = {});
+            std::string fix = {});
 [[noreturn]] void fatal(const Agent&, const char* rule, const Site&, std::string what,
-                        std::string text, std::string mend = {});
+                        std::string text, std::string fix = {});
 
 // For hw bodies: the running kernel's architecture lacks this instruction. Fatal.
 void require_feature(bool available, const char* instruction, const Site&);

@@ -1,4 +1,4 @@
-// Every rule the simulator reports, for documentation: what breaks it, and what mends it. Reports
+// Every rule the simulator reports, for documentation: what breaks it, and what fixes it. Reports
 // carry the same ids, with the values of the case at hand.
 #pragma once
 #include <string_view>
@@ -11,7 +11,7 @@ struct Rule {
   const char* id;
   SimulatorViolation::Level level;  // the usual one
   const char* sentence;
-  const char* mend;
+  const char* fix;
 };
 
 namespace detail {
@@ -27,7 +27,7 @@ inline constexpr Rule kRules[] = {
   {"race.read_write", detail::kError, "A read and a write of the same bytes by two agents, and nothing orders them.", "a barrier between the two; within a warp, __syncwarp"},
   {"race.write_write", detail::kError, "Two writes of the same bytes by two agents, and nothing orders them.", "a barrier between the two"},
   {"shared.uninitialised", detail::kError, "Bytes are read that nobody has written in this kernel; their value is NaN.", "write them first, or wait for what fills them"},
-  {"shared.out_of_range", detail::kFatal, "The address is outside the block's shared memory.", "ask for more at the launch, or mend the address"},
+  {"shared.out_of_range", detail::kFatal, "The address is outside the block's shared memory.", "ask for more at the launch, or fix the address"},
   {"shared.misaligned", detail::kFatal, "The address is not a multiple of the access's size.", "align the shared-memory plan"},
   {"shared.no_such_block", detail::kFatal, "The address names a block that the cluster does not have.", "use ranks below the cluster's size"},
   {"cluster.peer_exited", detail::kError, "Shared memory of a block is accessed all of whose threads have returned.", "a cluster barrier at the end of the kernel"},
@@ -93,7 +93,7 @@ inline constexpr Rule kRules[] = {
   {"tmem.exit", detail::kError, "The kernel ends with tensor memory allocated.", "tcgen05.dealloc after the last use"},
 
   // Global memory, between blocks.
-  {"global.out_of_range", detail::kFatal, "An access outside every allocation of the device.", "mend the address, or the bounds check before it"},
+  {"global.out_of_range", detail::kFatal, "An access outside every allocation of the device.", "fix the address, or the bounds check before it"},
   {"global.freed", detail::kFatal, "An access to memory that has been freed.", "keep it until the stream is synchronised"},
   {"global.misaligned", detail::kFatal, "The address is not a multiple of the access's size.", "align rows to the access"},
   {"global.race_read_write", detail::kError, "Two blocks read and write the same bytes, and nothing orders them.", "a release by the one and an acquire by the other"},

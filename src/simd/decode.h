@@ -1,5 +1,5 @@
 // Codes of the small formats to FP32 lanes and to BF16 pairs, exactly as formats/codec.h, for files
-// of one instruction level. Scales are the caller's.
+// of one ISA level. Scales are the caller's.
 //
 //   decode<F>(codes, i)         f32v    elements i .. i + kLanes - 1
 //   decode_pairs<F>(codes, i)   bf16v   elements i .. i + 2 * kLanes - 1, the order of VDPBF16PS

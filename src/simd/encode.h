@@ -1,5 +1,5 @@
 // FP32 lanes to codes of the small formats, exactly as formats/codec.h, for files of one
-// instruction level.
+// ISA level.
 #pragma once
 #include "formats/codec.h"
 #include "simd/stream_lines.h"

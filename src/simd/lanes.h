@@ -1,4 +1,4 @@
-// The vector types of one instruction level: lanes, their raw loads and stores, their widths.
+// The vector types of one ISA level: lanes, their raw loads and stores, their widths.
 #pragma once
 #include <cstdint>
 #include <cstring>

@@ -1,4 +1,4 @@
-// Vectors of one instruction level, for files compiled once per level (halftone_level_sources).
+// Vectors of one ISA level, for files compiled once per level (halftone_level_sources).
 //
 // Compiler vector extensions carry the arithmetic; intrinsics appear only where the language has no
 // word for the instruction. Everything is always inlined into the level's own namespace, so that

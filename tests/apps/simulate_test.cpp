@@ -21,13 +21,13 @@ TEST(Simulate, ReportsABugAndFails) {
   const CommandResult r = simulate({"bug:missing-proxy-fence"});
   EXPECT_EQ(r.exit_code, 1);
   EXPECT_NE(r.out.find("proxy.missing_fence"), std::string::npos) << r.out;
-  EXPECT_NE(r.out.find("mend:"), std::string::npos);
+  EXPECT_NE(r.out.find("fix:"), std::string::npos);
   EXPECT_NE(r.out.find("seed=1"), std::string::npos);
 }
 
 TEST(Simulate, FixedFormIsCleanUnderEverySchedule) {
   for (const char* schedule : {"fifo", "random", "adversarial"}) {
-    const CommandResult r = simulate({"bug:missing-proxy-fence:mended", "--severity", "strict",
+    const CommandResult r = simulate({"bug:missing-proxy-fence:fixed", "--severity", "strict",
                                       "--schedule", schedule, "--seed", "11"});
     EXPECT_EQ(r.exit_code, 0) << r.out;
     EXPECT_NE(r.out.find("no violation"), std::string::npos);

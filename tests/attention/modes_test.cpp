@@ -1,4 +1,4 @@
-// Every mode within its bound at every instruction level.
+// Every mode within its bound at every ISA level.
 #include <gtest/gtest.h>
 
 #include "attention/attention_fixture.h"

@@ -1,4 +1,4 @@
-// Every bug of the catalogue is reported with the right lines; every mended form is clean.
+// Every bug of the catalogue is reported with the right lines; every fixed form is clean.
 #include <gtest/gtest.h>
 
 #include <ostream>

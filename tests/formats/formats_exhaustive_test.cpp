@@ -1,4 +1,4 @@
-// The encoders of E4M3, E5M2, E2M1 and UE8M0, scalar and at every instruction level, against the
+// The encoders of E4M3, E5M2, E2M1 and UE8M0, scalar and at every ISA level, against the
 // model on all 2^32 inputs. Takes about a minute on two cores; label `long`.
 #include <array>
 #include <atomic>

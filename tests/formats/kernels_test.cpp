@@ -1,4 +1,4 @@
-// Every instruction level gives the bits of the scalar kernels.
+// Every ISA level gives the bits of the scalar kernels.
 #include "formats/kernels.h"
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// Values of matmul against FP64 for every weight format, shape edge and instruction level.
+// Values of matmul against FP64 for every weight format, shape edge and ISA level.
 #include "halftone/matmul.h"
 
 #include "matmul/weights.h"

@@ -60,7 +60,7 @@ TEST(Deadlock, NamesTheMissingArrival) {
 TEST(Deadlock, LanesThatOnlyWait) {
   constexpr uint32_t kRounds = 9;
   const auto found = [](bool fixed, uint64_t seed) {
-    const auto body = [mended](sim::Thread& me) {
+    const auto body = [fixed](sim::Thread& me) {
       const uint32_t full = sim::shared_memory_base(*me.block), empty = full + 8;
       if (me.index == 0) {
         for (const uint32_t barrier : {full, empty}) {

@@ -37,14 +37,14 @@ const RuleCase kCases[] = {
      "global.out_of_range",
      {.block = {32}},
      [](Thread& me, bool fixed) {
-       write_global(me, scratch() + (mended ? 65504 : 65505) + me.lane, 1u, at(1));
+       write_global(me, scratch() + (fixed ? 65504 : 65505) + me.lane, 1u, at(1));
      }},
     {"tail_beyond_the_allocation",
      "cp_async.beyond_allocation",
      {.block = {1}, .shared_bytes = 16},
      [](Thread& me, bool fixed) {
        static DeviceArray<uint32_t> six(6);
-       cp_async(me, base_of(me), six.data + 4, mended ? 8 : 16, 8, at(1));
+       cp_async(me, base_of(me), six.data + 4, fixed ? 8 : 16, 8, at(1));
        commit_group(me, Engine::cp_async, at());
        wait_group(me, Engine::cp_async, 0, false, at());
      }},
@@ -53,23 +53,23 @@ const RuleCase kCases[] = {
      {.block = {1}},
      [](Thread& me, bool fixed) {
        uint32_t mine = 0;
-       read_global<uint32_t>(me, mended ? scratch() : &mine, at(1));
+       read_global<uint32_t>(me, fixed ? scratch() : &mine, at(1));
      }},
     {"misaligned",
      "global.misaligned",
      {.block = {1}},
      [](Thread& me, bool fixed) {
        uint32_t to[4];
-       read_global(me, scratch() + (mended ? 4 : 2), to, 16, at(1));
+       read_global(me, scratch() + (fixed ? 4 : 2), to, 16, at(1));
      }},
     {"blocks_write_one_word", "global.race_write_write", kTwo,
      [](Thread& me, bool fixed) {
        const uint32_t block = block_index().x;
-       if (me.lane == 0) write_global(me, scratch() + (mended ? block : 0), block, at(1));
+       if (me.lane == 0) write_global(me, scratch() + (fixed ? block : 0), block, at(1));
      }},
     {"blocks_write_parts_of_a_word", "global.race_write_write", kTwo,
      [](Thread& me, bool fixed) {  // neighbouring halves are no race
-       auto* half = reinterpret_cast<uint16_t*>(scratch()) + (mended ? block_index().x : 0);
+       auto* half = reinterpret_cast<uint16_t*>(scratch()) + (fixed ? block_index().x : 0);
        if (me.lane == 0) write_global(me, half, uint16_t{1}, at(1));
      }},
     {"atomics_do_not_race", "global.race_write_write", kTwo,
@@ -87,17 +87,17 @@ const RuleCase kCases[] = {
        if (me.lane != 0) return;
        for (uint32_t i = 0; i < 64; i += 4) write_shared(me, base_of(me) + i, 1u, at());
        fence_proxy_async(me, at());
-       bulk_store(me, scratch() + (mended ? 16 * block_index().x : 0), base_of(me), 64, at(1));
+       bulk_store(me, scratch() + (fixed ? 16 * block_index().x : 0), base_of(me), 64, at(1));
        commit_group(me, Engine::bulk, at());
        wait_group(me, Engine::bulk, 0, false, at());
      }},
     {"flag_without_release", "global.race_read_write", kTwo,
      [](Thread& me, bool fixed) {
-       hand_over(me, {.store = mended ? Order::release : Order::relaxed}, at(1), at(1));
+       hand_over(me, {.store = fixed ? Order::release : Order::relaxed}, at(1), at(1));
      }},
     {"flag_without_acquire", "global.race_read_write", kTwo,
      [](Thread& me, bool fixed) {
-       hand_over(me, {.load = mended ? Order::acquire : Order::relaxed}, at(1), at(1));
+       hand_over(me, {.load = fixed ? Order::acquire : Order::relaxed}, at(1), at(1));
      }},
     {"flag_without_fence", "global.race_read_write", kTwo,
      [](Thread& me, bool fixed) {

@@ -45,7 +45,7 @@ void hand_over(Thread& me, MemoryScope arrive_scope, MemoryScope wait_scope, Sit
 const RuleCase kCases[] = {
     {"more_arrivals_than_expected", "mbarrier.underflow", kWarp,
      [](Thread& me, bool fixed) {
-       make_barriers(me, {{base_of(me), mended ? 32u : 5u}});
+       make_barriers(me, {{base_of(me), fixed ? 32u : 5u}});
        if (!fixed && me.lane > 5) return;
        if (!fixed && me.lane == 5) {
          mbarrier_arrive(me, base_of(me), {.count = 6}, at());
@@ -55,13 +55,13 @@ const RuleCase kCases[] = {
      }},
     {"more_bytes_than_expected", "mbarrier.too_many_bytes|mbarrier.bytes_left_over", kWarp,
      [](Thread& me, bool fixed) {
-       load_and_wait(me, mended ? 512 : 256, {256, 256});
+       load_and_wait(me, fixed ? 512 : 256, {256, 256});
      }},
     {"one_copy_too_large", "mbarrier.too_many_bytes", kWarp,
-     [](Thread& me, bool fixed) { load_and_wait(me, mended ? 512 : 496, {512}); }},
+     [](Thread& me, bool fixed) { load_and_wait(me, fixed ? 512 : 496, {512}); }},
     {"fewer_bytes_than_expected", "deadlock", kWarp,
      [](Thread& me, bool fixed) {
-       load_and_wait(me, mended ? 512 : 528, {256, 256});
+       load_and_wait(me, fixed ? 512 : 528, {256, 256});
      }},
     {"arrive_before_expect", "mbarrier.bytes_left_over", kWarp,
      [](Thread& me, bool fixed) {  // the phase completes before its bytes are announced
@@ -85,7 +85,7 @@ const RuleCase kCases[] = {
      }},
     {"count_of_zero", "mbarrier.count", kWarp,
      [](Thread& me, bool fixed) {
-       if (me.lane == 0) mbarrier_init(me, base_of(me), mended ? 1 : 0, at(1));
+       if (me.lane == 0) mbarrier_init(me, base_of(me), fixed ? 1 : 0, at(1));
      }},
     {"phase_left_open", "mbarrier.exit", kWarp,
      [](Thread& me, bool fixed) {
@@ -178,7 +178,7 @@ const RuleCase kCases[] = {
        cluster_wait(at());
        if (me.lane == 0) {
          mbarrier_arrive(me, base_of(me), {}, at());
-         wait(me, mended ? base_of(me) : map_shared_rank(me, base_of(me), cluster_rank() ^ 1, at()),
+         wait(me, fixed ? base_of(me) : map_shared_rank(me, base_of(me), cluster_rank() ^ 1, at()),
               0, at(1));
        }
        cluster_arrive(true, at());
@@ -186,12 +186,12 @@ const RuleCase kCases[] = {
      }},
     {"arrive_scope_too_small", "race.read_write", kPair,
      [](Thread& me, bool fixed) {
-       const auto scope = mended ? MemoryScope::cluster : MemoryScope::cta;
+       const auto scope = fixed ? MemoryScope::cluster : MemoryScope::cta;
        hand_over(me, scope, MemoryScope::cluster, at(1), at(1));
      }},
     {"wait_scope_too_small", "race.read_write", kPair,
      [](Thread& me, bool fixed) {
-       const auto scope = mended ? MemoryScope::cluster : MemoryScope::cta;
+       const auto scope = fixed ? MemoryScope::cluster : MemoryScope::cta;
        hand_over(me, MemoryScope::cluster, scope, at(1), at(1));
      }},
     {"peer_has_returned", "cluster.peer_exited", kPair,

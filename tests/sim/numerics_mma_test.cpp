@@ -1,4 +1,4 @@
-// The vector form of tensor-core arithmetic against its definition, at every instruction level.
+// The vector form of tensor-core arithmetic against its definition, at every ISA level.
 #include "sim/numerics/mma.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // A rule of the simulator as two forms of a small kernel: the broken one is reported, with the
-// right places, under every schedule; the mended one is clean in strict under 20 seeds of the
+// right places, under every schedule; the fixed one is clean in strict under 20 seeds of the
 // adversarial schedule.
 #pragma once
 #include <algorithm>
@@ -114,7 +114,7 @@ inline void check_case(const RuleCase& c) {
         true, {.severity = strict,
                .schedule = seed == 0 ? Options::Schedule::fifo : Options::Schedule::adversarial,
                .seed = seed});
-    ASSERT_TRUE(report.clean()) << "mended form, seed " << seed << "\n" << to_string(report, false);
+    ASSERT_TRUE(report.clean()) << "fixed form, seed " << seed << "\n" << to_string(report, false);
   }
 }
 

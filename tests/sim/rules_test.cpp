@@ -40,7 +40,7 @@ TEST(Rules, ListAndSourcesAgree) {
     EXPECT_NE(all.find('"' + std::string(rule.id) + '"'), std::string::npos)
         << rule.id << " is reported nowhere";
     EXPECT_GT(std::string(rule.sentence).size(), 10u);
-    EXPECT_GT(std::string(rule.mend).size(), 4u);
+    EXPECT_GT(std::string(rule.fix).size(), 4u);
   }
 }
 

@@ -80,7 +80,7 @@ const RuleCase kCases[] = {
        const uint32_t mine = base_of(me) + 16 * me.lane;
        cp_async(me, mine, scratch() + 4 * me.lane, 16, 16, at(1));
        commit_group(me, Engine::cp_async, at());
-       wait_group(me, Engine::cp_async, mended ? 0 : 1, false, at());
+       wait_group(me, Engine::cp_async, fixed ? 0 : 1, false, at());
        read_shared<uint32_t>(me, mine, at(1));
        if (!fixed) wait_group(me, Engine::cp_async, 0, false, at());
      }},
@@ -188,7 +188,7 @@ const RuleCase kCases[] = {
        if (me.lane != 0) return;
        mbarrier_arrive(me, full, {.expect_bytes = 1024}, at());
        bulk_load(me, tile, scratch(), 512, full, 0, at(1));
-       bulk_load(me, tile + (mended ? 512 : 256), scratch(), 512, full, 0, at(1));
+       bulk_load(me, tile + (fixed ? 512 : 256), scratch(), 512, full, 0, at(1));
        wait(me, full, 0);
      }},
     {"exit_before_store_has_read",
@@ -209,14 +209,14 @@ const RuleCase kCases[] = {
      "shared.out_of_range",
      {.block = {32}, .shared_bytes = 1024},
      [](Thread& me, bool fixed) {
-       write_shared(me, base_of(me) + 4 * me.lane + (mended ? 0 : 1000), 3u, at(1));
+       write_shared(me, base_of(me) + 4 * me.lane + (fixed ? 0 : 1000), 3u, at(1));
      }},
     {"misaligned",
      "shared.misaligned",
      {.block = {32}, .shared_bytes = 1024},
      [](Thread& me, bool fixed) {
        const uint32_t data[4] = {};
-       write_shared(me, base_of(me) + (mended ? 16 : 8) * me.lane, data, 16, at(1));
+       write_shared(me, base_of(me) + (fixed ? 16 : 8) * me.lane, data, 16, at(1));
      }},
     {"copy_size",
      "bulk.alignment",
@@ -225,7 +225,7 @@ const RuleCase kCases[] = {
        const uint32_t full = base_of(me);
        make_barriers(me, {{full, 1}});
        mbarrier_arrive(me, full, {.expect_bytes = 16}, at());
-       bulk_load(me, base_of(me) + 64, scratch(), mended ? 16 : 12, full, 0, at(1));
+       bulk_load(me, base_of(me) + 64, scratch(), fixed ? 16 : 12, full, 0, at(1));
        wait(me, full, 0);
      }},
 };

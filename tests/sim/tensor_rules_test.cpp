@@ -315,7 +315,7 @@ const RuleCase kTcgen05[] = {
      [](Thread& me, bool fixed) {
        const uint32_t d = set_up(me);
        if (me.index == 0) {
-         issue_mma(me, d + (mended ? 24 : 28), false, at(1));
+         issue_mma(me, d + (fixed ? 24 : 28), false, at(1));
          tcgen05_commit(me, 1, base_of(me), 0, at());
        }
        wait(me, base_of(me), 0);
@@ -326,7 +326,7 @@ const RuleCase kTcgen05[] = {
      [](Thread& me, bool fixed) {
        const uint32_t d = set_up(me);
        uint32_t value = 1;
-       move_tensor(me, Engine::tcgen05_st, d + (mended ? window(me) : 0), value, at(1));
+       move_tensor(me, Engine::tcgen05_st, d + (fixed ? window(me) : 0), value, at(1));
        tcgen05_wait(me, Engine::tcgen05_st, at());
        if (me.index == 0) mbarrier_arrive(me, base_of(me), {}, at());
        tear_down(me, d);
@@ -365,17 +365,17 @@ const RuleCase kTcgen05[] = {
     {"odd_number_of_columns", "tmem.columns", kGroup,
      [](Thread& me, bool fixed) {
        if (me.warp->index != 0) return;
-       tensor_alloc(me, 1, base_of(me) + 64, mended ? 64 : 48, at(1));
+       tensor_alloc(me, 1, base_of(me) + 64, fixed ? 64 : 48, at(1));
        tensor_dealloc(me, 1, 0, 64, at());
      },
      Arch::sm_100a},
     {"growing_allocations", "tmem.increasing", kGroup,
      [](Thread& me, bool fixed) {
        if (me.warp->index != 0) return;
-       tensor_alloc(me, 1, base_of(me) + 64, mended ? 64 : 32, at());
-       tensor_alloc(me, 1, base_of(me) + 68, mended ? 32 : 64, at(1));
-       tensor_dealloc(me, 1, 0, mended ? 64 : 32, at());
-       tensor_dealloc(me, 1, mended ? 64 : 32, mended ? 32 : 64, at());
+       tensor_alloc(me, 1, base_of(me) + 64, fixed ? 64 : 32, at());
+       tensor_alloc(me, 1, base_of(me) + 68, fixed ? 32 : 64, at(1));
+       tensor_dealloc(me, 1, 0, fixed ? 64 : 32, at());
+       tensor_dealloc(me, 1, fixed ? 64 : 32, fixed ? 32 : 64, at());
      },
      Arch::sm_100a},
     {"allocation_after_relinquish", "tmem.relinquished", kGroup,

@@ -1,4 +1,4 @@
-// The functions of simd/vec.h over arrays, once per instruction level.
+// The functions of simd/vec.h over arrays, once per ISA level.
 #include "simd/vec.h"
 
 #include "simd/vec_level.h"

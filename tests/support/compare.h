@@ -110,7 +110,7 @@ inline ::testing::AssertionResult within(const std::vector<float>& result,
   return ::testing::AssertionSuccess();
 }
 
-// Runs a test body at every instruction level this machine has, through HALFTONE_CPU, and at the
+// Runs a test body at every ISA level this machine has, through HALFTONE_CPU, and at the
 // level with dot products of bf16 both with and without them.
 template <class Body>
 void at_every_level(const Body& body) {

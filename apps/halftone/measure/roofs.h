@@ -10,7 +10,7 @@
 namespace halftone {
 
 // Operations/s (a product and an addition are two) of independent fused multiply-adds in f32, of
-// dot products of bf16 pairs and of int8 quadruples, at the instruction level in force. Without
+// dot products of bf16 pairs and of int8 quadruples, at the ISA level in force. Without
 // AVX-512 BF16 the second equals the first; without VNNI the third is 0.
 double f32_roof(Stream&);
 double bf16_roof(Stream&);

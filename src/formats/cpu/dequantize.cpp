@@ -1,4 +1,4 @@
-// Codes to plain floats, once per instruction level: two vectors of BF16 pairs at a time, which
+// Codes to plain floats, once per ISA level: two vectors of BF16 pairs at a time, which
 // hold every code exactly, times the scale, rounded once.
 #include "formats/cpu/kernels.h"
 

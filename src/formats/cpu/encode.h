@@ -1,4 +1,4 @@
-// Rows of plain floats to codes, in vectors of one instruction level.
+// Rows of plain floats to codes, in vectors of one ISA level.
 #pragma once
 #include "formats/cpu/pairs.h"
 #include "formats/kernels.h"

@@ -1,4 +1,4 @@
-// The table of one instruction level, and its simpler members: maxima, codes of a given scale,
+// The table of one ISA level, and its simpler members: maxima, codes of a given scale,
 // bands, conversions.
 #include "formats/cpu/kernels.h"
 

@@ -1,4 +1,4 @@
-// The members of FormatKernels of one instruction level, and the files that define them.
+// The members of FormatKernels of one ISA level, and the files that define them.
 #pragma once
 #include "formats/kernels.h"
 

@@ -1,4 +1,4 @@
-// Rows whose groups lie within them, once per instruction level: scales of as many groups as a
+// Rows whose groups lie within them, once per ISA level: scales of as many groups as a
 // vector has lanes at once, codes a group at a time.
 #include "formats/cpu/groups.h"
 #include "formats/cpu/kernels.h"

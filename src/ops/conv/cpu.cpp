@@ -1,4 +1,4 @@
-// Convolution as a product without its matrix of windows, once per instruction level. A tile is
+// Convolution as a product without its matrix of windows, once per ISA level. A tile is
 // some outputs by three vectors of positions: per tap three loads of x and one broadcast an output
 // feed 3 x outputs multiply-adds, more than the two loads a cycle need.
 #include "ops/conv/kernels.h"

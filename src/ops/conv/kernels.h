@@ -1,4 +1,4 @@
-// Kernels of convolution: one per CPU instruction level, and that of GPUs.
+// Kernels of convolution: one per CPU ISA level, and that of GPUs.
 #pragma once
 #include <cstdint>
 

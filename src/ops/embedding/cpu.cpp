@@ -1,4 +1,4 @@
-// Embedding lookup, once per instruction level: rows of codes times their scales.
+// Embedding lookup, once per ISA level: rows of codes times their scales.
 #include "ops/embedding/kernels.h"
 
 #include "formats/row_quantizer.h"

@@ -1,4 +1,4 @@
-// The Walsh-Hadamard transform, once per instruction level: sums of two in an order that no level
+// The Walsh-Hadamard transform, once per ISA level: sums of two in an order that no level
 // changes, so that every level gives the same bits.
 #include "ops/hadamard/kernels.h"
 

@@ -1,4 +1,4 @@
-// Kernels of the Walsh-Hadamard transform: one per CPU instruction level. On GPUs it is a step of
+// Kernels of the Walsh-Hadamard transform: one per CPU ISA level. On GPUs it is a step of
 // the kernel for heads (ops/heads).
 #pragma once
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Element by element, once per instruction level. Operands of one format are read as they are;
+// Element by element, once per ISA level. Operands of one format are read as they are;
 // what is strided is gathered into dense runs first, and other mixtures of formats become f32.
 #include "ops/map/kernels.h"
 #include "simd/activate.h"

@@ -1,5 +1,5 @@
 // Operations element by element on strided operands, which activations, gated activations and
-// elementwise arithmetic share. Kernels of every instruction level, and that of GPUs.
+// elementwise arithmetic share. Kernels of every ISA level, and that of GPUs.
 #pragma once
 #include <cstdint>
 

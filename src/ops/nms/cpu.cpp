@@ -1,4 +1,4 @@
-// Overlaps of one box with many, once per instruction level. No fused multiply-add: every level
+// Overlaps of one box with many, once per ISA level. No fused multiply-add: every level
 // rounds alike, so that all agree on what lies above the threshold.
 #include "ops/nms/kernels.h"
 #include "simd/vec.h"

@@ -1,4 +1,4 @@
-// One step of non-maximum suppression, per CPU instruction level.
+// One step of non-maximum suppression, per CPU ISA level.
 #pragma once
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// RMS and layer norm of rows, once per instruction level. Statistics first, in one pass or two; the
+// RMS and layer norm of rows, once per ISA level. Statistics first, in one pass or two; the
 // last pass finds the row in the cache.
 #include "ops/norm/kernels.h"
 #include "simd/two.h"

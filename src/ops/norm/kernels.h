@@ -1,4 +1,4 @@
-// Kernels of the norm family: one per CPU instruction level, and that of GPUs.
+// Kernels of the norm family: one per CPU ISA level, and that of GPUs.
 #pragma once
 #include <cstdint>
 

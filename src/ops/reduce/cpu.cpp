@@ -1,4 +1,4 @@
-// Reductions of f32 runs, once per instruction level.
+// Reductions of f32 runs, once per ISA level.
 #include "ops/reduce/kernels.h"
 #include "simd/two.h"
 

@@ -1,4 +1,4 @@
-// Steps of reductions over f32 runs, one per CPU instruction level.
+// Steps of reductions over f32 runs, one per CPU ISA level.
 #pragma once
 #include <cstdint>
 

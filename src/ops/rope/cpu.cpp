@@ -1,4 +1,4 @@
-// Rotary embedding, once per instruction level. Products and sums are rounded separately, so every
+// Rotary embedding, once per ISA level. Products and sums are rounded separately, so every
 // level gives the same bits.
 #include "ops/rope/kernels.h"
 #include "simd/vec.h"

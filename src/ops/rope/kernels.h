@@ -1,4 +1,4 @@
-// Kernels of rotary embedding: one per CPU instruction level, and that of GPUs.
+// Kernels of rotary embedding: one per CPU ISA level, and that of GPUs.
 #pragma once
 #include <cstdint>
 

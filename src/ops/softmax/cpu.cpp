@@ -1,4 +1,4 @@
-// Softmax of rows, once per instruction level. Exponentials wait in f32, in whatever order two
+// Softmax of rows, once per ISA level. Exponentials wait in f32, in whatever order two
 // vectors of the source come; results of 16 bits take the shorter exponential.
 #include "ops/softmax/kernels.h"
 #include "simd/blocks.h"

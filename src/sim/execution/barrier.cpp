@@ -79,12 +79,12 @@ SimulatorAccess other_side(const NamedBarrier& barrier, const Block& block, uint
 
 [[noreturn]] void clash(const Thread& me, const char* rule, const char* instruction, uint32_t id,
                         uint32_t threads, const Site& site, const NamedBarrier& barrier,
-                        std::string text, std::string mend) {
+                        std::string text, std::string fix) {
   Violation violation;
   violation.level = Level::fatal;
   violation.rule = rule;
   violation.text = std::move(text);
-  violation.mend = std::move(mend);
+  violation.fix = std::move(fix);
   violation.accesses = {access(me, site, call(instruction, id, threads)),
                         other_side(barrier, *me.block, id)};
   violation.accesses[0].phase = static_cast<int64_t>(barrier.phase);

@@ -34,13 +34,13 @@ const Thread& arrived_thread(const Rendezvous& meeting) {
 }
 
 [[noreturn]] void mismatch(const char* rule, const char* instruction, const Site& site,
-                           const Rendezvous& meeting, std::string text, std::string mend) {
+                           const Rendezvous& meeting, std::string text, std::string fix) {
   Thread& me = self();
   Violation violation;
   violation.level = Level::fatal;
   violation.rule = rule;
   violation.text = std::move(text);
-  violation.mend = std::move(mend);
+  violation.fix = std::move(fix);
   violation.accesses = {
       access(me, site, concat("executes ", instruction)),
       access(arrived_thread(meeting), meeting.site(),

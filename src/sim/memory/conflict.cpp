@@ -1,4 +1,4 @@
-// From two accesses without order between them to a report: which rule it is and what mends it.
+// From two accesses without order between them to a report: which rule it is and what fixes it.
 #include "sim/memory/cluster_memory.h"
 
 namespace halftone::sim {
@@ -36,7 +36,7 @@ const char* completion(Kind kind) {
 struct Verdict {
   Level level = Level::error;
   const char* rule = "";
-  std::string text, mend;
+  std::string text, fix;
 };
 
 // An access by asynchronous work that may not have been ordered after `prior`.
@@ -201,7 +201,7 @@ void ClusterMemory::conflict(Agent& agent, Conflict kind, const Stamp& other,
   violation.level = verdict.level;
   violation.rule = verdict.rule;
   violation.text = std::move(verdict.text);
-  violation.mend = std::move(verdict.mend);
+  violation.fix = std::move(verdict.fix);
   violation.accesses.push_back(access(agent, site, what));
   if (kind != Conflict::uninitialised && kind != Conflict::barrier) {
     violation.accesses.push_back(describe(other, kind));

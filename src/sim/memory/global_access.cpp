@@ -169,7 +169,7 @@ void report_race(Agent& agent, ClusterMemory& memory, const GlobalCell& cell, bo
   violation.rule = write && prior_write ? "global.race_write_write" : "global.race_read_write";
   violation.text = text + " races with another block's " + (prior_write ? "write" : "read") +
                    ": nothing orders the two";
-  violation.mend = "atomics, or a release by the one and an acquire by the other";
+  violation.fix = "atomics, or a release by the one and an acquire by the other";
   violation.accesses = {access(agent, site, text), std::move(prior)};
   report(agent, std::move(violation));
 }
@@ -280,7 +280,7 @@ Allocation* checked(Agent& agent, const void* address, uint32_t bytes, bool writ
     }
     fatal(agent,
           allocation != nullptr && allocation->freed ? "global.freed" : "global.out_of_range",
-          where, what, std::move(text), "mend the address, or the bounds check before the access");
+          where, what, std::move(text), "fix the address, or the bounds check before the access");
   }
   if (state.operation == nullptr && bytes <= 16 && value % std::bit_floor(bytes) != 0) {
     fatal(agent, "global.misaligned", where, what,

@@ -56,11 +56,11 @@ std::string bytes_text(const Barrier& barrier) {
 }
 
 void broken(Agent& agent, Barrier& barrier, const char* rule, const Site& site, const char* what,
-            std::string text, std::string mend) {
+            std::string text, std::string fix) {
   if (barrier.broken) return;
   barrier.broken = true;
   if (memory_of(agent).checking) {
-    report(agent, Level::error, rule, site, what, std::move(text), std::move(mend));
+    report(agent, Level::error, rule, site, what, std::move(text), std::move(fix));
   }
 }
 
@@ -199,7 +199,7 @@ void check_barrier_visible(Thread& thread, Barrier& barrier, bool async, const c
     violation.rule = "mbarrier.init_not_ordered";
     violation.text = std::string(what) + " on " + barrier.text() +
                      " is not in order after its mbarrier.init at " + to_string(barrier.init_site);
-    violation.mend =
+    violation.fix =
         remote ? "fence.mbarrier_init by the thread that initialises, then a cluster barrier"
                : "a barrier of the block after mbarrier.init";
     violation.accesses.push_back(access(thread, site, what));

@@ -24,7 +24,7 @@ Place locate(const Agent& agent, uint32_t address, uint32_t bytes, uint32_t alig
           std::string(what) + " of " + std::to_string(bytes) + " bytes at " + hex(offset) +
               ": the block has " + std::to_string(memory.bytes) + " bytes of shared memory, from " +
               hex(memory.base) + " on",
-          "ask for more shared memory at the launch, or mend the address");
+          "ask for more shared memory at the launch, or fix the address");
   }
   if (offset % alignment != 0) {
     fatal(agent, "shared.misaligned", site, what,

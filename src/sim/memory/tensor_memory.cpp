@@ -201,7 +201,7 @@ void tensor_dealloc(Thread& thread, uint32_t cta_group, uint32_t address, uint32
           violation.rule = "tmem.dealloc_in_use";
           violation.text = "tcgen05.dealloc of " + text_of(address, columns) +
                            " while work on them has not been waited for";
-          violation.mend =
+          violation.fix =
               "wait for the last tcgen05 instruction (tcgen05.wait::ld and a barrier, "
               "or the commit's mbarrier) before the deallocation";
           violation.accesses = {

@@ -29,9 +29,9 @@ struct SharedOperand {
 // Descriptors that nobody has seen the meaning of are refused, as are those that lie.
 void check_descriptor(const char* name, tile::WgmmaDescriptor descriptor, const Site& site) {
   const tile::OperandFields f = descriptor.decode();
-  const auto refuse = [&](const std::string& text, const char* mend) {
+  const auto refuse = [&](const std::string& text, const char* fix) {
     fatal(self(), "wgmma.descriptor", site, "issues wgmma",
-          std::string("the descriptor of ") + name + ' ' + text, mend);
+          std::string("the descriptor of ") + name + ' ' + text, fix);
   };
   if (f.base_offset != 0) {
     refuse("has base offset " + std::to_string(f.base_offset),

@@ -1,4 +1,4 @@
-// The vector loops under mma_exact and mma_fast, one set per instruction level.
+// The vector loops under mma_exact and mma_fast, one set per ISA level.
 //
 // Lanes run along the rows of A, since every instruction has a multiple of 16 of them. An operand
 // comes as values in FP32 (every element is one exactly) and exponents as the tensor core sees

@@ -1,4 +1,4 @@
-// Fused dot products on vectors: compiled once per instruction level, the same bits at each.
+// Fused dot products on vectors: compiled once per ISA level, the same bits at each.
 #include "sim/numerics/mma_kernels.h"
 #include "simd/lanes.h"
 

@@ -1,4 +1,4 @@
-// What the attention driver and the CPU kernels of every instruction level tell each other: plain
+// What the attention driver and the CPU kernels of every ISA level tell each other: plain
 // structs of pointers, strides in bytes.
 #pragma once
 #include <cstdint>
@@ -98,7 +98,7 @@ struct AttentionTile {
   uint8_t* scratch = nullptr;
 };
 
-// One instruction level.
+// One ISA level.
 struct AttentionCpu {
   int64_t lanes;
   // Bytes of AttentionTile::scratch; `rows` = queries * group.

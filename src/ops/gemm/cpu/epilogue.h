@@ -1,4 +1,4 @@
-// The end of a product, once per instruction level: cpu_finish.cpp.
+// The end of a product, once per ISA level: cpu_finish.cpp.
 #pragma once
 #include "ops/gemm/cpu/kernels.h"
 

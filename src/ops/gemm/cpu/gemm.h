@@ -1,4 +1,4 @@
-// Products of many rows of x, tile by tile of an expanded strip, for one instruction level. `A` is
+// Products of many rows of x, tile by tile of an expanded strip, for one ISA level. `A` is
 // the arithmetic: its vector type, the steps of a chunk and the multiply-add (see cpu_f32.cpp,
 // cpu_bf16.cpp).
 #pragma once

@@ -7,7 +7,7 @@
 // the lanes are added by halving and the result joins the sum of the blocks before it. The GEMV and
 // the GEMM below follow this tree operation by operation, hence give the same bits.
 //
-// Plain structs only: this header is read by files compiled once per instruction level.
+// Plain structs only: this header is read by files compiled once per ISA level.
 #pragma once
 #include <cstdint>
 
@@ -121,7 +121,7 @@ struct FewRows {
   int64_t sums_stride = 0;
 };
 
-// The functions of one instruction level and one arithmetic. A packed row of x is a run of blocks
+// The functions of one ISA level and one arithmetic. A packed row of x is a run of blocks
 // of `chunk * block_chunks` elements of `element_bytes`, the last one padded with zeros.
 struct Kernels {
   int32_t lanes = 0;
