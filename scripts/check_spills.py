@@ -5,7 +5,7 @@ Usage: check_spills.py BUILD [--write]
 
 Asks `cuobjdump` of the CUDA toolkit how much stack each kernel of a release build takes, and compares it with
 bench/results/sm90a-stack.json; --write writes that file. A change of a function that many kernels inline can spill
-registers in the loops of those that never call it, where nothing but time tells (docs/findings/products-hopper.md).
+registers in the loops of those that never call it, where nothing but time tells (docs/findings/gemm-hopper.md).
 Fast builds (-Ofc=max) have other stacks; so have other toolkits, which are refused."""
 import argparse
 import json

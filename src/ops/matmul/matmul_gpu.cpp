@@ -39,7 +39,7 @@ int64_t chunk_rows(const MatmulProblem& p, const GpuWorkspace& w) {
 }
 
 // Of E4M3 in blocks. Beyond so many rows cuBLASLt takes 0.91 to 0.95 of the time of Halftone's own
-// kernel (docs/findings/products-hopper.md); up to there it gains little or loses, as it reads
+// kernel (docs/findings/gemm-hopper.md); up to there it gains little or loses, as it reads
 // scales in an order of its own, into which every run copies them.
 constexpr int64_t kOwnBlockRows = 256;
 

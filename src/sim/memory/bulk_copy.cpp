@@ -311,7 +311,7 @@ void check_box_address(Thread& thread, const Box& box, uint32_t address, const c
 }
 
 // An H200 stops with "illegal instruction" otherwise, whatever the type of 8 bits and more and the
-// swizzle, also below 0 (docs/findings/products-hopper.md). Stores were not tried.
+// swizzle, also below 0 (docs/findings/gemm-hopper.md). Stores were not tried.
 void check_load_coordinate(Thread& thread, const Box& box, const char* what, const Site& site) {
   const int64_t bits = int64_t{box.at[0]} * box.bits();
   if (box.bits() < 8 || bits % 128 == 0) return;

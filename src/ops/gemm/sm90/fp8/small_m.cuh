@@ -4,7 +4,7 @@
 // not enough the blocks of a cluster share K. W is asked for before the kernel's turn, where it is
 // constant; most tiles leave room for two blocks a multiprocessor, so that the next kernel's can do
 // so while this one's finish. Several chains of MMAs are under way, scales of many steps are loaded
-// at a time, and plain results have few instructions (docs/findings/products-hopper.md).
+// at a time, and plain results have few instructions (docs/findings/gemm-hopper.md).
 //
 // As in sm90_fp8.cuh x has the rows of the MMA, 64 a warpgroup, and both operands lie in shared
 // memory. Accumulator are those of that kernel in the same order, but that parts of K are added in theirs.

@@ -32,7 +32,7 @@ struct Sm90Fp8Stages {
   static_assert(4 * Store::kSharedBytes <= kScaleBias, "the copies and the factors lie together");
   static_assert(kScaleBias + kPanels * kSm90ScaleBiasBytes <= kStaging);
 
-  static constexpr uint32_t kStages = 3;  // four are slower (docs/findings/products-hopper.md)
+  static constexpr uint32_t kStages = 3;  // four are slower (docs/findings/gemm-hopper.md)
   static constexpr uint32_t kOut = kStages * kBytes;
   static constexpr uint32_t kScales = kOut + kGroups * kStaging;
   static constexpr uint32_t kBarriers = kScales + kStages * kScaleBytes;

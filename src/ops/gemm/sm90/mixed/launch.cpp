@@ -98,7 +98,7 @@ int64_t half_tiles(const Sm90Problem& p, int64_t columns, int64_t tiles, int64_t
 constexpr int64_t kTaken = 45;  // bytes a clock, one multiprocessor, of W and x
 
 // The tile and the parts of K of FP8 by FP8 by few rows of x (sm90_fp8_few.cuh), as `choose` below.
-// What a part costs is taken from measurements (docs/findings/products-hopper.md).
+// What a part costs is taken from measurements (docs/findings/gemm-hopper.md).
 void choose_few(const Sm90Problem& p, int multiprocessors, Sm90Choice* best) {
   const int64_t columns = p.m <= 64 ? 64 : 128, steps = ceil_div(p.k, kSm90Line);
   int64_t least = 0;

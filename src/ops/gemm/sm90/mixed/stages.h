@@ -27,7 +27,7 @@ struct Sm90Stages {
   // latencies. Tiles of 64 columns have two K groups, each with every other stage of W:
   // dequantisation waits for the integer units, and two warps a scheduler are too few to hide that.
   // For weights that take few instructions, with as many stages as fit, it gains nothing
-  // (docs/findings/products-hopper.md).
+  // (docs/findings/gemm-hopper.md).
   static constexpr uint32_t kBlocks = kColumns < 64 ? 2 : 1;
   static constexpr bool kCostlyDequantise =
       kCode == GpuCode::e4m3 || kCode == GpuCode::e5m2 || kCode == GpuCode::int4;

@@ -20,7 +20,7 @@ struct Instance {
 };
 
 // Codes of four bits are expanded for wgmma, those of eight for mma.sync
-// (docs/findings/products-hopper.md).
+// (docs/findings/gemm-hopper.md).
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns>
 Instance instance() {
   if constexpr (CodePolicy<kCode>::kBits == 4) {

@@ -4,7 +4,7 @@
 // lane that picks these out of a row of codes needs as many instructions as their expansion. But
 // which element of K is which is free as long as W and x agree: so a lane expands 16 bytes as they
 // lie, and x, which is small, is permuted in shared memory, in place, once for all rows of W
-// (docs/findings/products-hopper.md).
+// (docs/findings/gemm-hopper.md).
 //
 // Of a line of 128 bytes of codes lane q of a quad has chunks q and 4 + q, 32 codes each: four
 // octets, which a policy makes four pairs each. Pairs i of octets 2b and 2b + 1 are an MMA's.

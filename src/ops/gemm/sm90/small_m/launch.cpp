@@ -31,7 +31,7 @@ struct Sm90SmallMInstance {
 };
 
 // Codes of four bits are expanded for wgmma, those of eight for mma.sync
-// (docs/findings/products-hopper.md).
+// (docs/findings/gemm-hopper.md).
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns>
 Sm90SmallMInstance instance() {
   if constexpr (CodePolicy<kCode>::kBits == 4) {
