@@ -19,7 +19,7 @@ TEST(AttentionSm80Layouts, RunsOfKeysWithinTheBound) {
     Case c = make_case({1, 1, 1100, 2, 1, 32}, mode, 5);
     c.problem.window_left = 900;
     set_sinks(&c, Tensor::from({1, -2}, {2}));
-    EXPECT_NE(describe(plan(c.problem, stream.device())).find("3 runs of 512 keys"),
+    EXPECT_NE(describe(plan(c.problem, stream.device())).find("3 splits of 512 keys"),
               std::string::npos);
     expect_on(stream, c);
   }

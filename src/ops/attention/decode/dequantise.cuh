@@ -1,4 +1,5 @@
-// What a cache of decode in 8 or 4 bits holds, as pairs of f16: exactly, NaN included.
+// K and V of an FP8, INT8 or NVFP4 cache as pairs of FP16 for mma.sync in decode attention: exact,
+// NaN included.
 #pragma once
 #include "hw/convert/convert_fp8_upper.h"
 #include "hw/pair.h"
@@ -6,9 +7,9 @@
 
 namespace halftone::attention_decode {
 
-// One instruction converts two codes.
+// E4M3: one instruction converts two values.
 template <>
-struct Code<Format::fp8_e4m3> {
+struct CacheFormat<Format::fp8_e4m3> {
   static constexpr uint32_t kBits = 8, kKeys = 32, kGroup = 0;
   static constexpr hw::Type kType = hw::Type::f16;
   static constexpr bool kSplitQ = true;
@@ -32,9 +33,9 @@ struct Code<Format::fp8_e4m3> {
   }
 };
 
-// The code plus 128 below the exponent of 1024, less 1152.
+// INT8: the value plus 128 in the mantissa of 1024, less 1152.
 template <>
-struct Code<Format::int8> {
+struct CacheFormat<Format::int8> {
   static constexpr uint32_t kBits = 8, kKeys = 32, kGroup = 0;
   static constexpr hw::Type kType = hw::Type::f16;
   static constexpr bool kSplitQ = true;
@@ -42,32 +43,32 @@ struct Code<Format::int8> {
   HT_DEVICE static uint32_t convert(uint32_t bytes, uint32_t selector) {
     return hw::sub_pair<hw::Type::f16x2>(hw::prmt(bytes, 0x64646464, selector), 0x64806480);
   }
-  HT_DEVICE static void expand(uint32_t four, uint32_t& low, uint32_t& high) {
+  HT_DEVICE static void dequantise(uint32_t four, uint32_t& low, uint32_t& high) {
     low = convert(four ^ 0x80808080, 0x4140), high = convert(four ^ 0x80808080, 0x4342);
   }
   HT_DEVICE static void key_pairs(uint32_t word, uint32_t, uint32_t (&pairs)[2]) {
-    expand(word, pairs[0], pairs[1]);
+    dequantise(word, pairs[0], pairs[1]);
   }
   HT_HOST_DEVICE static uint32_t key_element(uint32_t pair, uint32_t half) {
     return 2 * pair + half;
   }
   HT_DEVICE static void value_pairs(uint32_t a, uint32_t b, uint32_t, uint32_t (&pairs)[4]) {
-    expand(hw::prmt(a, b, 0x5140), pairs[0], pairs[1]);
-    expand(hw::prmt(a, b, 0x7362), pairs[2], pairs[3]);
+    dequantise(hw::prmt(a, b, 0x5140), pairs[0], pairs[1]);
+    dequantise(hw::prmt(a, b, 0x7362), pairs[2], pairs[3]);
   }
 };
 
-// E2M1 as E4M3: the exponent's two bits below two zeros, 2^-6 of the number. Its product with an
-// E4M3 scale has six significant bits and is a number of f16.
+// NVFP4: E2M1 as E4M3, the exponent's two bits below two zeros, 2^-6 of the value. Its product with
+// an E4M3 scale has six significant bits and is exact in FP16.
 template <>
-struct Code<Format::nvfp4> {
+struct CacheFormat<Format::nvfp4> {
   static constexpr uint32_t kBits = 4, kKeys = 32, kGroup = 16;
   static constexpr hw::Type kType = hw::Type::f16;
   static constexpr bool kSplitQ = true;
   static constexpr float kFactor = 64;
-  using Byte = Code<Format::fp8_e4m3>;
+  using Byte = CacheFormat<Format::fp8_e4m3>;
   static constexpr uint8_t kAndOr = (hw::kLop3A & hw::kLop3B) | hw::kLop3C;
-  // The lower, and the upper, nibbles of four bytes.
+  // The lower, and the upper, nibbles of four bytes as E4M3.
   HT_DEVICE static uint32_t lower(uint32_t w) {
     return hw::lop3<kAndOr>(w << 4, 0x80808080, w << 2 & 0x1c1c1c1c);
   }

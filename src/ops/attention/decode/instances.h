@@ -1,4 +1,4 @@
-// The instances of attention of one query token on the GPU: a function a file of entries.
+// GPU entries of decode attention, by cache format and head size.
 #pragma once
 #include <cstdint>
 
@@ -8,7 +8,7 @@ namespace halftone::attention_decode {
 
 inline constexpr uint32_t kDims[] = {64, 128};
 
-const void* plain_entry(Format, int64_t dim);  // caches in 16 bits
-const void* codes_entry(Format, int64_t dim);
+const void* float16_entry(Format, int64_t dim);  // BF16 and FP16 caches
+const void* quantised_entry(Format, int64_t dim);
 
 }  // namespace halftone::attention_decode

@@ -1,4 +1,4 @@
-// Attention of one query token over a cache in 8 or 4 bits: the entries on the GPU.
+// GPU entries of decode attention over FP8, INT8 and NVFP4 caches.
 #include "hw/entry.h"
 #include "ops/attention/decode/dequantise.cuh"
 #include "ops/attention/decode/instances.h"
@@ -15,7 +15,7 @@ const void* entry(int64_t dim) {
 
 }  // namespace
 
-const void* codes_entry(Format format, int64_t dim) {
+const void* quantised_entry(Format format, int64_t dim) {
   return format == Format::nvfp4  ? entry<Format::nvfp4>(dim)
          : format == Format::int8 ? entry<Format::int8>(dim)
                                   : entry<Format::fp8_e4m3>(dim);

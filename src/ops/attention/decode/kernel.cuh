@@ -1,16 +1,20 @@
-// Attention of one query token over a cache, for all GPUs: as fast as K and V can be read.
+// Decode attention (one query token a sequence) over a BF16, FP16, FP8, INT8 or NVFP4 cache, paged
+// or not, for sm_80 and later (quantised caches: sm_90): O = softmax(scale Q K^T) V at the speed of
+// reading K and V.
 //
-// A block has the query heads of one key head, eight at most, and a run of keys, of which its warps
-// take tiles in turn. K and V go from memory to registers, 16 bytes a lane: S = Q K^T has the heads
-// as rows and keys as columns of mma.sync, so that a lane needs one piece of a key; O^T = V^T P^T
-// has the columns of V as rows and the heads as columns, so that a lane needs the same columns of
-// four keys, and has P where S left it. Both take codes as they are stored (decode_codes.cuh).
+// A CTA has up to eight query heads of one KV head and one split of the keys; its eight warps take
+// K/V tiles round-robin. K and V go from global memory straight to registers, 16 bytes a lane: S =
+// Q K^T has heads as rows and keys as columns of mma.sync, so that a lane needs one piece of a key;
+// O^T = V^T P^T has the columns of V as rows and heads as columns, so that a lane needs the same
+// columns of four keys, and has P where S left it. Both read quantised values as they are stored
+// (dequantise.cuh).
 //
-// Q, and V's weights, are f16 with a power of two a row for codes that f16 holds: Q in two terms,
-// in the upper and the lower eight rows of its operand.
+// Q and P are FP16 with a power of two a row where FP16 holds the cache format: Q in two terms, in
+// the upper and the lower eight rows of its operand.
 //
-// The warps' sums are joined in shared memory, in order. Where a sequence has several runs, the
-// last of its blocks to end joins them, in the order of the keys: the same bits, whoever is last.
+// The warps' partials are merged in shared memory, in order. With split-KV the last CTA of a tile
+// to finish combines the splits, in the order of the keys: the same bits, whoever is last
+// (combine.cuh).
 #pragma once
 #include "base/launch.h"
 #include "hw/griddep.h"
@@ -41,34 +45,34 @@ HT_DEVICE void load_piece(const uint8_t* from, bool read, uint32_t (&words)[kByt
 template <Format kFormat, uint32_t kDim, uint32_t kBlocks = 2, uint32_t kWarps = 8>
 struct Decode {
   using Params = attention_decode::Params;
-  using Policy = Code<kFormat>;
+  using Policy = CacheFormat<kFormat>;
   static constexpr uint32_t kThreads = 32 * kWarps, kMinBlocks = kBlocks;
   static constexpr uint32_t kKeys = Policy::kKeys, kBits = Policy::kBits;
   static constexpr uint32_t kGroup = Policy::kGroup;
   static constexpr hw::Type kType = Policy::kType;
   static constexpr bool kHalf = kType == hw::Type::f16;
 
-  // A quad has a key of K, 16 bytes a lane at a time; a lane of eight has a key of V.
+  // Four lanes share a key of K, 16 bytes a lane at a time; eight lanes a key of V.
   static constexpr uint32_t kRowBytes = kDim * kBits / 8;
   static constexpr uint32_t kKeyPiece = kRowBytes / 4 < 16 ? kRowBytes / 4 : 16;
   static constexpr uint32_t kKeyPieces = kRowBytes / 4 / kKeyPiece;
   static constexpr uint32_t kValuePiece = kRowBytes / 8 < 16 ? kRowBytes / 8 : 16;
   static constexpr uint32_t kValuePieces = kRowBytes / 8 / kValuePiece;
   static constexpr uint32_t kKeyWords = kKeyPiece / 4, kValueWords = kValuePiece / 4;
-  static constexpr uint32_t kWordCodes = 32 / kBits, kWordPairs = kWordCodes / 2;
-  static constexpr uint32_t kSteps = kDim / 16;   // MMAs of a key's row, and of its values
+  static constexpr uint32_t kWordValues = 32 / kBits, kWordPairs = kWordValues / 2;
+  static constexpr uint32_t kSteps = kDim / 16;   // MMAs of a key's row, and of a value's row
   static constexpr uint32_t kColumns = kDim / 8;  // of V a lane
   static constexpr uint32_t kKeyTiles = kKeys / 8, kValueTiles = kKeys / 16;
   static_assert(kKeyPiece >= 4 && kValuePiece >= 4, "whole words");
 
-  using Rows = Join<kDim, kWarps, kValueWords * kWordCodes>;
-  using Left = Query<kFormat, kDim, kWarps, kKeyWords>;
-  static constexpr uint32_t kQuery = 0;                     // Q as left operands
-  static constexpr uint32_t kFactors = kSteps * 32 * 16;    // of the rows' scores
-  static constexpr uint32_t kParts = kFactors + kRows * 4;  // what is joined; first Q in f32
-  static constexpr uint32_t kSharedBytes = kParts + Rows::kBytes;
-  static_assert(kParts % 16 == 0, "O is stored by 16 bytes");
-  static_assert(Left::kStagedBytes <= Rows::kBytes, "Q waits where O will be");
+  using Combiner = Combine<kDim, kWarps, kValueWords * kWordValues>;
+  using QueryA = Query<kFormat, kDim, kWarps, kKeyWords>;
+  static constexpr uint32_t kQuery = 0;                        // Q as A operands
+  static constexpr uint32_t kFactors = kSteps * 32 * 16;       // factors of the rows' scores
+  static constexpr uint32_t kPartials = kFactors + kRows * 4;  // what is combined; first Q in FP32
+  static constexpr uint32_t kSharedBytes = kPartials + Combiner::kBytes;
+  static_assert(kPartials % 16 == 0, "O is stored by 16 bytes");
+  static_assert(QueryA::kStagedBytes <= Combiner::kBytes, "Q waits where O will be");
 
   static LaunchShape shape(const Params& p) {
     return {.grid = {p.kv_heads * p.row_tiles, p.splits, p.batch},
@@ -76,7 +80,7 @@ struct Decode {
             .shared_bytes = kSharedBytes};
   }
 
-  // One tile on its way: rows of the pool by lane, pieces by their places in operands.
+  // One K or V tile in flight, in registers.
   struct KeyTile {
     uint32_t words[kKeyTiles][kKeyPieces][kKeyWords];
     uint32_t scales[kKeyTiles];
@@ -87,16 +91,16 @@ struct Decode {
   };
   struct State {
     float o[kSteps][4] = {};
-    float top = -kInfinity, sum = 0;  // of row lane / 4
-    float weight = 0;  // what its P times the scales of V are multiplied by, a power of two
+    float row_max = -kInfinity, row_sum = 0;  // of row lane / 4
+    float p_scale = 0;  // its P times the scales of V are multiplied by this, a power of two
   };
 
   HT_DEVICE static void run(const Params& p) {
-    if (!p.settled) hw::launch_dependents_and_wait();
+    if (!p.prefetch_cache) hw::launch_dependents_and_wait();
     Work work;
     if (!work.locate(p, kKeys)) {
-      // Whoever is next counts on those ahead of this kernel, too.
-      if (p.settled) hw::launch_dependents_and_wait();
+      // PDL order: the next kernel relies on those before this one, too.
+      if (p.prefetch_cache) hw::launch_dependents_and_wait();
       return;
     }
     const hw::SharedAddress base = hw::shared_memory_base();
@@ -109,34 +113,34 @@ struct Decode {
       return work.find(p, tile + static_cast<int32_t>(hw::lane_index() % kKeys));
     };
     int32_t row = find(first);
-    // The last key is the query's own, and new.
-    const bool early = p.settled && first + static_cast<int32_t>(kKeys) < work.last;
-    if (p.settled && !early) hw::launch_dependents_and_wait();
+    // The last key is the query's own, written by the kernel before this one.
+    const bool prefetch = p.prefetch_cache && first + static_cast<int32_t>(kKeys) < work.last;
+    if (p.prefetch_cache && !prefetch) hw::launch_dependents_and_wait();
     float key_scale = work.row_scale(p.k, row), value_scale = work.row_scale(p.v, row);
     load_keys(p, work, row, k);
     load_values(p, work, row, v);
     row = find(first + kStride);
-    if (early) hw::launch_dependents_and_wait();
-    Left::stage(p, work, base + kParts, base + kFactors);
+    if (prefetch) hw::launch_dependents_and_wait();
+    QueryA::stage(p, work, base + kPartials, base + kFactors);
     hw::barrier_sync();
-    Left::build(base + kParts, base + kQuery);
+    QueryA::build(base + kPartials, base + kQuery);
     hw::barrier_sync();
     HT_ROLLED
     for (; first < work.end; first += kStride) {
       float s[kKeyTiles][4] = {};
-      multiply_keys(base, k, s);
-      const float scale = key_scale, weight = value_scale;
+      mma_qk(base, k, s);
+      const float k_scale = key_scale, v_scale = value_scale;
       load_keys(p, work, row, k);
       key_scale = work.row_scale(p.k, row), value_scale = work.row_scale(p.v, row);
       float score[kKeyTiles][2];
-      scores(p, work, base, s, scale, first, score);
-      weigh(p, score, weight, state);
-      multiply_values(v, score, state.o);
+      scores(p, work, base, s, k_scale, first, score);
+      softmax_step(p, score, v_scale, state);
+      mma_pv(v, score, state.o);
       load_values(p, work, row, v);
       row = find(first + 2 * kStride);
     }
-    if constexpr (kHalf) rescale(state.weight == 0 ? 0 : 1 / state.weight, state.o);
-    Rows::run(p, work, base + kParts, state.o, state.top, quad_sum(state.sum));
+    if constexpr (kHalf) rescale(state.p_scale == 0 ? 0 : 1 / state.p_scale, state.o);
+    Combiner::run(p, work, base + kPartials, state.o, state.row_max, quad_sum(state.row_sum));
   }
 
   HT_DEVICE static void load_keys(const Params& p, const Work& work, int32_t row, KeyTile& k) {
@@ -154,7 +158,7 @@ struct Decode {
       if constexpr (kGroup > 0) k.scales[n] = key_scales(p, scales, mine, lane % 4);
     }
   }
-  // The codes of the scales of a lane's elements, a byte each.
+  // The encoded scales of a lane's elements, a byte each.
   HT_DEVICE static uint32_t key_scales(const Params& p, const uint8_t* scales, int32_t row,
                                        uint32_t part) {
     constexpr uint32_t kCount = kDim / 4 / kGroup;  // contiguous: one piece
@@ -190,15 +194,14 @@ struct Decode {
       }
     }
   }
-  // Of the row's scales a lane loads the four bytes around its own.
+  // A lane loads the four bytes of the row's scales around its own.
   HT_DEVICE static uint32_t value_scale_byte() {
     return hw::lane_index() / 4 * kColumns / (kGroup > 0 ? kGroup : 1);
   }
   static_assert(kGroup == 0 || kColumns <= kGroup, "a lane's columns share a scale");
 
-  // S of a tile: {keys 2t, 2t + 1} of row lane / 4, and of its second term.
-  HT_DEVICE static void multiply_keys(hw::SharedAddress base, const KeyTile& k,
-                                      float (&s)[kKeyTiles][4]) {
+  // S of a tile: {keys 2t, 2t + 1} of row lane / 4, and the same of the second term of Q.
+  HT_DEVICE static void mma_qk(hw::SharedAddress base, const KeyTile& k, float (&s)[kKeyTiles][4]) {
     const uint32_t lane = hw::lane_index();
     uint32_t scale[kKeyTiles][4] = {};
     if constexpr (kGroup > 0) {
@@ -228,7 +231,7 @@ struct Decode {
         for (uint32_t i = 0; i < kWordsOfStep; ++i) {
           const uint32_t word = w + i;
           uint32_t part[kWordPairs];
-          const uint32_t group = kGroup > 0 ? word * kWordCodes / (kGroup > 0 ? kGroup : 1) : 0;
+          const uint32_t group = kGroup > 0 ? word * kWordValues / (kGroup > 0 ? kGroup : 1) : 0;
           Policy::key_pairs(k.words[n][word / kKeyWords][word % kKeyWords], scale[n][group], part);
           HT_UNROLL
           for (uint32_t j = 0; j < kWordPairs; ++j) pairs[i * kWordPairs + j] = part[j];
@@ -244,7 +247,7 @@ struct Decode {
     }
   }
 
-  // Scores in units of log2, -inf for keys behind the run.
+  // Scores in base-2 exponents, -inf for keys past the split.
   HT_DEVICE static void scores(const Params& p, const Work& work, hw::SharedAddress base,
                                const float (&s)[kKeyTiles][4], float scale, int32_t first,
                                float (&score)[kKeyTiles][2]) {
@@ -289,7 +292,7 @@ struct Decode {
     }
   }
 
-  // Rows 2t and 2t + 1 of O times the factors of these rows.
+  // Rescales rows 2t and 2t + 1 of O by the factors of these rows.
   HT_DEVICE static void rescale(float factor, float (&o)[kSteps][4]) {
     const uint32_t lane = hw::lane_index();
     const float even = hw::shuffle(factor, lane % 4 * 8),
@@ -300,28 +303,28 @@ struct Decode {
       o[m][2] = hw::mul(o[m][2], even), o[m][3] = hw::mul(o[m][3], odd);
     }
   }
-  // Scores become the weights of V.
-  HT_DEVICE static void weigh(const Params& p, float (&score)[kKeyTiles][2], float scale,
-                              State& state) {
-    float top = score[0][0];
+  // Scores become P.
+  HT_DEVICE static void softmax_step(const Params& p, float (&score)[kKeyTiles][2], float scale,
+                                     State& state) {
+    float row_max = score[0][0];
     HT_UNROLL
     for (uint32_t n = 0; n < kKeyTiles; ++n) {
-      top = hw::max(top, hw::max(score[n][0], score[n][1]));
+      row_max = hw::max(row_max, hw::max(score[n][0], score[n][1]));
     }
-    top = hw::max(state.top, quad_max(top));
-    const float now = top == -kInfinity ? 0 : top;
-    float factor = hw::ex2_approx_ftz(hw::add(state.top, -now));
-    float part = 0;
+    row_max = hw::max(state.row_max, quad_max(row_max));
+    const float reference = row_max == -kInfinity ? 0 : row_max;
+    float factor = hw::ex2_approx_ftz(hw::add(state.row_max, -reference));
+    float tile_sum = 0;
     HT_UNROLL
     for (uint32_t n = 0; n < kKeyTiles; ++n) {
       HT_UNROLL
       for (uint32_t i = 0; i < 2; ++i) {
-        score[n][i] = hw::ex2_approx_ftz(hw::add(score[n][i], -now));
-        part = hw::add(part, score[n][i]);
+        score[n][i] = hw::ex2_approx_ftz(hw::add(score[n][i], -reference));
+        tile_sum = hw::add(tile_sum, score[n][i]);
       }
     }
-    state.sum = hw::fma(state.sum, factor, part);
-    state.top = top;
+    state.row_sum = hw::fma(state.row_sum, factor, tile_sum);
+    state.row_max = row_max;
     if constexpr (kHalf) {
       if (p.v.scaling == Scales::row) {
         const uint32_t lane = hw::lane_index();
@@ -337,37 +340,37 @@ struct Decode {
         }
         largest = quad_max(largest);
         // The first that is not 0 becomes 2^12 to 2^13, and none exceeds 2^15.
-        if (largest > 0 && (state.weight == 0 || hw::mul(largest, state.weight) > 0x1p15f)) {
+        if (largest > 0 && (state.p_scale == 0 || hw::mul(largest, state.p_scale) > 0x1p15f)) {
           const uint32_t exponent = std::bit_cast<uint32_t>(largest) >> 23;
           const uint32_t up = exponent < 13 ? 253 : 127 + 12 + 127 - exponent;
-          const float weight = std::bit_cast<float>((up < 1 ? 1 : up > 253 ? 253 : up) << 23);
-          factor = state.weight == 0 ? factor : hw::mul(factor, weight / state.weight);
-          state.weight = weight;
+          const float p_scale = std::bit_cast<float>((up < 1 ? 1 : up > 253 ? 253 : up) << 23);
+          factor = state.p_scale == 0 ? factor : hw::mul(factor, p_scale / state.p_scale);
+          state.p_scale = p_scale;
         }
       } else {
-        state.weight = 0x1p13f;
+        state.p_scale = 0x1p13f;
       }
       HT_UNROLL
       for (uint32_t n = 0; n < kKeyTiles; ++n) {
         HT_UNROLL
-        for (uint32_t i = 0; i < 2; ++i) score[n][i] = hw::mul(score[n][i], state.weight);
+        for (uint32_t i = 0; i < 2; ++i) score[n][i] = hw::mul(score[n][i], state.p_scale);
       }
     }
     if (hw::vote_any(factor != 1)) rescale(factor, state.o);
   }
 
-  // The weights of two keys as a right operand, rounded to bf16 or, of a cache in f16, to that.
-  HT_DEVICE static uint32_t right(const float (&x)[2]) {
+  // P of two keys as a B operand, rounded to BF16 or, with an FP16 cache, to FP16.
+  HT_DEVICE static uint32_t p_operand(const float (&x)[2]) {
     if constexpr (kHalf && !Policy::kSplitQ) return hw::cvt_f16x2(x[0], x[1]);
     const uint32_t pair = hw::cvt_bf16x2(x[0], x[1]);
     if constexpr (!kHalf) return pair;
     return hw::cvt_f16x2(std::bit_cast<float>(pair << 16), std::bit_cast<float>(pair & 0xffff0000));
   }
-  HT_DEVICE static void multiply_values(const ValueTile& v, const float (&score)[kKeyTiles][2],
-                                        float (&o)[kSteps][4]) {
+  HT_DEVICE static void mma_pv(const ValueTile& v, const float (&score)[kKeyTiles][2],
+                               float (&o)[kSteps][4]) {
     HT_UNROLL
     for (uint32_t n = 0; n < kValueTiles; ++n) {
-      const uint32_t b[2] = {right(score[2 * n]), right(score[2 * n + 1])};
+      const uint32_t b[2] = {p_operand(score[2 * n]), p_operand(score[2 * n + 1])};
       uint32_t scale[2] = {};
       if constexpr (kGroup > 0) {
         const uint32_t byte = value_scale_byte() % 4 * 0x11 + 0x40;  // of two keys' words
@@ -383,12 +386,12 @@ struct Decode {
       for (uint32_t w = 0; w < kValuePieces * kValueWords; ++w) {
         HT_UNROLL
         for (uint32_t j = 0; j < 2; ++j) {
-          uint32_t pairs[kWordCodes];
+          uint32_t pairs[kWordValues];
           Policy::value_pairs(v.words[n][2 * j][w / kValueWords][w % kValueWords],
                               v.words[n][2 * j + 1][w / kValueWords][w % kValueWords], scale[j],
                               pairs);
           HT_UNROLL
-          for (uint32_t i = 0; i < kWordCodes; ++i) columns[j][w * kWordCodes + i] = pairs[i];
+          for (uint32_t i = 0; i < kWordValues; ++i) columns[j][w * kWordValues + i] = pairs[i];
         }
       }
       HT_UNROLL

@@ -1,5 +1,5 @@
-// Attention of one query token over a cache, host side: what it takes, which instance, and the
-// launch; with the bodies for the simulator, as the host compiler sees the kernels.
+// Decode attention (one query token) over a cache, host side: what it takes, which instance, how
+// keys are split, and the launch; with the simulator bodies of the kernels.
 #include <algorithm>
 #include <iterator>
 #include <limits>
@@ -22,13 +22,13 @@ namespace {
 
 using namespace attention_decode;
 
-// A run of keys is worth a block's start and its part of the join. Up to kOneRun keys a second run
-// costs more than it saves.
-constexpr int64_t kOneRun = 512, kLeastRun = 128;
-// Of `batch_invariant`, or as many more as leave kMostRuns.
-constexpr int64_t kInvariantRun = 512, kMostRuns = 128;
-// More heads a key head than two tiles read every key three times.
-constexpr int64_t kMostGroup = 2 * kRows;
+// A split must be worth a CTA's start and its part of the combine. Up to kMaxUnsplitKeys keys a
+// second split costs more than it saves.
+constexpr int64_t kMaxUnsplitKeys = 512, kMinSplitKeys = 128;
+// Keys of a split with `batch_invariant`, or as many more as leave kMaxSplits.
+constexpr int64_t kInvariantSplitKeys = 512, kMaxSplits = 128;
+// With more query heads a KV head than two tiles every key would be read three times.
+constexpr int64_t kMaxGroup = 2 * kRows;
 
 struct Instance {
   KernelImage image;
@@ -36,14 +36,14 @@ struct Instance {
   int64_t steps;       // 512 bytes of partial results a row tile and split
   uint32_t key_bytes;  // the longest accesses of rows of K and of V
   uint32_t value_bytes;
-  uint32_t blocks;    // a multiprocessor
-  int64_t most_runs;  // that the block which joins them has room for
-  float factor;       // of expansions
+  uint32_t blocks;     // CTAs a multiprocessor
+  int64_t max_splits;  // that the combining CTA has room for
+  float factor;        // of dequantised values
 };
 
 const void* entry_of([[maybe_unused]] Format format, [[maybe_unused]] int64_t dim) {
 #if HALFTONE_ATTENTION_GPU
-  return is_plain_float(format) ? plain_entry(format, dim) : codes_entry(format, dim);
+  return is_plain_float(format) ? float16_entry(format, dim) : quantised_entry(format, dim);
 #else
   return nullptr;
 #endif
@@ -52,8 +52,8 @@ const void* entry_of([[maybe_unused]] Format format, [[maybe_unused]] int64_t di
 template <Format kFormat, uint32_t kDim>
 Instance instance() {
   using Kernel = Decode<kFormat, kDim>;
-  constexpr Arch kArch = Code<kFormat>::kBits == 16 ? Arch::sm_80 : Arch::sm_90a;
-  static_assert(kMostRuns <= Kernel::Rows::kMostRuns);
+  constexpr Arch kArch = CacheFormat<kFormat>::kBits == 16 ? Arch::sm_80 : Arch::sm_90a;
+  static_assert(kMaxSplits <= Kernel::Combiner::kMaxSplits);
   return {{"attention_decode", kArch, entry_of(kFormat, kDim), hw::sim_body<Kernel>, sizeof(Params),
            Kernel::kThreads, Kernel::kMinBlocks},
           Kernel::shape,
@@ -61,8 +61,8 @@ Instance instance() {
           Kernel::kKeyPiece,
           Kernel::kValuePiece,
           Kernel::kMinBlocks,
-          Kernel::Rows::kMostRuns,
-          Code<kFormat>::kFactor};
+          Kernel::Combiner::kMaxSplits,
+          CacheFormat<kFormat>::kFactor};
 }
 template <Format kFormat>
 Instance instance(int64_t dim) {
@@ -85,55 +85,55 @@ Instance instance_of(const AttentionProblem& p) {
 
 int64_t row_tiles(const AttentionProblem& p) { return (p.heads / p.kv_heads + kRows - 1) / kRows; }
 
-struct Runs {
+struct Splits {
   int64_t count = 1, keys = 0;  // keys of each; 0: the sequence's in equal parts
 };
-Runs runs_of(const AttentionProblem& p, const Device& device) {
-  Runs runs;
+Splits splits_of(const AttentionProblem& p, const Device& device) {
+  Splits splits;
   if (p.batch_invariant) {
-    runs.keys = kInvariantRun;
-    while (p.key_length > runs.keys * kMostRuns) runs.keys *= 2;
-    runs.count = std::max<int64_t>((p.key_length + runs.keys - 1) / runs.keys, 1);
-    return runs;
+    splits.keys = kInvariantSplitKeys;
+    while (p.key_length > splits.keys * kMaxSplits) splits.keys *= 2;
+    splits.count = std::max<int64_t>((p.key_length + splits.keys - 1) / splits.keys, 1);
+    return splits;
   }
   int64_t keys = p.key_length;
   if (p.window_left >= 0) keys = std::min(keys, p.window_left + 1);
   if (p.attention_chunk_size > 0) keys = std::min(keys, p.attention_chunk_size);
-  if (keys <= kOneRun) return runs;
+  if (keys <= kMaxUnsplitKeys) return splits;
   const int64_t blocks = p.batch * p.kv_heads * row_tiles(p);
   const Instance kernel = instance_of(p);
-  const int64_t places = int64_t{properties(device).sm_count} * kernel.blocks;
-  runs.count = std::clamp<int64_t>(places / std::max<int64_t>(blocks, 1), 1,
-                                   std::min(keys / kLeastRun, kernel.most_runs));
-  return runs;
+  const int64_t slots = int64_t{properties(device).sm_count} * kernel.blocks;
+  splits.count = std::clamp<int64_t>(slots / std::max<int64_t>(blocks, 1), 1,
+                                     std::min(keys / kMinSplitKeys, kernel.max_splits));
+  return splits;
 }
 
-// What a plan keeps between runs; and the plan of the kernel for rows that lie otherwise.
+// What a plan keeps between runs, and the plan of attention_sm80 for rows that lie otherwise.
 struct Workspace {
   std::shared_ptr<const void> memory;
-  float *out = nullptr, *sums = nullptr;
+  float *out = nullptr, *stats = nullptr;
   uint32_t* arrived = nullptr;
-  AttentionPlan other;
+  AttentionPlan fallback;
 };
 
 void prepare_decode(AttentionPlan& plan) {
   const AttentionProblem& p = plan.problem;
   auto workspace = std::make_shared<Workspace>();
-  workspace->other = plan;
-  attention_sm80_gpu.prepare(workspace->other);
-  plan.workspace_bytes = workspace->other.workspace_bytes;
+  workspace->fallback = plan;
+  attention_sm80_gpu.prepare(workspace->fallback);
+  plan.workspace_bytes = workspace->fallback.workspace_bytes;
   const Instance kernel = instance_of(p);
-  const Runs runs = runs_of(p, plan.device);
-  if (runs.count > 1) {
+  const Splits splits = splits_of(p, plan.device);
+  if (splits.count > 1) {
     const int64_t tiles = p.batch * p.kv_heads * row_tiles(p);
-    const int64_t out = tiles * runs.count * kernel.steps * 128,
-                  sums = tiles * runs.count * 2 * kRows;
-    const int64_t bytes = (out + sums + tiles) * 4;
+    const int64_t out = tiles * splits.count * kernel.steps * 128,
+                  stats = tiles * splits.count * 2 * kRows;
+    const int64_t bytes = (out + stats + tiles) * 4;
     void* memory = nullptr;
     workspace->memory = allocate_memory(plan.device, static_cast<size_t>(bytes), &memory);
     workspace->out = static_cast<float*>(memory);
-    workspace->sums = workspace->out + out;
-    workspace->arrived = reinterpret_cast<uint32_t*>(workspace->sums + sums);
+    workspace->stats = workspace->out + out;
+    workspace->arrived = reinterpret_cast<uint32_t*>(workspace->stats + stats);
     fill_memory(plan.device, workspace->arrived, 0, static_cast<size_t>(tiles) * 4);
     plan.workspace_bytes += bytes;
   }
@@ -168,18 +168,18 @@ void run_decode(const AttentionPlan& plan, const AttentionTensors& t, Stream& st
   Params params{};
   attention_sm80::set_problem(p, t, params);
   if (!pool_of(t.k, params.k, kernel.key_bytes) || !pool_of(t.v, params.v, kernel.value_bytes)) {
-    return attention_sm80_gpu.run(workspace.other, t, stream);
+    return attention_sm80_gpu.run(workspace.fallback, t, stream);
   }
-  const Runs runs = runs_of(p, plan.device);
+  const Splits splits = splits_of(p, plan.device);
   params.row_tiles = static_cast<uint32_t>(row_tiles(p));
-  params.splits = static_cast<uint32_t>(runs.count);
-  params.split_keys = static_cast<uint32_t>(runs.keys);
-  params.partial_out = workspace.out, params.partial_sums = workspace.sums;
+  params.splits = static_cast<uint32_t>(splits.count);
+  params.split_keys = static_cast<uint32_t>(splits.keys);
+  params.partial_out = workspace.out, params.partial_stats = workspace.stats;
   params.arrived = workspace.arrived;
   params.value_factor = kernel.factor;
   params.batch_rows = static_cast<int32_t>(t.k.size(t.k.rank() - 3));
-  // Outside a graph the kernels of a call before this one may still run.
-  params.settled =
+  // Outside a graph the kernels of an earlier call may still run.
+  params.prefetch_cache =
       p.prefetch_cache && (stream.device().kind() != Device::Kind::cuda || cuda::captures());
   if (p.paged) params.page_divisor = pipe::Divisor(params.page_size);
   launch(kernel.image, with_pdl(kernel.shape(params), stream), params, stream);
@@ -187,15 +187,15 @@ void run_decode(const AttentionPlan& plan, const AttentionTensors& t, Stream& st
 
 std::string describe_decode(const AttentionPlan& plan) {
   const AttentionProblem& p = plan.problem;
-  const Runs runs = runs_of(p, plan.device);
+  const Splits splits = splits_of(p, plan.device);
   return concat("one query token, ", std::min(p.heads / p.kv_heads, int64_t{kRows}),
-                " heads a block, keys in ", runs.count, " runs, ", plan.workspace_bytes,
+                " heads a block, keys in ", splits.count, " splits, ", plan.workspace_bytes,
                 " bytes of workspace");
 }
 
-// What all instances take.
+// Limits of all instances.
 std::string decode_error(const AttentionProblem& p, const char* kernel) {
-  // What it hands over to the other kernel must suit that one, too.
+  // What falls back to attention_sm80 must suit that kernel, too.
   if (std::string error = attention_sm80_error(p); !error.empty()) return error;
   if (p.query_length != 1) {
     return concat("query_length is ", p.query_length, "; ", kernel, " takes 1");
@@ -209,9 +209,9 @@ std::string decode_error(const AttentionProblem& p, const char* kernel) {
     return concat("k is ", name(p.k), " and v ", name(p.v), "; ", kernel, " takes one format");
   }
   if (p.mask) return concat("mask is given; ", kernel, " takes no mask tensor");
-  if (p.heads / p.kv_heads > kMostGroup) {
+  if (p.heads / p.kv_heads > kMaxGroup) {
     return concat("heads / kv_heads is ", p.heads / p.kv_heads, "; ", kernel, " takes up to ",
-                  kMostGroup);
+                  kMaxGroup);
   }
   // The grid's third extent.
   if (p.batch > 65535) return concat("batch is ", p.batch, "; ", kernel, " takes up to 65535");
@@ -234,8 +234,8 @@ std::string attention_decode_error(const AttentionProblem& p) {
   return {};
 }
 
-std::string attention_decode_codes_error(const AttentionProblem& p) {
-  const char* const kernel = "attention_decode_codes";
+std::string attention_decode_quantised_error(const AttentionProblem& p) {
+  const char* const kernel = "attention_decode_quantised";
   if (std::string error = decode_error(p, kernel); !error.empty()) return error;
   if (p.mode.qk == Format::f32 || p.mode.qk == Format::f16 || p.mode.pv != Format::bf16) {
     return concat("mode is ", to_string(p.mode), "; ", kernel,

@@ -1,4 +1,4 @@
-// Attention of one query token over a cache, seen by the dispatch.
+// Decode attention (one query token) as the dispatch sees it.
 #pragma once
 #include <string>
 
@@ -6,10 +6,10 @@
 
 namespace halftone {
 
-// "" or what the kernels of decode do not take: caches in 16 bits on every GPU, and codes that
-// sm_90 and later convert by one instruction.
+// "", or which argument of the problem the kernel does not take and why: 16-bit caches on every
+// GPU, quantised ones on sm_90 and later, which convert them by one instruction.
 std::string attention_decode_error(const AttentionProblem&);
-std::string attention_decode_codes_error(const AttentionProblem&);
+std::string attention_decode_quantised_error(const AttentionProblem&);
 extern const AttentionGpu attention_decode_gpu;
 
 }  // namespace halftone

@@ -1,4 +1,4 @@
-// Attention of one query token: what a kernel is told, and what a block of it does.
+// Parameters of the decode attention kernel, and which heads and keys a CTA has.
 #pragma once
 #include "ops/attention/sm80/epilogue.cuh"
 #include "pipe/divisor.h"
@@ -9,27 +9,29 @@ using attention_sm80::kInfinity;
 using attention_sm80::Operand;
 using attention_sm80::Scales;
 
-inline constexpr uint32_t kRows = 8;  // heads of a block, a tile of rows
+inline constexpr uint32_t kRows = 8;  // query heads of a CTA, the rows of its tile
 
 struct Params : attention_sm80::Params {
   pipe::Divisor page_divisor;
   int32_t batch_rows;  // of K and V a sequence, where they are not packed or paged
-  uint32_t* arrived;   // [batch, key heads, row tiles]: 0 between runs
-  bool settled;        // all but the last key of a sequence may be read before the kernel's turn
+  uint32_t* arrived;  // [batch, KV heads, row tiles]: CTAs that have stored a split, 0 between runs
+  // PDL: all but the last key of a sequence may be read before griddepcontrol.wait.
+  bool prefetch_cache;
 };
 
-// A block has a tile of the rows of one key head, and a run of the keys of one sequence.
+// Work of a CTA: a tile of the query heads of one KV head, and one split of the keys of one
+// sequence.
 struct Work {
   uint32_t batch, kv_head, row_tile, rows;  // rows that exist
   int32_t query_begin;
-  uint32_t split, splits;  // those that have keys
-  int32_t begin, end;      // keys of the block
-  int32_t last;            // behind the last key that the query sees
+  uint32_t split, splits;  // splits that have keys
+  int32_t begin, end;      // keys of the split
+  int32_t last;            // end of the visible keys
   int32_t first;           // row of key 0 where keys are not in pages
   const int32_t* pages;    // or null
   float score_factor;
 
-  // Of the partial results.
+  // Index of the partial results.
   HT_DEVICE uint64_t tile(const Params& p) const {
     return (uint64_t{batch} * p.kv_heads + kv_head) * p.row_tiles + row_tile;
   }
@@ -47,25 +49,27 @@ struct Work {
     query_begin = s.query_begin;
     const uint32_t left = p.group - row_tile * kRows;
     rows = left < kRows ? left : kRows;
-    const KeyInterval seen = s.range.keys(0);
-    const int32_t count = seen.end > seen.first ? seen.end - seen.first : 0;
-    const auto runs = static_cast<int32_t>(p.splits), some = static_cast<int32_t>(tile_keys);
-    auto run = static_cast<int32_t>(p.split_keys);
-    if (run == 0) run = ((count + runs - 1) / runs + some - 1) / some * some;
-    splits = count == 0 ? 1 : static_cast<uint32_t>((count + run - 1) / run);
+    const KeyInterval visible = s.range.keys(0);
+    const int32_t count = visible.end > visible.first ? visible.end - visible.first : 0;
+    const auto max_splits = static_cast<int32_t>(p.splits),
+               tile_len = static_cast<int32_t>(tile_keys);
+    auto split_len = static_cast<int32_t>(p.split_keys);
+    if (split_len == 0)
+      split_len = ((count + max_splits - 1) / max_splits + tile_len - 1) / tile_len * tile_len;
+    splits = count == 0 ? 1 : static_cast<uint32_t>((count + split_len - 1) / split_len);
     if (split >= splits) return false;
-    begin = seen.first + static_cast<int32_t>(split) * run;
-    last = seen.first + count;
-    end = split + 1 < splits ? begin + run : last;
+    begin = visible.first + static_cast<int32_t>(split) * split_len;
+    last = visible.first + count;
+    end = split + 1 < splits ? begin + split_len : last;
     first = s.key_begin;
-    if (p.key_ends == nullptr) first += static_cast<int32_t>(batch) * p.batch_rows;
+    if (p.cu_keys == nullptr) first += static_cast<int32_t>(batch) * p.batch_rows;
     pages = p.page_table == nullptr ? nullptr : p.page_table + batch * p.page_table_stride;
     score_factor =
         hw::mul(hw::mul(p.scale_log2, factor_of(p.q, batch, site)), factor_of(p.k, batch, site));
     return true;
   }
 
-  // The row of the pool, counted over pages or sequences, of a key; negative: none.
+  // The row of a key in the pool of all pages or sequences; negative: none.
   HT_DEVICE int32_t find(const Params& p, int32_t key, hw::Site site = hw::Site::current()) const {
     if (key >= end) return -1;
     if (pages == nullptr) return first + key;

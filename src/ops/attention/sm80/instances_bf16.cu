@@ -1,4 +1,4 @@
-// Attention for all GPUs: the entries of its products of bf16, and what joins runs of keys.
+// GPU entries of attention on sm_80 and later with BF16 MMAs, and of the split-KV combine.
 #include "hw/entry.h"
 #include "ops/attention/sm80/instances.h"
 

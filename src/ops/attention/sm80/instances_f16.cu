@@ -1,4 +1,4 @@
-// Attention for all GPUs: the entries of its products of f16.
+// GPU entries of attention on sm_80 and later with FP16 MMAs.
 #include "hw/entry.h"
 #include "ops/attention/sm80/instances.h"
 

@@ -1,5 +1,5 @@
-// Attention for all GPUs, host side: what it takes, which instance, and the launches; with the
-// bodies for the simulator, as the host compiler sees the kernels.
+// Attention on sm_80 and later, host side: what it takes, which instance, how keys are split, and
+// the launches; with the simulator bodies of the kernels.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -20,10 +20,10 @@ namespace {
 
 using namespace attention_sm80;
 
-// With at most this many rows a key head in one tile, keys are cut into runs of kRunKeys, or of as
-// many more as leave kMostRuns of the longest sequence: a run is worth a block's start, 256 KB of K
-// and V in bf16 heads of 128, and a whole number of the tiles of P in NVFP4.
-constexpr int64_t kFewRows = 64, kRunKeys = 512, kMostRuns = 128;
+// With at most kMaxSplitRows rows a KV head in one tile, keys are split by kSplitKeys, or by as
+// many more as leave kMaxSplits of the longest sequence: a split is worth a CTA's start, 256 KB of
+// K and V in BF16 heads of 128, and a whole number of the second-level tiles of P in NVFP4.
+constexpr int64_t kMaxSplitRows = 64, kSplitKeys = 512, kMaxSplits = 128;
 
 struct Instance {
   KernelImage image;
@@ -58,7 +58,7 @@ Instance instance(Entry entry, int tile) {
                      : instance<kType, 2>(entry);
 }
 
-// Products of f16 take all three operands in f16; with others, and in f32, those of f32 are exact.
+// FP16 MMAs take all three operands in FP16; with others, and in FP32, the TF32 split is exact.
 Instance instance_of(const AttentionProblem& p) {
   const int tile = choose_tile(std::max(p.head_dim, value_dim(p)));
   if (p.mode.qk == Format::f16 && p.q == Format::f16 && p.k == Format::f16 && p.v == Format::f16) {
@@ -69,28 +69,31 @@ Instance instance_of(const AttentionProblem& p) {
              : instance<hw::Type::bf16>(Entry::bf16, tile);
 }
 
-struct Runs {
+struct Splits {
   int64_t keys = 0, count = 1;
-  int64_t row_stride = 0, rows = 0;  // of their results, in all
+  int64_t partial_stride = 0, rows = 0;  // of the partials, in all
 };
-Runs runs_of(const AttentionProblem& p) {
-  Runs runs;
+Splits splits_of(const AttentionProblem& p) {
+  Splits splits;
   const int64_t rows = p.query_length * (p.heads / p.kv_heads);
-  if (rows > std::min(kFewRows, instance_of(p).rows) || p.key_length <= kRunKeys) return runs;
-  runs.keys = kRunKeys;
-  while (p.key_length > runs.keys * kMostRuns) runs.keys *= 2;
-  runs.count = (p.key_length + runs.keys - 1) / runs.keys;
-  runs.row_stride = (value_dim(p) + 1) / 2 * 2;
-  runs.rows = p.batch * p.kv_heads * runs.count * rows;
-  return runs;
+  if (rows > std::min(kMaxSplitRows, instance_of(p).rows) || p.key_length <= kSplitKeys)
+    return splits;
+  splits.keys = kSplitKeys;
+  while (p.key_length > splits.keys * kMaxSplits) splits.keys *= 2;
+  splits.count = (p.key_length + splits.keys - 1) / splits.keys;
+  splits.partial_stride = (value_dim(p) + 1) / 2 * 2;
+  splits.rows = p.batch * p.kv_heads * splits.count * rows;
+  return splits;
 }
 
-// What runs of keys leave for the second kernel.
+// Split-KV partials for the combine kernel.
 struct Workspace {
   std::shared_ptr<const void> memory;
   float* data = nullptr;
 };
-int64_t workspace_bytes(const Runs& runs) { return runs.rows * (runs.row_stride + 2) * 4; }
+int64_t workspace_bytes(const Splits& splits) {
+  return splits.rows * (splits.partial_stride + 2) * 4;
+}
 KernelImage combine_image() {
   return {"attention_sm80 combine", Arch::sm_80,    entry_of(Entry::combine, 0),
           hw::sim_body<Combine>,    sizeof(Params), Combine::kThreads,
@@ -99,7 +102,7 @@ KernelImage combine_image() {
 
 void prepare_sm80(AttentionPlan& plan) {
   auto workspace = std::make_shared<Workspace>();
-  plan.workspace_bytes = workspace_bytes(runs_of(plan.problem));
+  plan.workspace_bytes = workspace_bytes(splits_of(plan.problem));
   if (plan.workspace_bytes > 0) {
     void* data = nullptr;
     workspace->memory =
@@ -108,7 +111,7 @@ void prepare_sm80(AttentionPlan& plan) {
   }
   plan.workspace = workspace;
   load(instance_of(plan.problem).image, plan.device);
-  if (runs_of(plan.problem).count > 1) load(combine_image(), plan.device);
+  if (splits_of(plan.problem).count > 1) load(combine_image(), plan.device);
 }
 
 int64_t byte_stride(const Tensor& t, int dim) {
@@ -187,9 +190,9 @@ void set_layout(const AttentionProblem& p, const AttentionTensors& t, Params& pa
                    *p.mask};
   }
   const auto lengths = [](const Tensor& x) { return x.defined() ? x.data<int32_t>() : nullptr; };
-  params.keys_in_use = lengths(t.seqused_k);
-  params.query_ends = lengths(t.cu_seqlens_q), params.key_ends = lengths(t.cu_seqlens_k);
-  int64_t room = t.k.size(params.key_ends != nullptr ? 0 : 1);
+  params.used_keys = lengths(t.seqused_k);
+  params.cu_queries = lengths(t.cu_seqlens_q), params.cu_keys = lengths(t.cu_seqlens_k);
+  int64_t room = t.k.size(params.cu_keys != nullptr ? 0 : 1);
   if (p.paged) {
     params.page_table = t.page_table.data<int32_t>();
     params.page_table_stride = t.page_table.stride(0);
@@ -198,7 +201,7 @@ void set_layout(const AttentionProblem& p, const AttentionTensors& t, Params& pa
     room = t.page_table.size(1) * p.page_size;
   }
   params.key_rows = static_cast<int32_t>(std::min(room, kLongest));
-  params.query_rows = static_cast<int32_t>(params.query_ends != nullptr ? t.q.size(0) : 0);
+  params.query_rows = static_cast<int32_t>(params.cu_queries != nullptr ? t.q.size(0) : 0);
 }
 
 }  // namespace
@@ -223,16 +226,16 @@ void run_sm80(const AttentionPlan& plan, const AttentionTensors& t, Stream& stre
   const AttentionProblem& p = plan.problem;
   if (p.batch == 0 || p.query_length == 0) return;
   const Instance kernel = instance_of(p);
-  const Runs runs = runs_of(p);
+  const Splits splits = splits_of(p);
   Params params{};
   set_problem(p, t, params);
   params.row_tiles =
       static_cast<uint32_t>((p.query_length * params.group + kernel.rows - 1) / kernel.rows);
-  params.splits = static_cast<uint32_t>(runs.count);
-  params.split_keys = static_cast<uint32_t>(runs.keys);
-  params.partial_stride = static_cast<uint32_t>(runs.row_stride);
+  params.splits = static_cast<uint32_t>(splits.count);
+  params.split_keys = static_cast<uint32_t>(splits.keys);
+  params.partial_stride = static_cast<uint32_t>(splits.partial_stride);
   params.partial_out = static_cast<const Workspace*>(plan.workspace.get())->data;
-  params.partial_sums = params.partial_out + runs.rows * runs.row_stride;
+  params.partial_stats = params.partial_out + splits.rows * splits.partial_stride;
   switch (p.mode.pv) {
     case Format::f32:
       params.rounding = AttentionRounding::none;
@@ -252,18 +255,18 @@ void run_sm80(const AttentionPlan& plan, const AttentionTensors& t, Stream& stre
       params.rounding = AttentionRounding::bf16;
   }
   launch(kernel.image, kernel.shape(params), params, stream);
-  if (runs.count == 1) return;
+  if (splits.count == 1) return;
   launch(combine_image(), Combine::shape(params), params, stream);
 }
 
 std::string describe_sm80(const AttentionPlan& plan) {
   const AttentionProblem& p = plan.problem;
-  const Runs runs = runs_of(p);
+  const Splits splits = splits_of(p);
   const std::string rows =
-      concat("tiles of ", instance_of(p).rows, " rows, queries x heads of a ", "key head");
-  if (runs.count == 1) return rows;
-  return concat(rows, ", ", runs.count, " runs of ", runs.keys, " keys, ", workspace_bytes(runs),
-                " bytes of workspace");
+      concat("tiles of ", instance_of(p).rows, " rows, queries x heads of a ", "KV head");
+  if (splits.count == 1) return rows;
+  return concat(rows, ", ", splits.count, " splits of ", splits.keys, " keys, ",
+                workspace_bytes(splits), " bytes of workspace");
 }
 
 }  // namespace
@@ -288,7 +291,7 @@ std::string attention_sm80_error(const AttentionProblem& p) {
                   " and kv_heads ", p.kv_heads, "; attention_sm80 takes up to ", kMost);
   }
   const double blocks = static_cast<double>(p.batch) * static_cast<double>(p.kv_heads) *
-                        std::max(static_cast<double>(rows) / 32, static_cast<double>(kMostRuns));
+                        std::max(static_cast<double>(rows) / 32, static_cast<double>(kMaxSplits));
   if (blocks > static_cast<double>(kMost)) {
     return concat("batch is ", p.batch, " and kv_heads ", p.kv_heads,
                   ", which make more blocks than a grid of attention_sm80 has");

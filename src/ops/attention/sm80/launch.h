@@ -1,4 +1,5 @@
-// Attention for all GPUs, seen by the dispatch.
+// attention_sm80, the attention kernel for every mask, layout and mode on every GPU, as the
+// dispatch sees it.
 #pragma once
 #include <string>
 
@@ -6,7 +7,7 @@
 
 namespace halftone {
 
-// "" or what the kernel does not take.
+// "", or which argument of the problem the kernel does not take and why.
 std::string attention_sm80_error(const AttentionProblem&);
 extern const AttentionGpu attention_sm80_gpu;
 

@@ -1,10 +1,10 @@
-// Operands of attention for all GPUs: rows of Q, K and V in any format, and their way into shared
-// memory as what the tensor cores multiply.
+// Q, K and V of attention on sm_80 and later: rows in any format to shared memory tiles of what
+// mma.sync takes.
 //
-// Elements travel in units of 16: the codes of a unit share at most one block scale. What is stored
-// as it is multiplied goes straight into its tile by cp.async; other formats go by cp.async into a
-// place of the thread's own, and the same thread expands them into the tile once they are there.
-// Every expansion is exact in bf16, but for the rounding of a Q in f32 or f16.
+// Elements are moved in units of 16, which share at most one block scale. A format that the MMA
+// takes goes straight into its tile by cp.async; other formats go by cp.async into a buffer of the
+// thread's own, and the same thread dequantises them into the tile once they are there. Every
+// dequantisation is exact in BF16, except the rounding of a Q in FP32 or FP16.
 #pragma once
 #include <bit>
 #include <type_traits>
@@ -19,7 +19,7 @@
 
 namespace halftone::attention_sm80 {
 
-// Scales: one number for all, one f32 a row, or one code a group of elements.
+// Scales: one for all, one FP32 a row, or one encoded value a group of elements.
 enum class Scales : uint8_t { none, tensor, row, block };
 
 struct Operand {
@@ -27,7 +27,7 @@ struct Operand {
   int64_t batch_bytes, row_bytes, head_bytes;  // of a page instead of a batch where it is paged
   const uint8_t* scales;
   int64_t scale_batch_bytes, scale_row_bytes, scale_head_bytes;
-  const float* tensor_scale;  // f32 beside the codes of block formats, or null
+  const float* tensor_scale;  // FP32 second-level scale of block formats, or null
   Format format;
   Scales scaling;
   uint8_t copy_bytes;   // 16, 8 or 4: what every row is aligned to; less: 0, no cp.async
@@ -60,7 +60,7 @@ HT_DEVICE const uint8_t* scales_of(const Operand& x, const RowIndex& at, uint32_
   return x.scales + at.outer * x.scale_batch_bytes + (at.row >> x.scale_shift) * x.scale_row_bytes +
          head * x.scale_head_bytes;
 }
-// What multiplies every product of the operand.
+// The per-tensor scale of the operand.
 HT_DEVICE float factor_of(const Operand& x, int64_t batch, hw::Site site = hw::Site::current()) {
   if (x.scaling == Scales::tensor) {
     const uint8_t* at = x.scales + batch * x.scale_batch_bytes;
@@ -72,14 +72,14 @@ HT_DEVICE float factor_of(const Operand& x, int64_t batch, hw::Site site = hw::S
 inline constexpr uint32_t kUnit = 16;  // elements: the group of NVFP4, half of that of MX formats
 HT_HOST_DEVICE uint32_t unit_bytes(Format f) { return kUnit * element_bits(f) / 8; }
 
-// The code of the scale of a unit; 0 where there is none.
-HT_DEVICE uint32_t scale_code(const Operand& x, const uint8_t* row, uint32_t unit,
-                              hw::Site site = hw::Site::current()) {
+// The encoded scale of a unit; 0 where there is none.
+HT_DEVICE uint32_t encoded_scale(const Operand& x, const uint8_t* row, uint32_t unit,
+                                 hw::Site site = hw::Site::current()) {
   if (x.scaling != Scales::block) return 0;
   return hw::load_global(row + (x.format == Format::nvfp4 ? unit : unit / 2), site);
 }
 
-// A unit of codes to numbers. `kWords`: what the widest format of the caller takes.
+// Dequantises a unit to FP32. `kWords`: what the widest format of the caller takes.
 template <uint32_t kWords>
 HT_DEVICE void decode_unit(Format format, const uint32_t (&raw)[kWords], uint32_t scale,
                            float (&x)[kUnit]) {
@@ -131,7 +131,7 @@ HT_DEVICE void load_unit(const uint8_t* from, uint32_t bytes, bool words, uint32
   }
 }
 
-// What a product takes: bf16, f16, or f32 as two tf32 (`kType` tf32).
+// What an MMA takes: BF16, FP16, or FP32 as TF32 pairs (`kType` tf32).
 template <hw::Type kType>
 inline constexpr uint32_t kElementBytes = kType == hw::Type::tf32 ? 4 : 2;
 template <hw::Type kType>
@@ -144,9 +144,9 @@ HT_DEVICE uint32_t round_pair(float low, float high) {
   return hw::cvt_f16x2(low, high);
 }
 
-// A tile of rows in shared memory, without conflicts between the banks of any 8 rows: chunks of 16
-// bytes are permuted within each 128 bytes by the row. `low` is a chunk of 128 bytes number `high`:
-// apart, so that what a loop counts up becomes a constant offset.
+// A tile of rows in shared memory, swizzled so that any 8 rows are free of bank conflicts: 16-byte
+// chunks are permuted within each 128 bytes by the row. `low` is a chunk of the 128 bytes number
+// `high`: separate, so that a loop counter becomes a constant offset.
 template <uint32_t kRowBytes>
 HT_DEVICE hw::SharedAddress chunk_at(hw::SharedAddress tile, uint32_t row, uint32_t low,
                                      uint32_t high = 0) {
@@ -154,8 +154,9 @@ HT_DEVICE hw::SharedAddress chunk_at(hw::SharedAddress tile, uint32_t row, uint3
   return tile + (row * kRowBytes + (low ^ row % 8) * 16) + high * 128;
 }
 
-// 16 numbers into a row of a tile. Eight threads, four units of two rows, store to all banks at a
-// time: of f32, whose units are as long as half of them, every other two threads in another order.
+// Stores a unit into a row of a tile. Eight threads, four units of two rows, store to all banks at
+// a time: of FP32, whose units are half of all banks, every other two threads store in another
+// order.
 template <hw::Type kType, uint32_t kRowBytes>
 HT_DEVICE void store_unit(hw::SharedAddress tile, uint32_t row, uint32_t unit,
                           const float (&x)[kUnit], hw::Site site = hw::Site::current()) {
@@ -180,9 +181,9 @@ HT_DEVICE void store_unit(hw::SharedAddress tile, uint32_t row, uint32_t unit,
   }
 }
 
-// The keys of a sequence that a block reads.
+// The keys of a sequence that a CTA reads.
 struct Keys {
-  int32_t begin, end;    // those that some row sees; the others count as zeros and are not read
+  int32_t begin, end;    // keys visible to some row; others count as zeros and are not read
   int64_t batch, first;  // contiguous: the row of key 0
   const int32_t* pages;  // or null
   uint32_t page_size, page_count;
@@ -199,7 +200,7 @@ struct Keys {
   }
 };
 
-HT_HOST_DEVICE uint32_t left(uint32_t all, uint32_t done, uint32_t most) {
+HT_HOST_DEVICE uint32_t remaining(uint32_t all, uint32_t done, uint32_t most) {
   return all <= done ? 0 : all - done < most ? all - done : most;
 }
 
@@ -212,12 +213,12 @@ HT_DEVICE void copy_chunk(hw::SharedAddress to, const uint8_t* from, uint32_t by
     hw::cp_async_zero_fill<16>(to, bytes > 0 ? from : aligned, bytes, site);
   } else if (piece == 8) {
     for (uint32_t at = 0; at < whole; at += 8) {
-      const uint32_t exist = left(bytes, at, 8);
+      const uint32_t exist = remaining(bytes, at, 8);
       hw::cp_async_zero_fill<8>(to + at, exist > 0 ? from + at : aligned, exist, site);
     }
   } else if (piece == 4) {
     for (uint32_t at = 0; at < whole; at += 4) {
-      const uint32_t exist = left(bytes, at, 4);
+      const uint32_t exist = remaining(bytes, at, 4);
       hw::cp_async_zero_fill<4>(to + at, exist > 0 ? from + at : aligned, exist, site);
     }
   } else {
@@ -231,7 +232,7 @@ HT_DEVICE void copy_chunk(hw::SharedAddress to, const uint8_t* from, uint32_t by
   }
 }
 
-// K or V of a block: one tile in shared memory and the next on its way.
+// K or V of a CTA: one tile in shared memory and the next in flight.
 template <hw::Type kType, uint32_t kDim, uint32_t kKeys, uint32_t kThreads>
 struct Loader {
   static constexpr uint32_t kRowBytes = kDim * kElementBytes<kType>;
@@ -240,25 +241,25 @@ struct Loader {
   static_assert(kUnits % 4 == 0 && kChunks % 8 == 0, "threads take 4 units or 8 chunks of a row");
   static constexpr uint32_t kThreadUnits = kKeys * kUnits / kThreads;
   static_assert(kThreadUnits <= 4, "the scale codes of a thread's units share a register");
-  // The widest format that is expanded: 8 bits into halves, 16 bits into f32.
+  // The widest format that is dequantised: 8 bits into 16, 16 bits into FP32.
   static constexpr uint32_t kPlanes = kElementBytes<kType> / 2;
   static constexpr uint32_t kPlaneBytes = kKeys * kUnits * 16;
   static constexpr uint32_t kRawBytes = kPlanes * kPlaneBytes;
-  static constexpr uint32_t kScaleBytes = 2 * kKeys * 4;  // of rows: those in use and the next
+  static constexpr uint32_t kScaleBytes = 2 * kKeys * 4;  // per-row scales, in use and next
 
   const Operand& x;
   hw::SharedAddress tile, raw, scales;
-  uint32_t dim, head;  // elements of a row
-  uint32_t codes = 0;  // of the block scales on their way, a byte a unit
+  uint32_t dim, head;           // elements of a row
+  uint32_t encoded_scales = 0;  // encoded block scales in flight, a byte a unit
 
-  // Products of f16 are of operands in f16 alone.
+  // FP16 MMAs take operands in FP16 alone.
   HT_HOST_DEVICE static bool direct(Format format) {
     return kType == hw::Type::f16 || format == kStored<kType>;
   }
-  // Row scales of tile n.
+  // Per-row scales of tile n.
   HT_DEVICE hw::SharedAddress row_scales(uint32_t n) const { return scales + n % 2 * kKeys * 4; }
 
-  // Starts the copies of tile n, as one group.
+  // Issues the copies of tile n, as one cp.async group.
   HT_DEVICE void start(const Keys& keys, uint32_t n, hw::Site site = hw::Site::current()) {
     const uint32_t thread = hw::thread_index().x;
     const auto first = static_cast<int32_t>(n * kKeys);
@@ -273,22 +274,22 @@ struct Loader {
         for (uint32_t i = 0; i < kChunks; i += 8) {
           const uint32_t chunk = i + thread % 8;
           copy_chunk(chunk_at<kRowBytes>(tile, row, chunk), from + chunk * 16,
-                     left(read ? bytes : 0, chunk * 16, 16), x.copy_bytes, x.data, 16, site);
+                     remaining(read ? bytes : 0, chunk * 16, 16), x.copy_bytes, x.data, 16, site);
         }
       }
     } else {
       const uint32_t unit = unit_bytes(x.format);
-      codes = 0;
+      encoded_scales = 0;
       HT_ROLLED
       for (uint32_t i = 0; i < kThreadUnits; ++i) {
         const bool read = keys.find(first + static_cast<int32_t>(row_of(i)), at, site);
         const uint8_t* from = data_of(x, at, head) + unit_of(i) * unit;
-        const uint32_t exist = left(read ? bytes : 0, unit_of(i) * unit, unit);
+        const uint32_t exist = remaining(read ? bytes : 0, unit_of(i) * unit, unit);
         if (read && exist > 0) {
-          codes |= scale_code(x, scales_of(x, at, head), unit_of(i), site) << 8 * i;
+          encoded_scales |= encoded_scale(x, scales_of(x, at, head), unit_of(i), site) << 8 * i;
         }
         for (uint32_t done = 0; done < unit; done += 16) {
-          copy_chunk(slot(i, done / 16), from + done, left(exist, done, 16),
+          copy_chunk(slot(i, done / 16), from + done, remaining(exist, done, 16),
                      x.copy_bytes < unit ? x.copy_bytes : unit, x.data, unit < 16 ? unit : 16,
                      site);
         }
@@ -301,8 +302,8 @@ struct Loader {
     }
     hw::cp_async_commit(site);
   }
-  // Waits for the thread's own copies and expands them; others see the tile after a barrier.
-  HT_DEVICE void finish(hw::Site site = hw::Site::current()) {
+  // Waits for the thread's own copies and dequantises them; others see the tile after a barrier.
+  HT_DEVICE void complete(hw::Site site = hw::Site::current()) {
     hw::cp_async_wait<0>(site);
     if (direct(x.format)) return;
     HT_ROLLED
@@ -321,7 +322,7 @@ struct Loader {
         for (uint32_t w = 0; w < 4; ++w) words[4 * plane + w] = part.at[w];
       }
       float values[kUnit];
-      decode_unit(x.format, words, codes >> 8 * i & 0xff, values);
+      decode_unit(x.format, words, encoded_scales >> 8 * i & 0xff, values);
       store_unit<kType, kRowBytes>(tile, row_of(i), unit_of(i), values, site);
     }
   }

@@ -1,5 +1,5 @@
-// From scores to P in attention for all GPUs: scales, softcap, mask tensor, softmax and the
-// rounding of P, for the 16 rows of a warp as the accumulators of mma.sync hold them.
+// S to P in attention on sm_80 and later: scales, softcap, mask tensor, online softmax and the
+// rounding of P, for the 16 rows of a warp in mma.sync accumulator layout.
 #pragma once
 #include "hw/mufu.h"
 #include "hw/warp.h"
@@ -18,13 +18,13 @@ struct Mask {
   Format format;
 };
 
-// Codes of a mask's elements as what is added to scores, in units of log2; -inf hides. Finite
-// numbers stay finite: some write the lowest f32 for -inf, and a row of them alone is the mean of
-// all its values.
-HT_DEVICE float mask_term(Format format, uint32_t code) {
-  if (format == Format::u8) return code != 0 ? 0 : -kInfinity;
-  const auto half = static_cast<uint16_t>(code);
-  const float x = format == Format::f32   ? std::bit_cast<float>(code)
+// A mask value as what is added to scores, in base-2 exponents; -inf masks. Finite values stay
+// finite: some write the lowest FP32 for -inf, and a row of them alone is the mean of all its
+// values.
+HT_DEVICE float mask_term(Format format, uint32_t value) {
+  if (format == Format::u8) return value != 0 ? 0 : -kInfinity;
+  const auto half = static_cast<uint16_t>(value);
+  const float x = format == Format::f32   ? std::bit_cast<float>(value)
                   : format == Format::f16 ? hw::cvt_f32_f16(half)
                                           : hw::cvt_f32_bf16(half);
   return x == -kInfinity ? x : hw::mul(x < -2.3e38f ? -2.3e38f : x, kLog2e);
@@ -39,14 +39,14 @@ HT_DEVICE float tanh(float x) {
   p = hw::fma(p, square, 1.333089918e-01f);
   p = hw::fma(p, square, -3.333326280e-01f);
   const float small = hw::fma(hw::mul(p, square), x, x);
-  const float most = magnitude > 10 ? 10 : magnitude;  // 1 in f32 from there on
+  const float most = magnitude > 10 ? 10 : magnitude;  // 1 in FP32 from there on
   const float power = hw::ex2_approx(hw::mul(most, 2 * kLog2e));
   const float large = hw::fma(-2, hw::rcp_approx(hw::add(power, 1)), 1);
   return magnitude < 0.625f ? small : x < 0 ? -large : large;
 }
 
-// x >= 0 to the nearest number of a format with `kMantissa` bits and
-// least exponent `kLeast`: adding and subtracting 1.5 x 2^23 of its last places rounds it.
+// x >= 0 to the nearest number of a format with `kMantissa` bits and least exponent `kLeast`:
+// adding and subtracting 1.5 x 2^23 of its last places rounds it.
 template <int kMantissa, int kLeast>
 HT_DEVICE float round_narrow(float x) {
   constexpr uint32_t kFloor = uint32_t{127 + kLeast} << 23;
@@ -59,7 +59,7 @@ HT_DEVICE float round_narrow(float x) {
 HT_DEVICE float round_e4m3(float x) { return round_narrow<3, -6>(x); }
 HT_DEVICE float round_e2m1(float x) { return round_narrow<1, 0>(x > 6 ? 6 : x); }
 
-// The largest, or the sum, of the four lanes that share a row.
+// Maximum and sum over the four lanes that share a row.
 HT_DEVICE float quad_max(float x, hw::Site site = hw::Site::current()) {
   x = hw::max(x, hw::shuffle_xor(x, 1, 4, hw::kFullWarp, site));
   return hw::max(x, hw::shuffle_xor(x, 2, 4, hw::kFullWarp, site));
@@ -69,24 +69,24 @@ HT_DEVICE float quad_sum(float x, hw::Site site = hw::Site::current()) {
   return hw::add(x, hw::shuffle_xor(x, 2, 4, hw::kFullWarp, site));
 }
 
-// A score that a row gets from each of the keys of a tile: element i of a thread's kKeys / 4.
+// The key of element i of a thread's kKeys / 4 scores of a row.
 HT_HOST_DEVICE uint32_t key_of(uint32_t i, uint32_t lane) {
   return i / 2 * 8 + lane % 4 * 2 + i % 2;
 }
 
-// What a row is, in shared memory: it is asked for only where a mask or a rule applies.
+// What is needed of a row only where a mask or softcap applies: kept in shared memory.
 template <uint32_t kRows>
-struct RowFacts {
+struct RowInfo {
   static constexpr uint32_t kBytes = kRows * 20;
   hw::SharedAddress base;
 
-  HT_DEVICE void set(uint32_t row, const KeyInterval& seen, const uint8_t* mask, float factor,
+  HT_DEVICE void set(uint32_t row, const KeyInterval& visible, const uint8_t* mask, float factor,
                      hw::Site site = hw::Site::current()) const {
-    hw::store_shared(base + row * 8, seen, site);
+    hw::store_shared(base + row * 8, visible, site);
     hw::store_shared(base + (kRows * 8 + row * 8), reinterpret_cast<uint64_t>(mask), site);
     hw::store_shared(base + (kRows * 16 + row * 4), factor, site);
   }
-  HT_DEVICE KeyInterval seen(uint32_t row, hw::Site site = hw::Site::current()) const {
+  HT_DEVICE KeyInterval visible(uint32_t row, hw::Site site = hw::Site::current()) const {
     return hw::load_shared<KeyInterval>(base + row * 8, site);
   }
   // Of key 0.
@@ -100,12 +100,13 @@ struct RowFacts {
   }
 };
 
-// One row as four lanes hold it. Its scores are s[i / 2][2 half + i % 2].
+// State of the online softmax of a row, held by four lanes. Its scores are s[i / 2][2 half + i %
+// 2].
 struct Row {
-  float shift = -kInfinity;     // P is 2^(score - shift), scores in units of log2
-  float top = -kInfinity;       // the largest score so far
-  float sum = 0;                // of this thread's P that are not rounded
-  float tile_top = -kInfinity;  // of the tile of P in NVFP4
+  float reference = -kInfinity;  // P is 2^(score - reference), scores in base-2 exponents
+  float row_max = -kInfinity;    // row_max so far
+  float sum = 0;                 // of this thread's unrounded P
+  float level_max = -kInfinity;  // of the keys that share the second-level scale of P in NVFP4
 };
 
 template <uint32_t kKeys>
@@ -116,16 +117,16 @@ struct Scores {
     return s[i / 2][2 * half + i % 2];
   }
 
-  // Scales of rows, softcap and mask: the scores are in units of log2 afterwards.
+  // Per-row scales, softcap and mask tensor: scores are base-2 exponents afterwards.
   template <uint32_t kRows>
-  HT_DEVICE static void apply_rules(float (&s)[kKeys / 8][4], uint32_t half,
-                                    const RowFacts<kRows>& rows, uint32_t row, int32_t first,
-                                    bool scaled, hw::SharedAddress key_scales, float softcap,
-                                    const Mask& mask, hw::Site site = hw::Site::current()) {
+  HT_DEVICE static void apply_score_mod(float (&s)[kKeys / 8][4], uint32_t half,
+                                        const RowInfo<kRows>& rows, uint32_t row, int32_t first,
+                                        bool per_key, hw::SharedAddress key_scales, float softcap,
+                                        const Mask& mask, hw::Site site = hw::Site::current()) {
     const float factor = rows.factor(row, site);
     HT_UNROLL
     for (uint32_t i = 0; i < kCount; ++i) at(s, half, i) = hw::mul(at(s, half, i), factor);
-    if (scaled) multiply<false>(s, half, key_scales, site);
+    if (per_key) scale_keys<false>(s, half, key_scales, site);
     if (softcap > 0) {
       const float inverse = 1 / softcap;
       HT_UNROLL
@@ -134,32 +135,32 @@ struct Scores {
       }
     }
     if (mask.data != nullptr) {
-      add_mask(s, half, rows.seen(row, site), rows.mask(row, site), first, mask, site);
+      add_mask(s, half, rows.visible(row, site), rows.mask(row, site), first, mask, site);
     }
   }
-  // By a scale a key. A weight of 0 may be that of a hidden key, whose scale need not be finite.
-  template <bool kWeights>
-  HT_DEVICE static void multiply(float (&s)[kKeys / 8][4], uint32_t half, hw::SharedAddress scales,
-                                 hw::Site site) {
+  // Multiplies by a scale a key. P = 0 may be a masked key's, whose scale need not be finite.
+  template <bool kIsP>
+  HT_DEVICE static void scale_keys(float (&s)[kKeys / 8][4], uint32_t half,
+                                   hw::SharedAddress scales, hw::Site site) {
     HT_UNROLL
     for (uint32_t i = 0; i < kCount; ++i) {
       const uint32_t column = key_of(i, hw::lane_index());
       const float scale = hw::load_shared<float>(scales + column * 4, site);
       float& x = at(s, half, i);
-      x = kWeights && x == 0 ? x : hw::mul(x, scale);
+      x = kIsP && x == 0 ? x : hw::mul(x, scale);
     }
   }
-  HT_DEVICE static void add_mask(float (&s)[kKeys / 8][4], uint32_t half, const KeyInterval& seen,
-                                 const uint8_t* row, int32_t first, const Mask& mask,
-                                 hw::Site site) {
-    uint32_t codes[kCount];
+  HT_DEVICE static void add_mask(float (&s)[kKeys / 8][4], uint32_t half,
+                                 const KeyInterval& visible, const uint8_t* row, int32_t first,
+                                 const Mask& mask, hw::Site site) {
+    uint32_t values[kCount];
     const auto load = [&]<class T>(T) {
       HT_UNROLL
       for (uint32_t i = 0; i < kCount; ++i) {
         const int32_t key = first + static_cast<int32_t>(key_of(i, hw::lane_index()));
-        codes[i] = 0;
-        if (key < seen.first || key >= seen.end) continue;
-        codes[i] = hw::load_global(reinterpret_cast<const T*>(row + key * mask.key_bytes), site);
+        values[i] = 0;
+        if (key < visible.first || key >= visible.end) continue;
+        values[i] = hw::load_global(reinterpret_cast<const T*>(row + key * mask.key_bytes), site);
       }
     };
     const uint32_t bits = element_bits(mask.format);
@@ -168,63 +169,65 @@ struct Scores {
     if (bits == 32) load(uint32_t{});
     HT_UNROLL
     for (uint32_t i = 0; i < kCount; ++i) {
-      const float term = mask_term(mask.format, codes[i]);
+      const float term = mask_term(mask.format, values[i]);
       at(s, half, i) = term == -kInfinity ? term : hw::add(at(s, half, i), term);
     }
   }
-  HT_DEVICE static void hide(float (&s)[kKeys / 8][4], uint32_t half, const KeyInterval& seen,
-                             int32_t first) {
+  HT_DEVICE static void apply_mask(float (&s)[kKeys / 8][4], uint32_t half,
+                                   const KeyInterval& visible, int32_t first) {
     HT_UNROLL
     for (uint32_t i = 0; i < kCount; ++i) {
       const int32_t key = first + static_cast<int32_t>(key_of(i, hw::lane_index()));
-      if (key < seen.first || key >= seen.end) at(s, half, i) = -kInfinity;
+      if (key < visible.first || key >= visible.end) at(s, half, i) = -kInfinity;
     }
   }
-  // Times `factor`.
-  HT_DEVICE static float largest(float (&s)[kKeys / 8][4], uint32_t half, float factor,
-                                 hw::Site site = hw::Site::current()) {
-    float top = at(s, half, 0);
+  // The row's maximum times `factor`.
+  HT_DEVICE static float max_score(float (&s)[kKeys / 8][4], uint32_t half, float factor,
+                                   hw::Site site = hw::Site::current()) {
+    float row_max = at(s, half, 0);
     HT_UNROLL
-    for (uint32_t i = 1; i < kCount; ++i) top = hw::max(top, at(s, half, i));
-    return hw::mul(quad_max(top, site), factor);
+    for (uint32_t i = 1; i < kCount; ++i) row_max = hw::max(row_max, at(s, half, i));
+    return hw::mul(quad_max(row_max, site), factor);
   }
-  // Scores become P, 0 where a key is hidden. Returns what O is to be multiplied by: exactly 1
-  // where the largest score stays.
-  HT_DEVICE static float weigh(float (&s)[kKeys / 8][4], uint32_t half, Row& row, float factor,
-                               bool nvfp4, hw::Site site = hw::Site::current()) {
-    const float tile = nvfp4 ? row.tile_top : largest(s, half, factor, site);
-    row.top = hw::max(row.top, tile);
-    // P in NVFP4 is relative to the largest of its own tile, above or below that of the tiles
-    // before. Far below, where O would grow beyond f32, the tile weighs nothing: less than 2^-60.
+  // Scores become P, 0 where masked. Returns the correction factor of O: exactly 1 where row_max
+  // stays.
+  HT_DEVICE static float softmax_step(float (&s)[kKeys / 8][4], uint32_t half, Row& row,
+                                      float factor, bool nvfp4,
+                                      hw::Site site = hw::Site::current()) {
+    const float tile_max = nvfp4 ? row.level_max : max_score(s, half, factor, site);
+    row.row_max = hw::max(row.row_max, tile_max);
+    // P in NVFP4 is relative to the maximum of its own second-level tile, above or below that of
+    // the tiles before. Far below, where rescaling would overflow O, the tile counts as masked:
+    // less than 2^-60.
     constexpr float kFar = 60;
-    const bool nothing = nvfp4 && tile < hw::add(row.top, -kFar);
-    const float before = row.shift;
-    if (!nothing) row.shift = nvfp4 ? tile : row.top;
-    // A row that has seen no key yet is relative to 0: its P are 2^-inf = 0.
-    const float now = row.shift == -kInfinity ? 0 : row.shift;
-    const float rescale = hw::ex2_approx_ftz(hw::add(before, -now));
-    const float against = nothing ? kInfinity : now;
-    float part = 0;
+    const bool negligible = nvfp4 && tile_max < hw::add(row.row_max, -kFar);
+    const float previous = row.reference;
+    if (!negligible) row.reference = nvfp4 ? tile_max : row.row_max;
+    // A row with all keys masked so far is relative to 0: its P are 2^-inf = 0.
+    const float current = row.reference == -kInfinity ? 0 : row.reference;
+    const float rescale = hw::ex2_approx_ftz(hw::add(previous, -current));
+    const float offset = negligible ? kInfinity : current;
+    float tile_sum = 0;
     HT_UNROLL
     for (uint32_t i = 0; i < kCount; ++i) {
       float& x = at(s, half, i);
-      x = hw::ex2_approx_ftz(hw::fma(x, factor, -against));
-      part = hw::add(part, x);
+      x = hw::ex2_approx_ftz(hw::fma(x, factor, -offset));
+      tile_sum = hw::add(tile_sum, x);
     }
-    row.sum = hw::fma(row.sum, rescale, part);
+    row.sum = hw::fma(row.sum, rescale, tile_sum);
     return rescale;
   }
-  // P as the mode's second product takes it; the factors are in kE4m3PScale and kNvfp4PScale.
-  HT_DEVICE static void round(float (&s)[kKeys / 8][4], uint32_t half, AttentionRounding rounding,
-                              bool scaled, hw::SharedAddress value_scales,
-                              hw::Site site = hw::Site::current()) {
+  // Rounds P as the mode says; kE4m3PScale and kNvfp4PScale are divided out of O.
+  HT_DEVICE static void round_p(float (&s)[kKeys / 8][4], uint32_t half, AttentionRounding rounding,
+                                bool per_key, hw::SharedAddress value_scales,
+                                hw::Site site = hw::Site::current()) {
     if (rounding == AttentionRounding::nvfp4) {
       HT_UNROLL
       for (uint32_t i = 0; i < kCount; i += 4) {  // four lanes hold the 16 keys of a block
-        float top = at(s, half, i);
+        float block_max = at(s, half, i);
         HT_UNROLL
-        for (uint32_t j = 1; j < 4; ++j) top = hw::max(top, at(s, half, i + j));
-        const float scale = round_e4m3(hw::mul(quad_max(top, site), 448));
+        for (uint32_t j = 1; j < 4; ++j) block_max = hw::max(block_max, at(s, half, i + j));
+        const float scale = round_e4m3(hw::mul(quad_max(block_max, site), 448));
         const float inverse = scale == 0 ? 0 : kNvfp4PScale / scale;
         HT_UNROLL
         for (uint32_t j = 0; j < 4; ++j) {
@@ -246,7 +249,7 @@ struct Scores {
         at(s, half, i) = hw::cvt_f32_f16(hw::cvt_f16(at(s, half, i)));
       }
     }
-    if (scaled) multiply<true>(s, half, value_scales, site);
+    if (per_key) scale_keys<true>(s, half, value_scales, site);
   }
 };
 

@@ -1,9 +1,9 @@
-// O += P V in attention for all GPUs, with V that need not be finite where a row does not see it.
+// O += P V in attention on sm_80 and later, with V that need not be finite where it is masked.
 //
-// 0 x infinity is NaN, so a value that is not finite would reach rows that its key is hidden from.
-// In tiles with hidden keys such values are looked for. Where there are any, they are replaced by 0
-// in V, and a second tile of codes takes the place of K: P's pattern times the codes counts, for
-// each element of O, the infinities and NaN it sees.
+// 0 x infinity is NaN, so a value that is not finite would reach rows for which its key is masked.
+// In tiles with masked keys such values are looked for. Where there are any, they are replaced by 0
+// in V, and a second tile of markers overlays K: P's pattern times the markers counts, for each
+// element of O, the visible infinities and NaN.
 #pragma once
 #include "hw/barrier.h"
 #include "hw/mma/ldmatrix.h"
@@ -13,51 +13,50 @@
 
 namespace halftone::attention_sm80 {
 
-// Products of fragments: A of 16 rows, two registers of B for 8 columns, 32 bytes of the sum's
-// index.
+// MMA of fragments: A of 16 rows, two registers of B for 8 columns, 32 bytes of K.
 template <hw::Type kType>
-struct Product {
-  struct Left {
-    uint32_t part[4];
+struct Mma {
+  struct OperandA {
+    uint32_t a[4];
   };
-  HT_DEVICE static Left left(const uint32_t (&a)[4]) { return {{a[0], a[1], a[2], a[3]}}; }
-  HT_DEVICE static void add(float (&d)[4], const Left& a, uint32_t b0, uint32_t b1,
+  HT_DEVICE static OperandA operand_a(const uint32_t (&a)[4]) { return {{a[0], a[1], a[2], a[3]}}; }
+  HT_DEVICE static void add(float (&d)[4], const OperandA& a, uint32_t b0, uint32_t b1,
                             hw::Site site = hw::Site::current()) {
     const uint32_t b[2] = {b0, b1};
-    hw::mma_m16n8k16<kType>(d, a.part, b, d, site);
+    hw::mma_m16n8k16<kType>(d, a.a, b, d, site);
   }
 };
 
-// f32, with e = 2^-24: each factor is the nearest tf32 and a remainder, of which the tensor core
-// reads all but 2 e of the factor, so a product of the four parts is within 4 e of its magnitude.
-// The tensor core cuts sums off instead of rounding them: at most 7 e of the magnitudes for each 4
-// of the sum's index on sm_80, less on later ones. So a sum of 8 products starts from zero, the
-// small parts first, and joins the others by an addition of f32. A sum of n is within
-// (4 + 14 + n / 8) e of the magnitudes, which the n + 8 of a chain of FMAs covers from 12 on.
+// FP32 by TF32, with e = 2^-24: each factor is the nearest TF32 and a remainder, of which the
+// tensor core reads all but 2 e of the factor, so a product of the four parts is within 4 e of its
+// magnitude. The tensor core truncates sums instead of rounding them: at most 7 e of the magnitudes
+// for each 4 of K on sm_80, less on later ones. So a sum of 8 products starts from zero, the small
+// parts first, and joins the others by an FP32 addition. A sum of n is within (4 + 14 + n / 8) e of
+// the magnitudes, which the n + 8 of a chain of FMAs covers from 12 on.
 template <>
-struct Product<hw::Type::tf32> {
-  struct Left {
+struct Mma<hw::Type::tf32> {
+  struct OperandA {
     uint32_t high[4], low[4];
   };
-  // An infinity or a NaN has no remainder, and the largest numbers are cut off, not rounded.
+  // An infinity or a NaN has no remainder, and the largest numbers are truncated, not rounded.
   HT_DEVICE static void split(uint32_t x, uint32_t& high, uint32_t& low) {
     constexpr uint32_t kExponent = 0x7f800000, kTf32 = 0xffffe000, kHalf = 0x1000;
     const bool finite = (x & kExponent) != kExponent;
     const uint32_t nearest = (x + kHalf) & kTf32;
     high = finite && (nearest & kExponent) != kExponent ? nearest : x & kTf32;
-    if (!finite && (x & 0x7fffff) != 0) high |= 0x400000;  // a NaN keeps being one
+    if (!finite && (x & 0x7fffff) != 0) high |= 0x400000;  // a NaN stays NaN
     low =
         finite
             ? std::bit_cast<uint32_t>(hw::add(std::bit_cast<float>(x), -std::bit_cast<float>(high)))
             : 0;
   }
-  HT_DEVICE static Left left(const uint32_t (&a)[4]) {
-    Left result;
+  HT_DEVICE static OperandA operand_a(const uint32_t (&a)[4]) {
+    OperandA result;
     HT_UNROLL
     for (uint32_t i = 0; i < 4; ++i) split(a[i], result.high[i], result.low[i]);
     return result;
   }
-  HT_DEVICE static void add(float (&d)[4], const Left& a, uint32_t b0, uint32_t b1,
+  HT_DEVICE static void add(float (&d)[4], const OperandA& a, uint32_t b0, uint32_t b1,
                             hw::Site site = hw::Site::current()) {
     uint32_t high[2], low[2];
     split(b0, high[0], low[0]);
@@ -74,36 +73,36 @@ struct Product<hw::Type::tf32> {
 
 template <hw::Type kType, uint32_t kDim, uint32_t kKeys, uint32_t kThreads>
 struct Values {
-  using Math = Product<kType>;
+  using Math = Mma<kType>;
   using P = float[kKeys / 8][4];
-  using Sums = float[kDim / 8][4];
-  static constexpr bool kWords = kType == hw::Type::tf32;  // else halves
+  using Accumulators = float[kDim / 8][4];
+  static constexpr bool kWords = kType == hw::Type::tf32;  // else 16-bit types
   static constexpr uint32_t kRowBytes = kDim * kElementBytes<kType>;
-  static constexpr uint32_t kStep = 32 / kElementBytes<kType>;  // keys of a product
+  static constexpr uint32_t kStep = 32 / kElementBytes<kType>;  // keys of an MMA
   static constexpr uint32_t kThreadChunks = kKeys * kRowBytes / 16 / kThreads;
 
-  // The accumulators of a warp's scores are the left operand. f32: a thread has the keys 2t and
-  // 2t + 1 of 8 where the operand wants t and t + 4, so those change places, in V too.
-  HT_DEVICE static typename Math::Left weights(const P& p, uint32_t step) {
+  // P in accumulators is the A operand. FP32: a thread has the keys 2t and 2t + 1 of 8 where the
+  // operand wants t and t + 4, so those change places, in V too.
+  HT_DEVICE static typename Math::OperandA p_operand(const P& p, uint32_t step) {
     if constexpr (kWords) {
       const float(&x)[4] = p[step];
-      return Math::left({std::bit_cast<uint32_t>(x[0]), std::bit_cast<uint32_t>(x[2]),
-                         std::bit_cast<uint32_t>(x[1]), std::bit_cast<uint32_t>(x[3])});
+      return Math::operand_a({std::bit_cast<uint32_t>(x[0]), std::bit_cast<uint32_t>(x[2]),
+                              std::bit_cast<uint32_t>(x[1]), std::bit_cast<uint32_t>(x[3])});
     } else {
       const float(&x)[4] = p[2 * step], (&y)[4] = p[2 * step + 1];
-      return Math::left({round_pair<kType>(x[0], x[1]), round_pair<kType>(x[2], x[3]),
-                         round_pair<kType>(y[0], y[1]), round_pair<kType>(y[2], y[3])});
+      return Math::operand_a({round_pair<kType>(x[0], x[1]), round_pair<kType>(x[2], x[3]),
+                              round_pair<kType>(y[0], y[1]), round_pair<kType>(y[2], y[3])});
     }
   }
-  // 1 where a weight is not 0.
-  HT_DEVICE static typename Math::Left pattern(const P& p, uint32_t step) {
-    P ones;
+  // 1 where P is not 0.
+  HT_DEVICE static typename Math::OperandA pattern(const P& p, uint32_t step) {
+    P indicator;
     HT_UNROLL
     for (uint32_t j = 0; j < kKeys / 8; ++j) {
       HT_UNROLL
-      for (uint32_t i = 0; i < 4; ++i) ones[j][i] = p[j][i] != 0 ? 1 : 0;
+      for (uint32_t i = 0; i < 4; ++i) indicator[j][i] = p[j][i] != 0 ? 1 : 0;
     }
-    return weights(ones, step);
+    return p_operand(indicator, step);
   }
   // B of 16 columns from column 8 j on.
   HT_DEVICE static void load(hw::SharedAddress tile, uint32_t step, uint32_t j, uint32_t (&b)[4],
@@ -125,13 +124,13 @@ struct Values {
   }
 
   template <uint32_t kFragments>
-  HT_DEVICE static void multiply(hw::SharedAddress tile, const P (&p)[kFragments],
-                                 Sums (&o)[kFragments], hw::Site site = hw::Site::current()) {
+  HT_DEVICE static void mma_pv(hw::SharedAddress tile, const P (&p)[kFragments],
+                               Accumulators (&o)[kFragments], hw::Site site = hw::Site::current()) {
     HT_UNROLL
     for (uint32_t step = 0; step < kKeys / kStep; ++step) {
-      typename Math::Left a[kFragments];
+      typename Math::OperandA a[kFragments];
       HT_UNROLL
-      for (uint32_t f = 0; f < kFragments; ++f) a[f] = weights(p[f], step);
+      for (uint32_t f = 0; f < kFragments; ++f) a[f] = p_operand(p[f], step);
       HT_UNROLL
       for (uint32_t j = 0; j < kDim / 8; j += 2) {
         uint32_t b[4];
@@ -145,7 +144,8 @@ struct Values {
     }
   }
 
-  // Codes of what is not finite: sums of 64 of each kind stay apart. NaN counts as both infinities.
+  // Markers of values that are not finite: sums of 64 of each kind stay distinct. NaN counts as
+  // both infinities.
   static constexpr float kPlus = 1, kMinus = 128;
 
   HT_DEVICE static bool finite(uint32_t word) {
@@ -153,8 +153,9 @@ struct Values {
     if constexpr (kWords) return (word & kExponent) != kExponent;
     return (word & kExponent) != kExponent && (word >> 16 & kExponent) != kExponent;
   }
-  // Whether any value of the tile is not finite; all threads of the block ask.
-  HT_DEVICE static bool any_infinite(hw::SharedAddress tile, hw::Site site = hw::Site::current()) {
+  // Whether any value of the tile is not finite; all threads of the CTA take part.
+  HT_DEVICE static bool any_non_finite(hw::SharedAddress tile,
+                                       hw::Site site = hw::Site::current()) {
     bool all = true;
     HT_UNROLL
     for (uint32_t i = 0; i < kThreadChunks; ++i) {
@@ -165,13 +166,13 @@ struct Values {
     }
     return hw::barrier_any(0, kThreads, !all, site);
   }
-  HT_DEVICE static float code(float x) {
+  HT_DEVICE static float marker(float x) {
     if (x != x) return kPlus + kMinus;
     return x == __builtin_huge_valf() ? kPlus : x == -__builtin_huge_valf() ? kMinus : 0;
   }
-  // Takes what is not finite out of the tile and writes its codes to another.
-  HT_DEVICE static void separate(hw::SharedAddress tile, hw::SharedAddress codes,
-                                 hw::Site site = hw::Site::current()) {
+  // Zeroes values that are not finite in the tile and writes their markers to another.
+  HT_DEVICE static void extract_non_finite(hw::SharedAddress tile, hw::SharedAddress markers,
+                                           hw::Site site = hw::Site::current()) {
     HT_ROLLED
     for (uint32_t i = 0; i < kThreadChunks; ++i) {
       const uint32_t at = (i * kThreads + hw::thread_index().x) * 16;
@@ -181,33 +182,34 @@ struct Values {
       for (uint32_t w = 0; w < 4; ++w) {
         uint32_t& word = words.at[w];
         if constexpr (kWords) {
-          found.at[w] = std::bit_cast<uint32_t>(code(std::bit_cast<float>(word)));
+          found.at[w] = std::bit_cast<uint32_t>(marker(std::bit_cast<float>(word)));
           if (found.at[w] != 0) word = 0;
         } else {
           const auto low = static_cast<uint16_t>(word), high = static_cast<uint16_t>(word >> 16);
           constexpr bool kBf16 = kType == hw::Type::bf16;
-          const float x = code(kBf16 ? hw::cvt_f32_bf16(low) : hw::cvt_f32_f16(low));
-          const float y = code(kBf16 ? hw::cvt_f32_bf16(high) : hw::cvt_f32_f16(high));
+          const float x = marker(kBf16 ? hw::cvt_f32_bf16(low) : hw::cvt_f32_f16(low));
+          const float y = marker(kBf16 ? hw::cvt_f32_bf16(high) : hw::cvt_f32_f16(high));
           if (x != 0) word &= 0xffff0000;
           if (y != 0) word &= 0xffff;
           found.at[w] = round_pair<kType>(x, y);
         }
       }
       hw::store_shared(tile + at, words, site);
-      hw::store_shared(codes + at, found, site);
+      hw::store_shared(markers + at, found, site);
     }
     hw::barrier_sync(site);
   }
-  // Adds to O what its rows see of those. `scratch` is the tile of V, which nobody reads any more:
-  // through it the counts get to the registers of O without a copy of this for each of them.
-  HT_DEVICE static void add_infinite(hw::SharedAddress codes, hw::SharedAddress scratch, const P& p,
-                                     Sums& o, hw::Site site = hw::Site::current()) {
-    constexpr uint32_t kSteps = kKeys / kStep, kPlusSeen = 1, kMinusSeen = 2;
+  // Adds the visible ones to O. `scratch` is the tile of V, which is no longer read: through it the
+  // counts get to the registers of O without a copy of this code for each of them.
+  HT_DEVICE static void add_non_finite(hw::SharedAddress markers, hw::SharedAddress scratch,
+                                       const P& p, Accumulators& o,
+                                       hw::Site site = hw::Site::current()) {
+    constexpr uint32_t kSteps = kKeys / kStep, kPlusVisible = 1, kMinusVisible = 2;
     static_assert(kDim / 8 * kThreads * 4 <= kKeys * kRowBytes, "a word for each fragment of O");
     const auto word = [&](uint32_t j) {
       return scratch + (j * kThreads + hw::thread_index().x) * 4;
     };
-    typename Math::Left a[kSteps];
+    typename Math::OperandA a[kSteps];
     HT_UNROLL
     for (uint32_t step = 0; step < kSteps; ++step) a[step] = pattern(p, step);
     HT_ROLLED
@@ -216,30 +218,32 @@ struct Values {
       HT_UNROLL
       for (uint32_t step = 0; step < kSteps; ++step) {
         uint32_t b[4];
-        load(codes, step, j, b, site);
+        load(markers, step, j, b, site);
         Math::add(sum[0], a[step], b[0], b[1], site);
         Math::add(sum[1], a[step], b[2], b[3], site);
       }
       HT_UNROLL
       for (uint32_t n = 0; n < 2; ++n) {
-        uint32_t seen = 0;
+        uint32_t visible = 0;
         HT_UNROLL
         for (uint32_t i = 0; i < 4; ++i) {
           const auto count = static_cast<uint32_t>(sum[n][i]);
-          if (count % 128 != 0) seen |= kPlusSeen << 8 * i;
-          if (count >= 128) seen |= kMinusSeen << 8 * i;
+          if (count % 128 != 0) visible |= kPlusVisible << 8 * i;
+          if (count >= 128) visible |= kMinusVisible << 8 * i;
         }
-        hw::store_shared(word(j + n), seen, site);
+        hw::store_shared(word(j + n), visible, site);
       }
     }
     HT_UNROLL
     for (uint32_t j = 0; j < kDim / 8; ++j) {
-      const auto seen = hw::load_shared<uint32_t>(word(j), site);
-      if (seen == 0) continue;
+      const auto visible = hw::load_shared<uint32_t>(word(j), site);
+      if (visible == 0) continue;
       HT_UNROLL
       for (uint32_t i = 0; i < 4; ++i) {
-        if ((seen >> 8 * i & kPlusSeen) != 0) o[j][i] = hw::add(o[j][i], __builtin_huge_valf());
-        if ((seen >> 8 * i & kMinusSeen) != 0) o[j][i] = hw::add(o[j][i], -__builtin_huge_valf());
+        if ((visible >> 8 * i & kPlusVisible) != 0)
+          o[j][i] = hw::add(o[j][i], __builtin_huge_valf());
+        if ((visible >> 8 * i & kMinusVisible) != 0)
+          o[j][i] = hw::add(o[j][i], -__builtin_huge_valf());
       }
     }
   }

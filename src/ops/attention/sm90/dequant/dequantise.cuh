@@ -90,7 +90,7 @@ struct Dequantise {
         }
       }
       if (!exists) continue;
-      scales[i] = attention_sm80::scale_code(x.from, from, chunk / 2);
+      scales[i] = attention_sm80::encoded_scale(x.from, from, chunk / 2);
       load(x.from.format, attention_sm80::data_of(x.from, at, head), chunk, packed[i].at);
     }
     const int64_t columns = int64_t{x.heads} * x.chunks;

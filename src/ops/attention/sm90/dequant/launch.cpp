@@ -111,14 +111,14 @@ struct Workspace {
   std::shared_ptr<const void> memory;
   uint8_t* operands = nullptr;  // Q, K and V in BF16
   uint32_t* counter = nullptr;  // of the dynamic schedule
-  AttentionPlan other;
+  AttentionPlan fallback;
 };
 
 void prepare_dequant(AttentionPlan& plan) {
   auto workspace = std::make_shared<Workspace>();
-  workspace->other = plan;
-  attention_sm80_gpu.prepare(workspace->other);
-  plan.workspace_bytes = workspace->other.workspace_bytes;
+  workspace->fallback = plan;
+  attention_sm80_gpu.prepare(workspace->fallback);
+  plan.workspace_bytes = workspace->fallback.workspace_bytes;
   const AttentionProblem& p = plan.problem;
   const Form form = form_of(p);
   if (form != Form::other) {
@@ -289,7 +289,7 @@ void run_dequant(const AttentionPlan& plan, const AttentionTensors& tensors, Str
   const auto rows = [](const Tensor& x) { return x.rank() == 3 ? x.size(0) : 0; };
   supported =
       supported && rows(t.q) <= p.batch * p.query_length && rows(t.k) <= p.batch * p.key_length;
-  if (!supported) return attention_sm80_gpu.run(workspace.other, tensors, stream);
+  if (!supported) return attention_sm80_gpu.run(workspace.fallback, tensors, stream);
   bool dense = form_of(p) == Form::dense && aligned(t.out);
   // Operands that stay as they are must be loadable by TMA, else everything that can be is
   // dequantised.
@@ -315,7 +315,7 @@ std::string describe_dequant(const AttentionPlan& plan) {
   if (form == Form::other) {
     return concat(
         "dequantised operands would take ", dequantised_bytes(p), " bytes: ",
-        attention_sm80_gpu.describe(static_cast<const Workspace*>(plan.workspace.get())->other));
+        attention_sm80_gpu.describe(static_cast<const Workspace*>(plan.workspace.get())->fallback));
   }
   if (native_qk(p)) {
     const Tile& tile = kDequantisedTiles[dense_tile_of(p)];
