@@ -1,5 +1,5 @@
-// What enters shared memory for tiles of experts on Hopper, one tile after the other: stages of W
-// and x by a lane, scales that lie beside them by a warp.
+// The producers of the grouped small-M GEMMs on sm_90a: TMA copies of stages of W and x by one
+// thread, and scales that lie beside them by a warp, tile after tile over the list of M-chunks.
 #pragma once
 #include "hw/copy/cp_async.h"
 #include "hw/copy/tma.h"
@@ -19,7 +19,7 @@ struct Sm90GroupedCopies {
   const Params& params;
   hw::SharedAddress base;
   Sm90TileRange range;
-  int32_t first_row = 0, matrix[2] = {};  // where x begins, and where W
+  int32_t first_row = 0, matrix[2] = {};  // of the chunk: its first row of x, and the coordinates of its matrices in the tensor map
   const uint8_t* scales_at[2] = {};
   hw::CachePolicy policy = hw::kEvictFirst;
   uint32_t step = 0;
@@ -50,14 +50,14 @@ struct Sm90GroupedCopies {
     range.next();
     enter();
   }
-  // Of 32 rows of the tile: the first output, and whether they are the other half of a gate.
+  // Of 32 rows of the tile: the first output, and whether they belong to the up half of a gate.
   HT_DEVICE uint32_t output(uint32_t run32) const {
     return params.gemm.epilogue.gate ? range.tile * 64 + run32 / 2 * 32
                                      : range.tile * 128 + run32 * 32;
   }
   HT_DEVICE bool is_up(uint32_t run32) const { return params.gemm.epilogue.gate && run32 % 2 == 1; }
 
-  // By one lane.
+  // By one thread.
   HT_DEVICE void weights(const pipe::Slot& slot) const {
     const hw::SharedAddress to = base + slot.stage * Stages::kBytes;
     HT_UNROLL
@@ -76,13 +76,13 @@ struct Sm90GroupedCopies {
                     {0, first_row, static_cast<int32_t>(step * (Stages::kDepth / 64))}, slot.full);
   }
 
-  // Scales of row `r` of 32, from the stage's byte `at` of a row on.
+  // Scales of row `r` of 32, from byte `at` of the row on.
   HT_DEVICE const uint8_t* scales_of(uint32_t run32, uint32_t r, uint32_t at) const {
     const uint32_t last = params.gemm.n - 1, row = output(run32) + r;
     return (is_up(run32) ? scales_at[1] : scales_at[0]) +
            uint64_t{row < last ? row : last} * params.scale_pitch + at;
   }
-  // By the warp. What a row of W does not have are zeros.
+  // By a warp. Scales beyond the end of a row are filled with zeros.
   template <uint32_t kBytes>
   HT_DEVICE void copy_scales(const pipe::Slot& slot, hw::Site site = hw::Site::current()) const {
     constexpr uint32_t kPieces = Stages::kScaleBytes / kBytes, kRows = 32 / kPieces;
@@ -100,8 +100,8 @@ struct Sm90GroupedCopies {
     hw::cp_async_mbarrier_arrive_noinc(slot.full, site);
   }
 
-  // Scales whose rows begin at any two bytes, through registers: eight bytes a row, four rows a
-  // lane, whose addresses are made once a tile.
+  // Scales whose rows start at any even byte pass through registers: eight bytes a row, four rows a
+  // lane, whose addresses are computed once a tile.
   struct Halfwords {
     static constexpr uint32_t kRows = 4;
     const uint8_t* row[kRows];
@@ -141,13 +141,14 @@ struct Sm90GroupedCopies {
     }
   };
 
-  // W and x. By one lane: lanes that wait and do nothing could come so late that a stage has been
-  // filled and left again, and would wait for ever.
+  // W and x. By one thread: lanes that wait without work could arrive so late that a stage has been
+  // filled and released again, and would wait for ever.
   HT_DEVICE static void load_tensors(const Params& params, const Ring& ring,
                                      hw::SharedAddress base) {
     auto fill = ring.producer();
     Sm90GroupedCopies copies(params, base), first = copies;
-    // Rows of x come when it is this kernel's turn; of the first stages nothing waits.
+    // x is read only after griddepcontrol.wait; the weights of the first stages are prefetched
+    // before it.
     for (uint32_t s = 0; s < Stages::kStages && copies.any(); ++s) {
       copies.weights(fill.acquire());
       copies.next();
@@ -164,7 +165,7 @@ struct Sm90GroupedCopies {
       copies.next();
     }
   }
-  // Scales, by a warp. Each of its lanes arrives for what it has copied.
+  // Scales, by a warp. Each lane arrives on the full barrier for its own copies.
   HT_DEVICE static void load_scales(const Params& params, const Ring& ring,
                                     hw::SharedAddress base) {
     auto fill = ring.producer();
@@ -180,7 +181,7 @@ struct Sm90GroupedCopies {
     for (; copies.any(); copies.next()) copies.template copy_scales<4>(fill.wait());
   }
   HT_DEVICE static void load_halfwords(Sm90GroupedCopies& copies, typename Ring::Producer& fill) {
-    Halfwords next;  // a stage ahead
+    Halfwords next;  // loaded a stage ahead
     if (copies.any()) next.prefetch(copies);
     while (copies.any()) {
       const pipe::Slot slot = fill.wait();

@@ -1,11 +1,11 @@
-// Up to some dozens of rows of x for each expert times its W in codes of four bits on Hopper, the
-// experts and their rows known on the device alone.
+// Grouped small-M GEMM on sm_90a: up to 32 rows of BF16 x per expert by 4-bit weights (NVFP4,
+// MXFP4, INT4), with the experts and their rows in a list of M-chunks in device memory.
 //
-// Blocks stay. Each takes a run of the tiles of all parts on the list, one part after the other; a
-// lane copies stages of W and x, of one tile after the other, a warp their scales, others bring x
-// into the order of the codes (sm90_order.cuh), and two warpgroups multiply, 64 rows of W each. An
-// output of a gate and its other half are a lane's, so that results leave from registers and the
-// warpgroups never wait for each other.
+// Persistent CTAs, two an SM, each take a contiguous range of the tiles (128 rows of W by one
+// M-chunk) of all chunks. A thread issues the TMA copies of W and x, a warp copies scales, two or
+// three warps permute x along K (small_m/k_permute.cuh), and two warpgroups dequantise and run
+// wgmma, 64 rows of W each. A lane has both halves of a gated output, so the epilogue runs from
+// registers and the warpgroups never synchronise with each other.
 #pragma once
 #include "ops/gemm/sm90/small_m/grouped_copies.cuh"
 #include "ops/gemm/sm90/small_m/grouped_w4_stages.h"
@@ -25,7 +25,7 @@ struct Sm90GroupedSmallMW4 {
   static constexpr uint32_t kWarps = Stages::kWarps;
   enum class Worker { mma, load };
 
-  // By a warp of those that bring x into order.
+  // By one of the warps that permute x.
   HT_DEVICE static void permute_x(const Params& params, const Ring& stages, uint32_t warp) {
     typename Ring::Permuter permuter(stages, warp);
     for (uint32_t left = Sm90TileRange(params.gemm, params.tiles).left; left > 0; --left) {
@@ -35,8 +35,8 @@ struct Sm90GroupedSmallMW4 {
     }
   }
 
-  // What ends a lane's two rows of W: lane l has it of the warp's row l % 16, scales in the lower
-  // half of the warp and biases in the upper.
+  // Scales and biases of a lane's two rows of W for the epilogue: lane l holds those of the warp's
+  // row l % 16, scales in the lower half of the warp and biases in the upper.
   struct ScaleBias {
     float own;
 
@@ -56,10 +56,10 @@ struct Sm90GroupedSmallMW4 {
     HT_DEVICE float bias(uint32_t row_of_16) const { return hw::shuffle(own, 16 + row_of_16); }
   };
 
-  // Results of a tile, from the registers of its warps.
+  // The epilogue of a tile, from registers.
   HT_DEVICE static void store_rows(const GpuGemm& p, const Sm90Tile& tile,
                                    const ScaleBias& scale_bias, const Accumulator& accumulator) {
-    constexpr uint32_t kEach = kColumns / 4;  // of each of a lane's rows
+    constexpr uint32_t kEach = kColumns / 4;  // outputs of each of the lane's rows
     const GpuEpilogue& f = p.epilogue;
     float y[2][kEach];
     HT_UNROLL
@@ -136,7 +136,8 @@ struct Sm90GroupedSmallMW4 {
     const Ring stages(pipe::uniform_shared_memory());
     if (hw::thread_index().x == 0) stages.init(Copies::kProducers);
     hw::barrier_sync();
-    // The next kernel may take the parts as written before its turn: so this one's comes first.
+    // A next kernel with PDL may take this list of chunks as written before it starts: so
+    // griddepcontrol.wait comes before launch_dependents.
     if (!params.gemm.static_weights) hw::griddepcontrol_wait();
     hw::griddepcontrol_launch_dependents();
     const uint32_t warp = pipe::uniform(hw::warp_index());

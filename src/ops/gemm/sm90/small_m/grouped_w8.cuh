@@ -1,9 +1,11 @@
-// Up to some dozens of rows of x for each expert times its W in few bits on Hopper
-// (sm90_small_m_multiply.cuh), the experts and their rows known on the device alone.
+// Grouped small-M GEMM on sm_90a: up to 24 rows of BF16 x per expert by 8-bit weights (E4M3, E5M2,
+// INT8; small_m/w8_mainloop.cuh), with the experts and their rows in a list of M-chunks in device
+// memory.
 //
-// Blocks stay. Each takes a run of the tiles of all parts on the list, one part after the other; a
-// lane copies stages of W and x, of one tile after the other, and a warp their scales, while eight
-// warps multiply. Those that share the K of a tile add their sums in shared memory.
+// Persistent CTAs, two an SM, each take a contiguous range of the tiles (128 rows of W by one
+// M-chunk) of all chunks. A thread issues the TMA copies of W and x, a warp copies scales, and
+// eight warps dequantise and run mma.sync; the two warps that share rows of W split K and reduce in
+// shared memory.
 #pragma once
 #include "hw/griddep.h"
 #include "ops/gemm/sm90/small_m/grouped_copies.cuh"
@@ -69,13 +71,13 @@ struct Sm90GroupedSmallMW8 {
         } else {
           Mainloop::mma(stage, lane, promoted);
         }
-        // Read by loads, filled by copies.
+        // Read by ld.shared (generic proxy), overwritten by TMA (async proxy).
         hw::fence_proxy_async_shared();
         hw::warp_sync();
         read.release(lane_index == 0);
       }
-      // Of two areas: a warp that stores sums of the tile after the next has met all others after
-      // they had read those of this one.
+      // Two buffers: a warp that stores accumulators of the tile after the next has passed a
+      // barrier after all others read those of this one.
       const hw::SharedAddress accumulator =
           base + (Stages::kSums + source * Stages::kAccumulatorBytes);
       const hw::SharedAddress scale_bias =
@@ -108,7 +110,8 @@ struct Sm90GroupedSmallMW8 {
       hw::fence_mbarrier_init();
     }
     hw::barrier_sync();
-    // The next kernel may take the parts as written before its turn: so this one's comes first.
+    // A next kernel with PDL may take this list of chunks as written before it starts: so
+    // griddepcontrol.wait comes before launch_dependents.
     if (!params.gemm.static_weights) hw::griddepcontrol_wait();
     hw::griddepcontrol_launch_dependents();
     const uint32_t warp = pipe::uniform(hw::warp_index());

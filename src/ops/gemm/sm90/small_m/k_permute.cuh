@@ -1,15 +1,16 @@
-// The order of K in which codes of four bits are cheap to expand on Hopper, and x brought into it.
+// K-permuted activations for 4-bit weights on sm_90a: x is permuted along K in shared memory so
+// that a lane can dequantise 16 consecutive bytes of a row of W straight into wgmma fragments.
 //
-// wgmma wants of every 16 elements of K two pairs for each lane of a quad, eight elements apart. A
-// lane that picks these out of a row of codes needs as many instructions as their expansion. But
-// which element of K is which is free as long as W and x agree: so a lane expands 16 bytes as they
-// lie, and x, which is small, is permuted in shared memory, in place, once for all rows of W
+// wgmma wants, of every 16 elements of K, two pairs for each lane of a quad, eight elements apart.
+// A lane that picks these out of a row of packed weights needs as many instructions as their
+// dequantisation. But the order of K is free as long as W and x agree: so a lane dequantises 16
+// bytes as they are stored, and x, which is small, is permuted in place, once for all rows of W
 // (docs/findings/gemm-hopper.md).
 //
-// Of a line of 128 bytes of codes lane q of a quad has chunks q and 4 + q, 32 codes each: four
-// octets, which a policy makes four pairs each. Pairs i of octets 2b and 2b + 1 are an MMA's.
-// Where runs of 32 codes have sums of their own, an MMA has codes of one: a lane takes an octet of
-// each run.
+// Of a line of 128 bytes of packed weights lane q of a quad has chunks q and 4 + q, 32 values each:
+// four octets, each of which the format's policy makes four pairs. Pairs i of octets 2b and 2b + 1
+// belong to one MMA. Where 32 elements share a scale that multiplies the accumulator, an MMA has
+// elements of one group: a lane takes an octet of each group.
 #pragma once
 #include "hw/memory.h"
 #include "hw/thread.h"
@@ -21,17 +22,18 @@ template <GpuCode kCode, class Stage>
 struct Sm90KPermute {
   static constexpr uint32_t kColumns = Stage::kWidth;
 
-  // Rows of eight whose chunks the swizzle puts into the same banks are apart.
+  // Spreads eight rows so that those whose chunks the swizzle maps to the same banks are not read
+  // together.
   HT_HOST_DEVICE static uint32_t row_in_eight(uint32_t g) { return g % 2 * 4 + g / 2; }
 
-  // Where x of pairs i of octets 2b and 2b + 1 lies: in which of two slabs, and of its 64 elements
-  // which 16. Chunks that a warp stores at once fall into different banks.
+  // Where x of pairs i of octets 2b and 2b + 1 goes: in which of two slabs, and to which 16 of its
+  // 64 elements. Chunks that a warp stores at once fall into different banks.
   HT_HOST_DEVICE static uint32_t slab_of(uint32_t i) { return i % 2; }
   HT_HOST_DEVICE static uint32_t sixteen_of(uint32_t b, uint32_t i) { return b + i / 2 * 2; }
 
   // By warp `warp` of `warps`: its share of a stage of x, [64 elements][row] in lines of 128 bytes.
-  // Each lane has four chunks of 16 bytes of a row, one of each lane of a quad, and stores their
-  // pairs in the places of these.
+  // Each lane reads four chunks of 16 bytes of a row, one of each lane of a quad, and stores their
+  // pairs in place of them.
   HT_DEVICE static void permute(hw::SharedAddress x, uint32_t warp, uint32_t warps,
                                 hw::Site site = hw::Site::current()) {
     HT_ROLLED
@@ -45,7 +47,7 @@ struct Sm90KPermute {
   }
 
  private:
-  // Eight rows of half a line: of quad lane q chunk q * 4 + octet of two slabs.
+  // Eight rows of half a line: chunk q * 4 + octet of two slabs for quad lane q.
   HT_DEVICE static void permute_lines(hw::SharedAddress x, uint32_t part, hw::Site site) {
     const uint32_t lane = hw::lane_index(), o = lane % 4, row = row_in_eight(lane / 4);
     exchange(
@@ -57,8 +59,8 @@ struct Sm90KPermute {
         },
         site);
   }
-  // Sixteen rows of two runs of 32 elements, or eight of four, an octet for each quad lane: four
-  // chunks that follow one another.
+  // Sixteen rows of two groups of 32 elements, or eight rows of four, an octet for each quad lane:
+  // four consecutive chunks.
   HT_DEVICE static void permute_group32s(hw::SharedAddress x, uint32_t part, hw::Site site) {
     constexpr bool kEight = kColumns == 8;
     const uint32_t lane = hw::lane_index(), run = lane % 2, row = lane / 2 % (kEight ? 8 : 16);
@@ -67,7 +69,8 @@ struct Sm90KPermute {
     const uint32_t rows = kEight ? 0 : part / 4 * 16;
     exchange(x + (slab * Stage::kSlab + (rows + row) * Stage::kLine), place, place, site);
   }
-  // The chunk at from(q) has the pairs of quad lane q; pairs i of all become the one at to(i).
+  // The chunk at from(q) has the pairs of quad lane q; pairs i of all four become the chunk at
+  // to(i).
   template <class From, class To>
   HT_DEVICE static void exchange(hw::SharedAddress line, const From& from, const To& to,
                                  hw::Site site) {

@@ -1,8 +1,10 @@
-// Some dozens of rows of x times W in codes of four bits on Hopper: a block has a tile, or a part
-// of its K, which the blocks of a cluster share.
+// Small-M GEMM y = x W^T on sm_90a: 9 to 64 rows of BF16 x by 4-bit weights (NVFP4, MXFP4, INT4).
+// One CTA a tile of 128 rows of W by kColumns rows of x, or a range of its K: the CTAs of a cluster
+// split K.
 //
-// A lane copies stages, three warps bring their x into the order of the codes (sm90_order.cuh), and
-// two warpgroups multiply, 64 rows of W each. The sums of a cluster's blocks meet in shared memory.
+// A producer thread issues the TMA copies, three warps permute x along K (small_m/k_permute.cuh),
+// and two warpgroups dequantise and run wgmma, 64 rows of W each. The CTAs of a cluster reduce
+// their partials through distributed shared memory.
 #pragma once
 #include "hw/copy/tma.h"
 #include "hw/griddep.h"
@@ -26,15 +28,15 @@ struct Sm90SmallMW4 {
   enum class Barrier { mma_warps, count };
   enum class Worker { mma, load };
 
-  // The stages of a block, [begin, end) of its tile's K.
+  // The CTA's range of K, stages [begin, end), and its tile.
   struct KRange {
     const Params& params;
     Ring stages;
     Sm90Tile tile;
     uint32_t matrix, begin, end;
 
-    // Where in a stage those of a step lie: boxes of scales are 16 bytes wide and begin at
-    // multiples of that, powers of several steps.
+    // Where in a stage the scales of a step start: TMA boxes of scales are 16 bytes wide and start
+    // at multiples of that, so one holds the UE8M0 scales of several steps.
     HT_DEVICE static uint32_t scales(uint32_t step) {
       return Stages::kScaleOffset + step * Stages::kScaleBytes % 16;
     }
@@ -62,11 +64,12 @@ struct Sm90SmallMW4 {
     }
   };
 
-  // By one lane.
+  // By one thread.
   HT_DEVICE static void load(const KRange& k_range) {
     auto fill = k_range.stages.ring.producer();
     uint32_t step = k_range.begin;
-    // Rows of x come when it is this kernel's turn; of the first stages nothing waits.
+    // x is read only after griddepcontrol.wait; the weights of the first stages are prefetched
+    // before it.
     for (uint32_t s = 0; s < Stages::kStages && step < k_range.end; ++s, ++step) {
       k_range.copy_weights(fill.acquire(), step);
     }
@@ -144,13 +147,13 @@ struct Sm90SmallMW4 {
           [&](uint32_t step) {
             if (step < k_range.end) scales.prefetch(step);
           });
-      // Nobody reads the stages any more.
+      // The stages are free: nobody reads them any more.
       pipe::sync<Barrier::mma_warps>(kWarps * 32);
       accumulator.store(k_range.stages.base);
     }
     hw::griddepcontrol_launch_dependents();
     split_k_sync(blocks);
-    // The blocks' parts meet, each block has a share of the rows of x.
+    // Split-K reduction: each CTA of the cluster finishes a share of the rows of x.
     const uint32_t left = k_range.tile.end - k_range.tile.m0;
     const uint32_t used = left < kColumns ? left : kColumns;
     const uint32_t share = (used + blocks - 1) / blocks, first = rank * share;
@@ -162,7 +165,7 @@ struct Sm90SmallMW4 {
     }
     wait_for_readers(blocks);
   }
-  // All sums of the tile are there.
+  // All partial accumulators of the tile are in shared memory.
   HT_DEVICE static void split_k_sync(uint32_t blocks) {
     if (blocks == 1) {
       hw::barrier_sync();
@@ -171,7 +174,7 @@ struct Sm90SmallMW4 {
       hw::cluster_wait();
     }
   }
-  // Others may still read of this block's shared memory.
+  // Other CTAs may still read this CTA's shared memory.
   HT_DEVICE static void wait_for_readers(uint32_t blocks) {
     if (blocks == 1) return;
     hw::warp_sync();
