@@ -1,4 +1,4 @@
-// The formats whose codes enter in the order of memory (sm90_small_m_multiply.cuh), host side.
+// Which formats the small-M GEMMs on sm_90a take, and the instance of each, host side.
 #pragma once
 #include <string>
 
@@ -12,7 +12,7 @@ namespace halftone::gemm {
 std::string refuse_sm90_small_m_formats(const GpuWeight&, const GpuX&, Format weight,
                                         const Scaling&);
 
-// INT4 with scales of fewer than 128 elements has sums of 32 each.
+// INT4 with group scales of fewer than 128 elements promotes every 32.
 inline bool has_group32_sums(const GpuWeight& w, int64_t group) {
   return w.code == GpuCode::int4 && (group == 32 || group == 64);
 }
@@ -21,15 +21,15 @@ bool takes_group32_sums(const GpuWeight&, const GpuX&, const Scaling&);
 inline bool has_powers(const GpuWeight& w, Format scale) {
   return w.scaled && scale == Format::ue8m0;
 }
-// Whether scales lie in shared memory beside the codes that they multiply.
+// Whether scales are staged in shared memory beside the weights that they multiply.
 inline bool copies_scales(const GpuWeight& w, Format scale) {
   return w.pairs || has_powers(w, scale);
 }
 
-// A stage of `columns` rows of x.
+// The TMA box of a stage of `columns` rows of x.
 pipe::TensorBox x_box_sm90_small_m(const GpuGemm&, uint32_t columns);
 
-// f.operator()<code, scales>() of the instance for a weight that is not refused.
+// Calls f.operator()<type, scale mode>() for the instance of a weight that is not refused.
 template <class F>
 auto with_sm90_small_m(const GpuWeight& w, Format scale, F f) {
   switch (w.code) {

@@ -19,7 +19,8 @@ struct Sm90GroupedCopies {
   const Params& params;
   hw::SharedAddress base;
   Sm90TileRange range;
-  int32_t first_row = 0, matrix[2] = {};  // of the chunk: its first row of x, and the coordinates of its matrices in the tensor map
+  int32_t first_row = 0, matrix[2] = {};  // of the chunk: its first row of x, and the coordinates
+                                          // of its matrices in the tensor map
   const uint8_t* scales_at[2] = {};
   hw::CachePolicy policy = hw::kEvictFirst;
   uint32_t step = 0;

@@ -1,35 +1,34 @@
-// Up to some dozens of rows of x for each expert times its W on Hopper: what the kernel is told,
-// and its shared memory.
+// Parameters and shared memory of the grouped 8-bit small-M GEMM on sm_90a.
 #pragma once
 #include "ops/gemm/sm90/small_m/params.h"
 
 namespace halftone::gemm {
 
 struct Sm90GroupedSmallMParams {
-  // Its static_weights also says that the list of parts had been written before the kernel ahead
-  // began its turn.
+  // static_weights also says that the list of M-chunks was written before the previous kernel
+  // started (PDL).
   GpuGemm gemm;
-  // All matrices in one map, as in Sm90Params; x, whose rows lie in the order of the experts.
+  // One tensor map for all matrices, as in Sm90Params; and x, whose rows are sorted by expert.
   hw::TensorMap w, x;
   const uint8_t* w_first = nullptr;
   uint32_t w_shift = 0;
-  uint32_t tiles = 0, steps = 0;  // of a matrix; stages of a tile
-  uint32_t log2_groups = 0;       // of `sums`: runs of 128 elements that share a scale
-  // Of formats whose scales are copied: bytes of a row, and to the next.
+  uint32_t tiles = 0, steps = 0;  // tiles of a matrix; stages of a tile
+  uint32_t log2_groups =
+      0;  // with promotion: log2 of the intervals of 128 elements that share a scale
+  // With scales in shared memory: bytes of a row, and to the next row.
   uint32_t scale_bytes = 0, scale_pitch = 0;
-  uint32_t scales_aligned = 0;  // where rows of them begin: on 16, 4 or 2 bytes
+  uint32_t scales_aligned = 0;  // alignment of their rows: 16, 4 or 2 bytes
 };
 
-// Two blocks a multiprocessor, each with a warp for tensor copies beside those that multiply, and
-// one for scales.
+// Two CTAs an SM, each with a TMA warp beside the consumer warps, and one for scales.
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
 struct Sm90GroupedSmallMW8Stages : Sm90SmallMW8Stage<kCode, kScales, kTiles, true> {
   using Stage = Sm90SmallMW8Stage<kCode, kScales, kTiles, true>;
   static constexpr uint32_t kThreads = (Stage::kWarps + (Stage::kSmemScales ? 2 : 1)) * 32;
   static constexpr uint32_t kMinBlocks = 2;
 
-  // Sums and factors: of two tiles, as one is finished while another's sums come, where two stages
-  // leave the room.
+  // Accumulators, scales and biases: double-buffered, so that the epilogue of one tile overlaps the
+  // next, where two stages leave the room.
   static constexpr uint32_t kEpilogueBytes = Stage::kAccumulatorBytes + 2 * kSm90ScaleBiasBytes;
   static constexpr uint32_t kMaxBytes = 227 * 1024 / kMinBlocks - 1024 - 1024;
   static constexpr uint32_t kEpilogueBuffers =

@@ -1,12 +1,12 @@
-// Up to some dozens of rows of x for each expert times its W in codes of four bits on Hopper:
-// shared memory. What the kernel is told is as of sm90_grouped_small_m.h.
+// Shared memory of the grouped 4-bit small-M GEMM on sm_90a. Its parameters are
+// Sm90GroupedSmallMParams.
 #pragma once
 #include "ops/gemm/sm90/small_m/w4_stages.h"
 
 namespace halftone::gemm {
 
-// Two blocks a multiprocessor, each with four warps beside those that multiply: one for tensor
-// copies, one for scales where they lie in shared memory, and two or three that bring x into order.
+// Two CTAs an SM, each with four warps beside the consumers: one for TMA, one for scales where
+// these are in shared memory, and two or three that permute x.
 template <Sm90Scales kScales, uint32_t kColumns>
 struct Sm90GroupedSmallMW4Stages : Sm90SmallMW4Stage<kScales, kColumns, true> {
   using Stage = Sm90SmallMW4Stage<kScales, kColumns, true>;
@@ -22,7 +22,7 @@ struct Sm90GroupedSmallMW4Stages : Sm90SmallMW4Stage<kScales, kColumns, true> {
   static_assert(Stage::kBytes % 1024 == 0, "the swizzle is one of addresses");
   using Ring = pipe::Ring<kStages, Stage::kScaleOffset>;
 
-  // Of every stage: x is in order; and whether bf16 can take its powers of two.
+  // Of every stage: x is permuted; and whether BF16 can hold its UE8M0 scales.
   static constexpr uint32_t kBarriers = kStages * Stage::kBytes;
   static constexpr uint32_t kPermuted = kBarriers + Ring::kSharedBytes;
   static constexpr uint32_t kFit = kPermuted + kStages * 8;

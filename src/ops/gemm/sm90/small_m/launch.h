@@ -1,4 +1,4 @@
-// Some dozens of rows of x times W on Hopper, host side (sm90_small_m.cuh).
+// Small-M GEMM on sm_90a, host side (small_m/w8.cuh, small_m/w4.cuh).
 #pragma once
 #include <span>
 
@@ -8,13 +8,13 @@
 
 namespace halftone::gemm {
 
-// Empty, or the rule that a problem without experts breaks.
+// Empty, or the rule that a dense problem breaks.
 std::string refuse_sm90_small_m(const Sm90Problem&, const GpuWeight&, const GpuX&);
-// Whether the operands lie where tensor copies can take them.
+// Whether the operands meet the alignment of TMA.
 bool fits_sm90_small_m(const GpuWeight&, const GpuGemm&);
-// What a block works on, of `multiprocessors`.
+// Tile and split-K on `multiprocessors` SMs, for describe().
 std::string describe_sm90_small_m(int64_t m, int64_t n, int64_t k, bool gate, int multiprocessors);
-// One product, or up to kSm90MaxFused others that join it (sm90_more.h).
+// One GEMM, or up to kSm90MaxFused more that are horizontally fused (sm90/fused_gemms.h).
 void launch_sm90_small_m(const GpuWeight&, std::span<const GpuGemm>, Stream&);
 
 }  // namespace halftone::gemm

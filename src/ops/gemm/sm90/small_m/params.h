@@ -1,4 +1,4 @@
-// Some dozens of rows of x times W on Hopper: what the kernel is told, and its shared memory.
+// Parameters and shared memory of the 8-bit small-M GEMM on sm_90a.
 #pragma once
 #include "hw/copy/tensor_map.h"
 #include "ops/gemm/sm90/epilogue_rows.cuh"
@@ -9,19 +9,20 @@ namespace halftone::gemm {
 
 struct Sm90SmallMParams {
   GpuGemm gemm;
-  // Of each W and its scales, or of it and of the other halves of gates, which lie beside them in a
-  // tile.
+  // Tensor maps of each fused W and its scales; or of W and the up half of a gate, which lie beside
+  // each other in a tile.
   hw::TensorMap w[kSm90MaxFused + 1], scales[kSm90MaxFused + 1], x;
   Sm90FusedGemm fused_gemms[kSm90MaxFused];
-  uint32_t log2_groups = 0;  // of `sums`: runs of 128 elements that share a scale
+  uint32_t log2_groups =
+      0;  // with promotion: log2 of the intervals of 128 elements that share a scale
 };
 
 inline constexpr uint32_t kSm90SmallMDepth = 256;  // elements of K of a stage
 
-// Of codes of eight bits. A tile is 128 rows of W (sm90_tile.cuh) by 8 kTiles of x. A stage has 256
-// elements of K: of W [32 rows][128 bytes of a row][row], of x [64 elements][row], both in lines of
-// 128 bytes under the swizzle; then, of formats whose scales are copied, kScalePitch bytes a row
-// for them: boxes of 16 bytes, or of experts what threads copy.
+// A tile is 128 rows of W (sm90/tile.cuh) by 8 kTiles rows of x. A stage has 256 elements of K: of
+// W [32 rows][128 bytes of a row][row], of x [64 elements][row], both in lines of 128 bytes under
+// the swizzle; then, for scale modes that multiply weights, kScalePitch bytes of scales a row: TMA
+// boxes of 16 bytes, or in grouped GEMMs what a warp copies.
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles, bool kExperts = false>
 struct Sm90SmallMW8Stage {
   static_assert(CodePolicy<kCode>::kBits == 8);
@@ -31,7 +32,7 @@ struct Sm90SmallMW8Stage {
   static constexpr uint32_t kDepth = kSm90SmallMDepth;
   static constexpr uint32_t kLines = kDepth / kLine;               // of a row
   static constexpr uint32_t kRowBlockBytes = 32 * kLines * kLine;  // bytes of 32 rows
-  static constexpr uint32_t kSlab = kColumns * kLine;              // and of 64 elements of x
+  static constexpr uint32_t kSlab = kColumns * kLine;              // bytes of 64 elements of x
   static constexpr uint32_t kX = kRows / 32 * kRowBlockBytes,
                             kScaleOffset = kX + kDepth / 64 * kSlab;
   static constexpr bool kSmemScales = kScales == Sm90Scales::powers;
@@ -41,12 +42,12 @@ struct Sm90SmallMW8Stage {
   // Four warps along the rows, 32 each, by two along K.
   static constexpr uint32_t kWarps = 8;
 
-  // Sums of a tile: [row of x][row of W], in lines that begin four banks apart.
+  // Accumulators of a tile: [row of x][row of W], in lines that start four banks apart.
   static constexpr uint32_t kAccumulatorRow = (kRows + 4) * 4,
                             kAccumulatorBytes = kColumns * kAccumulatorRow;
 };
 
-// Two blocks a multiprocessor.
+// Two CTAs an SM.
 template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
 struct Sm90SmallMW8Stages : Sm90SmallMW8Stage<kCode, kScales, kTiles> {
   using Stage = Sm90SmallMW8Stage<kCode, kScales, kTiles>;
@@ -57,11 +58,11 @@ struct Sm90SmallMW8Stages : Sm90SmallMW8Stage<kCode, kScales, kTiles> {
   static_assert(kStages >= 2, "one stage is read while another is filled");
   using Ring = pipe::Ring<kStages, Stage::kBytes>;
 
-  // At the end sums take the place of the stages.
+  // In the epilogue accumulators take the place of the stages.
   static_assert(Stage::kAccumulatorBytes <= kStages * Stage::kBytes);
   static constexpr uint32_t kScaleBias = kStages * Stage::kBytes;
   static constexpr uint32_t kBarriers = kScaleBias + 2 * kSm90ScaleBiasBytes;
-  // Which W the block has, for the lane that copies: registers are short.
+  // Which fused W the CTA has, for the producer thread: registers are short.
   static constexpr uint32_t kMatrix = kBarriers + Ring::kSharedBytes;
   static constexpr uint32_t kSharedBytes = kMatrix + 16;
 };

@@ -1,9 +1,10 @@
-// What a warpgroup adds up of a tile on Hopper, 64 rows of W by kColumns of x, where codes of four
-// bits enter in the order of memory (sm90_order.cuh): one chain of MMAs over K, or where scales
-// multiply sums a chain for every 128 elements, which joins an f32 sum.
+// The wgmma accumulator of a warpgroup in the 4-bit small-M GEMMs on sm_90a, 64 rows of W by
+// kColumns of K-permuted x (small_m/k_permute.cuh): one accumulation over K, or with scales that
+// multiply the accumulator a promotion interval per scale group (128 or 32 elements), promoted into
+// an FP32 sum.
 //
-// Codes are expanded while the tensor cores have those before: four MMAs, an octet pair of both
-// rows of a lane, are a batch, and there are registers for two.
+// Weights are dequantised while the tensor cores run the batch before: a batch is four MMAs, an
+// octet pair of both rows of a lane, and there are registers for two.
 #pragma once
 #include "hw/fence.h"
 #include "hw/mma/wgmma.h"
@@ -23,12 +24,12 @@ struct Sm90SmallMW4Accumulator {
   static constexpr bool kPromotes = kScales == Sm90Scales::sums || Stage::kGroup32;
 
   const uint32_t lane = hw::lane_index(), quad = lane % 4;
-  const uint32_t row_of_16;  // of the lane, the other is 8 behind
-  const uint32_t row;        // of the tile, the other is kApart behind
-  const uint32_t scales_at;  // in a stage, of the first run of the first row
+  const uint32_t row_of_16;  // of the lane within the warp's 16; its other row is 8 behind
+  const uint32_t row;        // of the lane within the tile; the other is kRowDistance behind
+  const uint32_t scales_at;  // offset in a stage of the scale of the first group of the first row
   uint32_t a[2][4][4] = {};
   Accumulator accumulator = {}, promoted = {};
-  Accumulator second;  // of short runs, a chain beside the first
+  Accumulator second;  // with groups of 32, a second accumulator in flight beside the first
 
   HT_DEVICE explicit Sm90SmallMW4Accumulator(uint32_t of_warp)
       : row_of_16(Permute::row_in_eight(lane / 4)),
@@ -39,7 +40,8 @@ struct Sm90SmallMW4Accumulator {
     return scales_at + (Stage::scale_of(0, 8 * half, group) - Stage::scale_of(0, 0, 0));
   }
 
-  // 32 codes of each row: those of chunk 0 or 1 of the lane's of a line. A scale for 16 of them.
+  // 32 packed values of each of the lane's rows: chunk 0 or 1 of a line. A scale pair for each 16
+  // of them.
   struct Packed {
     hw::Words4 of[2];
     uint32_t pairs[2][2];
@@ -83,7 +85,7 @@ struct Sm90SmallMW4Accumulator {
     HT_UNROLL
     for (uint32_t i = 0; i < 4; ++i) hw::hold_registers(a[f][i], site);
   }
-  // Starts the MMAs of the batch in registers `f`.
+  // Starts the MMAs of the batch in fragment buffer `f`.
   HT_DEVICE void start_mma(hw::SharedAddress stage, uint32_t chunk, uint32_t batch, uint32_t f,
                            bool fresh, Accumulator& sums, hw::Site site = hw::Site::current()) {
     constexpr tile::SharedTile x_tile{tile::Major::k, tile::Swizzle::b128, 16, kColumns, 64};
@@ -100,13 +102,13 @@ struct Sm90SmallMW4Accumulator {
     hw::wgmma_commit(site);
   }
 
-  // A stage without scales that multiply sums; `scales`: where those of the stage lie. `before` is
-  // called when the MMAs of the stage before have ended.
+  // A stage without promotion; `scales`: where those of the stage lie. `before` is called once the
+  // MMAs of the stage before have retired.
   template <class Before>
   HT_DEVICE void accumulate_stage(hw::SharedAddress stage, hw::SharedAddress scales,
                                   const Before& before) {
     Packed packed = load_packed(stage, scales, 0);
-    HT_ROLLED  // unrolled, ptxas has each MMA wait for the one before
+    HT_ROLLED  // unrolled, ptxas serialises the MMAs
         for (uint32_t chunk = 0; chunk < 2; ++chunk) {
       dequantise(packed, 0, 0);
       start_mma(stage, chunk, 0, 0, false, accumulator);
@@ -126,8 +128,8 @@ struct Sm90SmallMW4Accumulator {
     hold(0, site), hold(1, site);
   }
 
-  // Powers of two that bf16 cannot take in codes: the quad's lanes one after the other, the others'
-  // codes being zeros, so that the sums have one scale each. No MMA is under way.
+  // UE8M0 scales that BF16 weights cannot hold: the lanes of a quad one after the other, with the
+  // other lanes' weights zeroed, so that each partial sum has a single scale. No MMA is in flight.
   HT_DEVICE void accumulate_per_lane(hw::SharedAddress stage, hw::SharedAddress scales,
                                      hw::Site site = hw::Site::current()) {
     HT_ROLLED
@@ -158,12 +160,12 @@ struct Sm90SmallMW4Accumulator {
     }
   }
 
-  // The first batch of a run of 128 elements, a chunk of each lane.
+  // The first batch of a group of 128 elements, a chunk of each lane.
   HT_DEVICE void dequantise_first(hw::SharedAddress stage, uint32_t group) {
     dequantise(load_packed(stage, stage, group), 0, 0);
   }
-  // A run whose first batch is expanded, as a chain times the scales of its rows. `next` expands
-  // the first batch of the next, if there is one.
+  // A group whose first batch is dequantised: accumulated, scaled and promoted. `next` dequantises
+  // the first batch of the next group, if there is one.
   template <class Next>
   HT_DEVICE void accumulate_group(hw::SharedAddress stage, uint32_t group, const Next& next,
                                   hw::Site site = hw::Site::current()) {
@@ -184,8 +186,8 @@ struct Sm90SmallMW4Accumulator {
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) promote(accumulator, half, scale[half]);
   }
-  // Runs of 32 elements, four of each chunk of 128. While the MMAs of one run its successor's codes
-  // are expanded and its predecessor's sums joined.
+  // Groups of 32 elements, four to a chunk of 128. While the MMAs of one group run, the next
+  // group's weights are dequantised and the previous accumulator is promoted.
   HT_DEVICE void accumulate_group32s(hw::SharedAddress stage, uint32_t chunk,
                                      hw::Site site = hw::Site::current()) {
     uint32_t packed[2][4];
@@ -243,7 +245,7 @@ struct Sm90SmallMW4Accumulator {
       promote(sums, half, hw::load_shared<float>(at, site));
     }
   }
-  // Sums of one of the lane's two rows.
+  // Promotes one of the lane's two rows.
   HT_DEVICE void promote(const Accumulator& sums, uint32_t half, float scale) {
     HT_UNROLL
     for (uint32_t j = 0; j < kColumns / 8; ++j) {
@@ -255,14 +257,15 @@ struct Sm90SmallMW4Accumulator {
     }
   }
 
-  // Of row `half` of the lane and column i / 2 * 8 + quad * 2 + i % 2.
+  // The sum of row `half` of the lane and column i / 2 * 8 + quad * 2 + i % 2.
   HT_DEVICE float sum(uint32_t half, uint32_t i) const {
     const uint32_t at = i / 2 * 4 + half * 2 + i % 2;
     if (kPromotes) return promoted[at];
-    return kScales == Sm90Scales::powers ? accumulator[at] + promoted[at]  // what was added apart
-                                         : accumulator[at];
+    return kScales == Sm90Scales::powers
+               ? accumulator[at] + promoted[at]  // what accumulate_per_lane added
+               : accumulator[at];
   }
-  // The sums into shared memory, [row of x][row of W].
+  // The sums to shared memory, [row of x][row of W].
   HT_DEVICE void store(hw::SharedAddress to, hw::Site site = hw::Site::current()) const {
     HT_UNROLL
     for (uint32_t j = 0; j < kColumns / 8; ++j) {

@@ -1,21 +1,21 @@
-// The stages of a tile whose codes enter in the order of memory (sm90_order.cuh), one after the
-// other, by a warp of those that multiply: a loop for each way in which scales enter.
+// The consumer mainloop of the 4-bit small-M GEMMs on sm_90a: a warp's walk over the stages of a
+// tile, one loop for each scale mode.
 #pragma once
 #include "ops/gemm/sm90/small_m/w4_accumulate.cuh"
 #include "ops/gemm/sm90/small_m/w4_ring.cuh"
 
 namespace halftone::gemm {
 
-// kOnly: no tile follows, and the last stage is not given back: a dense product takes 6 % longer
-// with it (docs/findings/experts-hopper.md).
+// kSingleTile: no tile follows, and the last stage is not released: the dense GEMM takes 6 % longer
+// if it is (docs/findings/experts-hopper.md).
 template <class Ring, class Accumulator, bool kSingleTile>
 struct Sm90SmallMW4Mainloop {
   using Stage = typename Accumulator::Stage;
   using Reader = typename Ring::Reader;
 
-  // Steps [begin, end). `scales`: those of runs, asked for the
-  // first step; `ask(step)` asks for the next one's, or, of the end, for what follows the tile.
-  // `place(step)`: where in a stage scales that multiply codes begin.
+  // Steps [begin, end). `scales`: group scales, prefetched for the first step; `prefetch(step)`
+  // asks for the next one's or, at the end, for what follows the tile. `place(step)`: the offset in
+  // a stage of scales that multiply weights.
   template <class Scales, class Place, class Ask>
   HT_DEVICE static void add(Reader& read, uint32_t begin, uint32_t end, Accumulator& accumulator,
                             Scales& scales, const Place& fused_tile, const Ask& prefetch) {

@@ -1,5 +1,6 @@
-// Stages of shared memory that copies fill and whose x three warps, or two, then bring into the
-// order of the codes (sm90_order.cuh), before others multiply.
+// The stage ring of the 4-bit small-M GEMMs on sm_90a: TMA fills a stage, two or three warps
+// permute its x along K (small_m/k_permute.cuh) and arrive on a second barrier, then the consumer
+// warps read it.
 #pragma once
 #include "hw/vote.h"
 #include "ops/gemm/sm90/small_m/k_permute.cuh"
@@ -8,13 +9,14 @@
 
 namespace halftone::gemm {
 
-// Whether bf16 can take powers of two as factors of codes: bytes from 16 to 128. Several words are
-// looked at together.
+// Checks whether UE8M0 scales can multiply BF16 weights exactly: bytes from 16 to 128. Several
+// words are checked at a time.
 struct Sm90PowerRange {
   uint32_t broken = 0;  // bits of 0x80808080
 
   HT_DEVICE void check(uint32_t exponents) {
-    // From 15 to 127. Of a byte 0 the borrow changes its neighbour, and its own highest bit is set.
+    // From 15 to 127 after the subtraction. For a byte 0 the borrow changes its neighbour, but its
+    // own highest bit is set.
     const uint32_t less = exponents - 0x01010101;
     broken |= less | ~((less & 0x7f7f7f7f) + 0x71717171);
   }
@@ -41,12 +43,12 @@ struct Sm90SmallMW4Ring {
     ring.init(producers, Stages::kWarps);
     for (uint32_t i = 0; i < Stages::kStages; ++i) {
       hw::mbarrier_init(permuted(i), Stages::kPermuteWarps);
-      if (kPowers) hw::store_shared(fit(i), 0U);  // its bytes are several warps'
+      if (kPowers) hw::store_shared(fit(i), 0U);  // its bytes are written by several warps
     }
     hw::fence_mbarrier_init();
   }
 
-  // By warp `warp` of those that bring x into order.
+  // By warp `warp` of those that permute x.
   struct Permuter {
     const Sm90SmallMW4Ring& stages;
     typename Ring::Consumer read;
@@ -54,8 +56,7 @@ struct Sm90SmallMW4Ring {
 
     HT_DEVICE Permuter(const Sm90SmallMW4Ring& of, uint32_t of_warp)
         : stages(of), read(of.ring.consumer()), warp(of_warp) {}
-    // The next stage. `powers`: where in it the powers of two of a row begin; `left`: how many a
-    // row has.
+    // The next stage. `powers`: offset of a row's UE8M0 scales in it; `left`: how many a row has.
     HT_DEVICE void next(uint32_t powers = 0, uint32_t left = 8) {
       const uint32_t i = read.wait();
       if constexpr (kPowers) {
@@ -64,13 +65,13 @@ struct Sm90SmallMW4Ring {
           hw::store_shared(stages.fit(i) + warp, static_cast<uint8_t>(fits));
       }
       Permute::permute(stages.stage(i) + Stages::kX, warp, Stages::kPermuteWarps);
-      // Stored by threads, read by MMAs, and overwritten by copies.
+      // Written by st.shared (generic proxy); read by wgmma and overwritten by TMA (async proxy).
       hw::fence_proxy_async_shared();
       hw::warp_sync();
       if (hw::lane_index() == 0) hw::mbarrier_arrive(stages.permuted(i));
     }
   };
-  // Of the rows of a tile that are the warp's to look at; `left` powers of each.
+  // The rows of a tile that this warp checks; `left` scales of each.
   HT_DEVICE static bool warp_fits(hw::SharedAddress powers, uint32_t warp, uint32_t left,
                                   hw::Site site = hw::Site::current()) {
     Sm90PowerRange fit;
@@ -78,7 +79,7 @@ struct Sm90SmallMW4Ring {
     for (uint32_t r = 0; r < Stages::kRows; r += 32 * Stages::kPermuteWarps) {
       if (r + warp * 32 >= Stages::kRows) break;
       const uint32_t row = (r + warp * 32 + hw::lane_index()) * Stages::kScalePitch;
-      if constexpr (Stages::kScalePitch == 16) {  // by 16 bytes, as those of rows lie
+      if constexpr (Stages::kScalePitch == 16) {  // 16-byte rows, as TMA boxes have them
         const uint32_t second = powers.value % 16;
         const auto both = hw::load_shared<hw::Words4>(powers + (row - second), site);
         fit.check(second != 0 ? both[2] : both[0]), fit.check(second != 0 ? both[3] : both[1]);
@@ -94,19 +95,19 @@ struct Sm90SmallMW4Ring {
     }
     return hw::vote_all(fit.all(), hw::kFullWarp, site);
   }
-  // The lowest bytes of a word, the others replaced by such as fit.
+  // The lowest bytes of a word, the others replaced by values in range.
   HT_DEVICE static uint32_t low_bytes(uint32_t word, uint32_t bytes) {
     const uint32_t mask = bytes >= 4 ? ~0U : (1U << 8 * bytes) - 1;
     return (word & mask) | (kFits & ~mask);
   }
   static constexpr uint32_t kFits = 0x40404040;
-  // What all warps have found.
+  // What all permuting warps have found.
   HT_DEVICE bool all_fit(uint32_t i, hw::Site site = hw::Site::current()) const {
     constexpr uint32_t kAll = 0x010101 >> 8 * (3 - Stages::kPermuteWarps);
     return (hw::load_shared<uint32_t>(fit(i), site) & kAll) == kAll;
   }
 
-  // By the warps that multiply: stages whose x is in order.
+  // By the consumer warps: waits for stages whose x is permuted.
   struct Reader {
     const Sm90SmallMW4Ring& stages;
     typename Ring::Consumer read;
@@ -120,7 +121,7 @@ struct Sm90SmallMW4Ring {
       return i;
     }
     HT_DEVICE void release() {
-      // Read by loads and MMAs, filled by copies.
+      // Read by ld.shared and wgmma, overwritten by TMA.
       hw::fence_proxy_async_shared();
       hw::warp_sync();
       read.release(hw::lane_index() == 0);
@@ -128,8 +129,8 @@ struct Sm90SmallMW4Ring {
   };
 };
 
-// Scales of the runs of a warp's 16 rows, asked for a stage ahead: lane l has those of row l % 16,
-// of the even runs of a stage or of the odd ones.
+// Group scales of a warp's 16 rows, prefetched a stage ahead: lane l has those of row l % 16, of
+// the even groups of a stage or of the odd ones.
 template <class Stages>
 struct Sm90GroupScales {
   static constexpr uint32_t kEach = Stages::kGroups / 2;
@@ -153,7 +154,7 @@ struct Sm90GroupScales {
     HT_UNROLL
     for (uint32_t i = 0; i < kEach; ++i) {
       const uint32_t group = step * Stages::kGroups + i * 2 + odd;
-      raw[i] = 0;  // past K x has zeros
+      raw[i] = 0;  // beyond K x is zero
       if (group * kElements < p.k) {
         raw[i] = load_scale(l.scale_format, at + (group >> log2_groups) * l.scale_step);
       }

@@ -1,18 +1,19 @@
-// Products on Hopper whose codes of four bits enter in the order of memory (sm90_order.cuh): shared
-// memory. What the kernel is told is as of sm90_small_m.h.
+// Shared memory of the 4-bit small-M GEMMs on sm_90a (small_m/k_permute.cuh). Their parameters are
+// Sm90SmallMParams.
 #pragma once
 #include "ops/gemm/sm90/small_m/params.h"
 #include "pipe/roles.h"
 
 namespace halftone::gemm {
 
-// A tile is 128 rows of W by kColumns of x. A stage has 256 elements of K: of W [row][128 bytes],
-// of x [64 elements][row] in lines as long, both under the swizzle; then scales that multiply
-// codes, kScalePitch bytes a row, or those of runs of 128 or 32 elements that multiply sums, of
-// each warp's 16 rows [run][row].
+// A tile is 128 rows of W by kColumns rows of x. A stage has 256 elements of K: of W [row][128
+// bytes], of x [64 elements][row] in lines as long, both under the swizzle; then scales that
+// multiply weights, kScalePitch bytes a row, or scales of groups of 128 or 32 elements that
+// multiply the accumulator, of each warp's 16 rows [group][row].
 //
-// A lane has two rows of W, kApart behind each other. Of experts these are an output of a gate and
-// its other half (sm90_tile.cuh), and scales come by threads; else they come in boxes of 16 bytes.
+// A lane has two rows of W, kRowDistance apart. In grouped GEMMs these are both halves of a gated
+// output (sm90/tile.cuh), and scales are copied by threads; else they come in TMA boxes of 16
+// bytes.
 template <Sm90Scales kScales, uint32_t kColumns, bool kExperts = false>
 struct Sm90SmallMW4Stage {
   static constexpr Sm90Scales kScaleMode = kScales;
@@ -29,7 +30,8 @@ struct Sm90SmallMW4Stage {
   static constexpr uint32_t kCopiedBytes = kScaleOffset + (kSmemScales ? kRows * kScalePitch : 0);
   static constexpr uint32_t kBytes = kCopiedBytes + (kSmemScales ? 0 : kGroups * kRows * 4);
 
-  // Two warpgroups, 64 rows of W each: of a warp eight from its first on, and those behind them.
+  // Two warpgroups, 64 rows of W each: a warp has eight rows from its first on, and eight
+  // kRowDistance behind them.
   static constexpr uint32_t kWarps = 8;
   HT_HOST_DEVICE static uint32_t first_row(uint32_t warp) {
     return warp / 4 * 64 + warp % 4 * (kRowDistance == 8 ? 16 : 8);
@@ -38,19 +40,19 @@ struct Sm90SmallMW4Stage {
   HT_HOST_DEVICE static uint32_t row_of(uint32_t warp, uint32_t r) {
     return first_row(warp) + r % 8 + r / 8 * kRowDistance;
   }
-  // The scale of a run of a warp's row `r` of 16.
+  // Offset of the scale of a group for a warp's row `r` of 16.
   HT_HOST_DEVICE static uint32_t scale_of(uint32_t warp, uint32_t r, uint32_t run) {
     return kScaleOffset + (warp * kGroups + run) * 64 + r * 4;
   }
 
-  // Sums of a tile: [row of x][row of W], in lines that begin four banks apart.
+  // Accumulators of a tile: [row of x][row of W], in lines that start four banks apart.
   static constexpr uint32_t kAccumulatorRow = (kRows + 4) * 4,
                             kAccumulatorBytes = kColumns * kAccumulatorRow;
 };
 
-// Two blocks a multiprocessor, each with a warp for copies beside those that multiply, and three
-// that bring x into their order: on a scheduler each, as the warps that multiply wait for the one
-// whose scheduler has the most to do.
+// Two CTAs an SM, each with a TMA warp beside the consumer warps, and three warps that permute x:
+// one on each other scheduler, as the consumers wait for the one whose scheduler has the most to
+// do.
 template <Sm90Scales kScales, uint32_t kColumns>
 struct Sm90SmallMW4Stages : Sm90SmallMW4Stage<kScales, kColumns> {
   using Stage = Sm90SmallMW4Stage<kScales, kColumns>;
@@ -65,11 +67,11 @@ struct Sm90SmallMW4Stages : Sm90SmallMW4Stage<kScales, kColumns> {
   static_assert(Stage::kBytes % 1024 == 0, "the swizzle is one of addresses");
   using Ring = pipe::Ring<kStages, Stage::kCopiedBytes>;
 
-  // At the end sums take the place of the stages.
+  // In the epilogue accumulators take the place of the stages.
   static_assert(Stage::kAccumulatorBytes <= kStages * Stage::kBytes);
   static constexpr uint32_t kScaleBias = kStages * Stage::kBytes;
   static constexpr uint32_t kBarriers = kScaleBias + 2 * kSm90ScaleBiasBytes;
-  // Of every stage: x is in order; and whether bf16 can take its powers of two.
+  // Of every stage: x is permuted; and whether BF16 can hold its UE8M0 scales.
   static constexpr uint32_t kPermuted = kBarriers + Ring::kSharedBytes;
   static constexpr uint32_t kFit = kPermuted + kStages * 8;
   static constexpr uint32_t kSharedBytes = kFit + kStages * 4;

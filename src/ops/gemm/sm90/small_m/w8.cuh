@@ -1,8 +1,9 @@
-// Some dozens of rows of x times W in codes of eight bits on Hopper (sm90_small_m_multiply.cuh; of
-// four: sm90_small_m_w4.cuh): a block has a tile, thread 0 of it copies.
+// Small-M GEMM y = x W^T on sm_90a: 9 to 64 rows of BF16 x by 8-bit weights (E4M3, E5M2, INT8). One
+// CTA a tile of 128 rows of W by 8 kTiles rows of x, whose thread 0 issues the TMA copies.
 //
-// Warps come four along the rows of W, 32 each, by two along K, whose sums meet in shared memory at
-// the end, with those of the other blocks of a cluster: these share the K of a tile.
+// Eight warps run mma.sync (small_m/w8_mainloop.cuh): four along the rows of W, 32 each, by two
+// along K, which reduce in shared memory at the end together with the other CTAs of a cluster that
+// split the K of a tile.
 #pragma once
 #include "hw/copy/tma.h"
 #include "hw/griddep.h"
@@ -23,7 +24,7 @@ struct Sm90SmallMW8 {
   static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
   static constexpr bool kPromotes = Mainloop::kPromotes;
 
-  // What thread 0 copies.
+  // The TMA copies of thread 0.
   struct Copies {
     const Params& params;
     hw::SharedAddress base;
@@ -40,7 +41,7 @@ struct Sm90SmallMW8 {
                         {0, row, static_cast<int32_t>(step * Stages::kLines)}, slot.full,
                         hw::kEvictFirst);
         if constexpr (Stages::kSmemScales) {
-          // Boxes are 16 bytes wide and begin at multiples of that: powers of several stages.
+          // Boxes are 16 bytes wide and start at multiples of that: UE8M0 scales of several stages.
           const uint32_t column = step * Stages::kScaleBytes / 16 * 16;
           hw::tensor_load(to + (Stages::kScaleOffset + r * 16), &params.scales[half],
                           {static_cast<int32_t>(column), row}, slot.full);
@@ -142,14 +143,14 @@ struct Sm90SmallMW8 {
         if constexpr (Stages::kSmemScales) now.scales += step * Stages::kScaleBytes % 16;
         Mainloop::mma(stage, now, promoted);
       }
-      // Read by loads, filled by copies.
+      // Read by ld.shared (generic proxy), overwritten by TMA (async proxy).
       hw::fence_proxy_async_shared();
       hw::warp_sync();
       read.release(lane_index == 0);
     }
 
-    // Nobody reads the stages any more. The halves along K meet, then the blocks' parts of it, each
-    // block a share of the rows of x.
+    // The stages are free. First the two K halves of the CTA are reduced, then the partials of the
+    // cluster, each CTA for a share of the rows of x.
     hw::barrier_sync();
     if (k_half == 1) Mainloop::template exchange_accumulators<true>(base, n_warp, promoted);
     hw::barrier_sync();
@@ -163,7 +164,7 @@ struct Sm90SmallMW8 {
       hw::cluster_arrive();
       hw::cluster_wait();
     }
-    // Found anew: registers are short while codes are multiplied.
+    // Computed again: registers are short in the mainloop.
     Sm90FusedTile(p, params.fused_gemms, pipe::uniform(hw::block_index().x / blocks))
         .set_outputs(params.fused_gemms, epilogue);
     const uint32_t left = tile.end - tile.m0;
@@ -176,7 +177,7 @@ struct Sm90SmallMW8 {
       epilogue.store_rows(tile, staged, first, count, tile.m0 + first, blocks);
     }
     if (blocks > 1) {
-      // Others may still read of this block's shared memory.
+      // Other CTAs may still read this CTA's shared memory.
       hw::warp_sync();
       hw::cluster_arrive_relaxed();
       hw::cluster_wait();

@@ -1,9 +1,9 @@
-// What a warp does with a stage of some dozens of rows of x times W in codes of eight bits on
-// Hopper, where making bf16 of the codes takes more time than anything else. So codes enter in the
-// order of memory: a lane expands what 16 bytes of a row hold, and as which element of K is which
-// of an MMA's fragment is free, x is read by 16 bytes, too. That takes mma.sync, whose operands are
-// registers; the order of K that wgmma wants costs as many instructions again, unless x is permuted
-// (sm90_order.cuh).
+// The mainloop of the 8-bit small-M GEMMs on sm_90a: what a warp does with a stage, 32 rows of W by
+// 8 kTiles rows of x, in mma.sync. Dequantisation to BF16 takes more time here than anything else.
+// So weights enter in storage order: a lane dequantises 16 consecutive bytes of a row, and since
+// the order of K is free as long as W and x agree, it reads x by 16 bytes too. That takes mma.sync,
+// whose operands are registers; the order that wgmma wants would cost as many instructions again,
+// unless x is permuted (small_m/k_permute.cuh).
 #pragma once
 #include "hw/cluster.h"
 #include "hw/mma/mma.h"
@@ -18,17 +18,19 @@ struct Sm90SmallMW8Mainloop {
   using Policy = CodePolicy<kCode>;
   static constexpr Sm90Scales kScales = Stage::kScaleMode;
   static constexpr uint32_t kTiles = Stage::kXTiles;
-  static constexpr uint32_t kWarpLines = Stage::kLines;  // of a warp's codes of a stage, ...
-  static constexpr uint32_t kOctets = 2;                 // ... each of so many octets a lane
+  static constexpr uint32_t kWarpLines = Stage::kLines;  // lines of a stage in a warp's K half, ...
+  static constexpr uint32_t kOctets = 2;                 // ... of each so many octets a lane
   static constexpr bool kPromotes = kScales == Sm90Scales::sums;
   static constexpr uint32_t kTilesN = 2;  // of 16 rows a warp
 
   using Accumulator = float[kTilesN][kTiles][4];
 
-  // Rows g of eight of an MMA: those whose chunks the swizzle puts into the same banks come apart.
+  // Spreads the eight rows of an MMA so that those whose chunks the swizzle maps to the same banks
+  // are not read together.
   HT_HOST_DEVICE static uint32_t row_in_eight(uint32_t g) { return g % 2 * 4 + g / 2; }
 
-  // Scales of runs of 128 elements: lane l has that of row l of the warp, asked for a stage ahead.
+  // Scales of promotion intervals of 128 elements: lane l has that of row l of the warp, prefetched
+  // a stage ahead.
   struct IntervalScale {
     const uint8_t* at = nullptr;
     uint32_t raw = 0, own_half = 0;
@@ -43,7 +45,7 @@ struct Sm90SmallMW8Mainloop {
     HT_DEVICE void prefetch(const GpuGemm& p, uint32_t log2_groups, uint32_t step) {
       const GpuLayout& l = p.weight;
       const uint32_t interval = step * 2 + own_half;
-      if (at == nullptr || interval * 128 >= p.k) return;  // past K x has zeros
+      if (at == nullptr || interval * 128 >= p.k) return;  // beyond K x is zero
       raw = load_scale(l.scale_format, at + (interval >> log2_groups) * l.scale_step);
     }
     HT_DEVICE float value(const GpuGemm& p) const {
@@ -51,8 +53,8 @@ struct Sm90SmallMW8Mainloop {
     }
   };
 
-  // Where a lane reads in a stage: of W its 16 bytes of row row_in_eight(lane / 4), of x those of
-  // row lane / 4, and scales.
+  // A lane's offsets in a stage: its 16 bytes of row row_in_eight(lane / 4) of W, those of row lane
+  // / 4 of x, and its scales.
   struct Lane {
     uint32_t quad, w, x, scales;
 
@@ -65,14 +67,14 @@ struct Sm90SmallMW8Mainloop {
       w += k_half * (32 * Stage::kLine) + (quad ^ r) * 16;
       x += k_half * 2 * Stage::kSlab + ((quad * 2) ^ g) * 16;
     }
-    // Of a part; the swizzle is an exclusive or.
+    // Of a line; the swizzle is an exclusive or.
     HT_DEVICE uint32_t w_of(uint32_t line) const { return w ^ line * 64; }
     HT_DEVICE uint32_t x_of(uint32_t line, uint32_t octet) const {
       return (x + line * Stage::kSlab) ^ octet * 16;
     }
   };
 
-  // Of row `eight` of eight of a warp's 32.
+  // Of row `eight` of each eight of a warp's 32.
   HT_DEVICE static void load_packed(hw::SharedAddress stage, const Lane& lane, uint32_t line,
                                     uint32_t eight, uint32_t (&packed)[4], hw::Site site) {
     const auto words =
@@ -84,7 +86,7 @@ struct Sm90SmallMW8Mainloop {
                                               uint32_t line, uint32_t eight) {
     return stage + (lane.scales + eight * 8 * Stage::kScalePitch + line * 2);
   }
-  // The power of two that multiplies codes, twice; false where it is beyond what bf16 can take.
+  // The UE8M0 scale that multiplies weights, as a BF16 pair; false if BF16 weights cannot hold it.
   HT_DEVICE static bool load_ue8m0(hw::SharedAddress at, uint32_t& pair, hw::Site site) {
     if constexpr (kScales == Sm90Scales::powers) {
       const uint32_t exponent = hw::load_shared<uint8_t>(at, site);
@@ -101,7 +103,7 @@ struct Sm90SmallMW8Mainloop {
       for (uint32_t i = 0; i < 4; ++i) w[0][i] = fma_bf16x2(w[0][i], pair, kMinusZeros);
     }
   }
-  // Half an octet of two rows with that of a row of x.
+  // Half an octet of two rows of W with that of a row of x.
   HT_DEVICE static void mma_half_octet(const uint32_t (&w)[2][1][4], const hw::Words4& x,
                                        uint32_t s, uint32_t mask, float (&accumulator)[4],
                                        hw::Site site) {
@@ -110,8 +112,8 @@ struct Sm90SmallMW8Mainloop {
     hw::mma_m16n8k16<Policy::kType>(accumulator, a, b, accumulator, site);
   }
 
-  // Powers of two that bf16 cannot take in codes: the lanes of a quad one after the other, the
-  // others' elements of x being zeros, so that the sums have one scale each.
+  // UE8M0 scales that BF16 weights cannot hold: the lanes of a quad one after the other, with the
+  // other lanes' elements of x zeroed, so that each partial sum has a single scale.
   HT_DEVICE static void mma_per_lane(hw::SharedAddress stage, const Lane& lane, uint32_t line,
                                      Accumulator& accumulator,
                                      hw::Site site = hw::Site::current()) {
@@ -138,7 +140,7 @@ struct Sm90SmallMW8Mainloop {
           }
           HT_UNROLL
           for (uint32_t e = 0; e < 4; ++e) {
-            // The scale of the lane whose turn it was.
+            // The scale of the lane whose elements are not masked.
             const hw::SharedAddress own = scale_at(stage, lane, line, t * 2 + e / 2);
             const auto exponent =
                 hw::load_shared<uint8_t>(own + (source / 2 - lane.quad / 2), site);
@@ -150,7 +152,7 @@ struct Sm90SmallMW8Mainloop {
     }
   }
 
-  // What a warp has of a stage. Of `sums` nothing but codes, see join.
+  // A warp's part of a stage. With promotion only the weights are accumulated here, see promote.
   HT_DEVICE static void mma(hw::SharedAddress stage, const Lane& lane, Accumulator& accumulator,
                             hw::Site site = hw::Site::current()) {
     HT_UNROLL
@@ -170,7 +172,8 @@ struct Sm90SmallMW8Mainloop {
       }
       HT_UNROLL
       for (uint32_t o = 0; o < kOctets; ++o) {
-        // x is on its way while codes are expanded, and no MMA waits for the one before it.
+        // The loads of x are in flight during dequantisation, and no MMA depends on the one before
+        // it.
         hw::Words4 x[kTiles];
         HT_UNROLL
         for (uint32_t j = 0; j < kTiles; ++j) {
@@ -194,7 +197,8 @@ struct Sm90SmallMW8Mainloop {
       }
     }
   }
-  // The sums of a run of codes times its scale, of row l of the warp in lane l.
+  // Promotes an interval: FP32 sum += accumulator * scale; lane l has the scale of row l of the
+  // warp.
   HT_DEVICE static void promote(const Accumulator& accumulator, float scale,
                                 Accumulator& promoted) {
     HT_UNROLL
@@ -211,7 +215,7 @@ struct Sm90SmallMW8Mainloop {
     }
   }
 
-  // A warp's sums into shared memory, or those that are there joined to them.
+  // Stores a warp's accumulator to shared memory, or adds what is there to it.
   template <bool kStore>
   HT_DEVICE static void exchange_accumulators(hw::SharedAddress base, uint32_t n_warp,
                                               Accumulator& accumulator,
