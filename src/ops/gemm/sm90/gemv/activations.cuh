@@ -1,16 +1,16 @@
-// The row of x in shared memory, scaled so that codes become operands of MMAs with few
-// instructions.
+// The row of x of the sm_90a GEMVs in shared memory, scaled by a power of two so that packed
+// weights become MMA operands in few instructions.
 //
-// E2M1 and its sign, moved to where bf16 has exponent and mantissa, are the code times 2^-126. A
-// product by 2^126 for every pair of codes is saved where x comes times a power of two, the one
-// that brings its largest element to the highest binade: what is 2^148 times smaller than that is
-// lost.
+// E2M1 values, their bits moved to where BF16 has sign, exponent and mantissa, are the value times
+// 2^-126. The multiplication by 2^126 for every pair of weights is saved where x is scaled by a
+// power of two, the one that brings its largest element to the highest binade: what is 2^148 times
+// smaller than that is lost.
 //
-// Codes of 8 bits, as weights in f16, are exact in f16, into which Hopper converts two of them by
-// one instruction; x in bf16 is not, as f16 has 33 binades for numbers of 8 significant bits. So x
-// is scaled by a power of two and cut in two parts, each exact: the elements of the highest 33
-// binades, and 2^33 times those of the next. Both are columns of the same MMA. What is 2^66 times
-// smaller than the largest element is rounded to multiples of 2^-72 of it.
+// 8-bit values, like FP16 weights, are exact in FP16, and one instruction on sm_90 converts two of
+// them; BF16 x is not, as FP16 has 33 binades for numbers of 8 significant bits. So x is scaled by
+// a power of two and split into two parts, each exact: the elements of the highest 33 binades, and
+// 2^33 times those of the next. Both are columns of the same MMA. What is 2^66 times smaller than
+// the largest element is rounded to multiples of 2^-72 of it.
 #pragma once
 #include "hw/vote.h"
 #include "ops/gemm/sm80/tile_work.h"
@@ -18,30 +18,30 @@
 
 namespace halftone::gemm {
 
-// 2^exponent, -126 to 127.
+// 2^exponent, for exponents of -126 to 127.
 HT_DEVICE float power_of_two(int32_t exponent) {
   return std::bit_cast<float>(static_cast<uint32_t>(exponent + 127) << 23);
 }
-// x times 2^exponent, -252 to 254: one factor may not hold it.
+// x times 2^exponent, for exponents of -252 to 254: one float may not hold the power.
 HT_DEVICE float scaled_by(float x, int32_t exponent) {
   const int32_t half = exponent / 2;
   return x * power_of_two(half) * power_of_two(exponent - half);
 }
 
-// The threads that bring a row: whole warps.
+// The threads that load a row: whole warps.
 struct Sm90GemvThreads {
-  uint32_t index, count;  // of them
+  uint32_t index, count;  // of the thread among them
   uint32_t first_warp;
 };
 
-// Where it goes: one of so many rows; there is room for `k` elements in all.
+// Destination: row `row` of `rows`; there is room for `k` elements in all.
 struct Sm90GemvXDestination {
   hw::SharedAddress x;
   uint32_t row, rows, k;
 };
 
-// `kKept`: eights of a thread that stay in registers. What is beyond them is read twice, one after
-// the other.
+// `kKept`: groups of eight elements that a thread keeps in registers. What is beyond them is read
+// twice.
 template <GpuCode kCode, uint32_t kKept>
 class Sm90GemvX {
  public:
@@ -49,7 +49,7 @@ class Sm90GemvX {
   using XLayout = Sm90GemvXLayout<kCode>;
   static constexpr bool kScaledX = kCode == GpuCode::e2m1, kTwoParts = XLayout::kTwoParts;
 
-  // Loads the row, but for what is not kept.
+  // Loads the row, except what is not kept in registers.
   HT_DEVICE Sm90GemvX(const uint8_t* x, uint32_t octets, Sm90GemvThreads threads,
                       hw::Site site = hw::Site::current())
       : x_(reinterpret_cast<const hw::Words4*>(x)), octets_(octets), threads_(threads) {
@@ -60,8 +60,8 @@ class Sm90GemvX {
     }
   }
 
-  // The weights of a norm, in the places of the thread's own elements of a row that stays in
-  // registers: before x is there.
+  // Stages the weights of the fused RMS norm at the places of the thread's own elements, of a row
+  // that is kept in registers: before x is written there.
   HT_DEVICE static void stage_norm_weights(const Sm90GemvNorm& norm, hw::SharedAddress to,
                                            uint32_t octets, Sm90GemvThreads threads,
                                            hw::Site site = hw::Site::current()) {
@@ -74,7 +74,7 @@ class Sm90GemvX {
       }
     }
   }
-  // The row by its norm, rounded as rms_norm() rounds it. `words`: shared memory, one a warp, that
+  // Applies the norm, rounded as rms_norm() rounds. `words`: shared memory, one word a warp, that
   // nobody else uses before the next `sync`.
   template <class Sync>
   HT_DEVICE void normalise(const Sm90GemvNorm& norm, hw::SharedAddress weights,
@@ -113,8 +113,8 @@ class Sm90GemvX {
     }
   }
 
-  // What sums are to be multiplied by is 2^exponent(); `words`: shared memory, one a warp. By all
-  // threads that multiply, which `sync` waits for.
+  // Writes the row to shared memory; accumulators must then be multiplied by 2^exponent(). `words`:
+  // shared memory, one word a warp. Called by all consumer threads, which `sync` waits for.
   template <class Sync>
   HT_DEVICE void place(const Sm90GemvXDestination& to, hw::SharedAddress words, Sync sync,
                        hw::Site site = hw::Site::current()) {
@@ -124,7 +124,7 @@ class Sm90GemvX {
     }
     each([&](uint32_t octet, const hw::Words4& x) { store(to, octet, x, site); }, site);
   }
-  // Zeros behind the row up to `k` elements.
+  // Zeros behind the row, up to `k` elements.
   HT_DEVICE void pad(const Sm90GemvXDestination& to, uint32_t k,
                      hw::Site site = hw::Site::current()) const {
     HT_ROLLED
@@ -160,7 +160,7 @@ class Sm90GemvX {
       f(octet, hw::load_global(x_ + octet, site));
     }
   }
-  // The largest magnitude as bits of bf16.
+  // The largest magnitude, as BF16 bits.
   template <class Sync>
   HT_DEVICE uint32_t largest_of_all(hw::SharedAddress words, Sync sync, hw::Site site) {
     uint32_t largest = 0;

@@ -1,8 +1,11 @@
-// One row of x times W on Hopper, or times up to three of them. Blocks stay: each takes every
-// grid-th tile of 16 rows of W as one stream of tensor copies, which begins before its turn where W
-// is constant; the warps share the K of a tile, a span of 128 bytes of the rows at a time.
+// GEMV y = x W^T on sm_90a: one row of BF16 or FP16 x by weights of 16, 8 or 4 bits, up to three
+// horizontally fused matrices in a launch, with an RMS norm of x fused in front. Persistent CTAs:
+// each takes every grid-th tile of 16 rows of W as one stream of TMA copies, which starts before
+// griddepcontrol.wait where the weights are static; the 8 or 16 warps of a CTA split the K of a
+// tile, a span of 128 bytes of each row at a time, in mma.sync, and one more warp runs the
+// epilogue.
 //
-// How a span is multiplied: sm90_gemv_span.cuh; why so: docs/findings/gpu-gemv.md.
+// How a span is computed: gemv/span.cuh; why this is fast: docs/findings/gpu-gemv.md.
 #pragma once
 #include "hw/copy/tma.h"
 #include "hw/griddep.h"
@@ -25,8 +28,9 @@ struct Sm90Gemv {
   static constexpr uint32_t kWarps = Stages::kWarps, kBits = Stages::kBits;
   static constexpr uint32_t kSpan = Stages::kSpan, kRows = Stages::kRows;
   static constexpr bool kLaneScales = kScales != Sm90GemvScales::none && !kSmemScales;
-  static constexpr bool kFusesNorm = kCode != GpuCode::f16;  // x is bf16
-  // Of x a thread keeps so many eights in registers: all of rows of up to kSm90GemvKept elements.
+  static constexpr bool kFusesNorm = kCode != GpuCode::f16;  // x is BF16
+  // Groups of eight elements of x that a thread keeps in registers: all of rows of up to
+  // kSm90GemvKept elements.
   static constexpr uint32_t kKept = kSm90GemvKept / 8 / (kWarps * 32);
   enum class Barrier { mma_warps, count };
 
@@ -35,8 +39,8 @@ struct Sm90Gemv {
   }
   HT_DEVICE static uint32_t outputs(const GpuGemm& p) { return p.epilogue.gate ? 8 : 16; }
 
-  // Fills a quarter of the ring and more before x has been read: copies that wait in the memory's
-  // queues would make x wait behind them.
+  // Stages that are filled before x has been read, half of the ring or more: further copies in the
+  // memory queues would delay x.
   static constexpr uint32_t kStagesBeforeX = 2;
 
   HT_DEVICE static void load(const Params& params, const Ring& ring, hw::Mbarrier x_read,
@@ -80,8 +84,8 @@ struct Sm90Gemv {
     }
   }
 
-  // Results of the sums of all warps, by a warp of its own: loads of scales, bias and residual hold
-  // nobody up.
+  // The epilogue, by a warp of its own, so that its loads of scales, bias and residual stall
+  // nobody.
   HT_DEVICE static void epilogue_warp(const Params& params, const SumRing& ring,
                                       hw::SharedAddress base, uint32_t tiles) {
     const GpuGemm& p = params.gemm;
@@ -195,7 +199,7 @@ struct Sm90Gemv {
           Span::mma(stage, warp * 8 * kSpan, Stages::kHalf, columns, span, now,
                     p.weight.scale_format, sums);
         }
-        // Read by loads, filled by copies.
+        // Read by ld.shared (generic proxy), overwritten by TMA (async proxy).
         hw::fence_proxy_async_shared();
         hw::warp_sync();
         read.release(lane == 0);
@@ -233,7 +237,7 @@ struct Sm90Gemv {
       hw::fence_mbarrier_init();
     }
     hw::barrier_sync();
-    // All blocks have their places: those of the next kernel may take what is left.
+    // All CTAs are resident: those of the next kernel may take what is left.
     hw::griddepcontrol_launch_dependents();
     const uint32_t warp = pipe::uniform(hw::warp_index());
     if (warp < kWarps) {

@@ -1,12 +1,12 @@
-// A few rows of x for each expert times its W on Hopper, the experts and their rows known on the
-// device alone: a list of parts, each with up to four rows of one expert.
+// Grouped GEMV on sm_90a: up to four rows of BF16 x per expert by 8- or 4-bit weights, with the
+// experts and their rows in a list of M-chunks in device memory.
 //
-// As the product of one row (sm90_gemv.cuh) it is one stream of copies for blocks that stay, which
-// have warps that multiply, one that copies and one for results. A block takes a run of the tiles
-// of all parts, one part after the other, so that it seldom changes the part: then its warps
-// bring other rows of x, while copies go on. A tile is a matrix's rows for warps_n warps, its K is
-// shared by warps_k: how many is a function of K, hence the bits of an output are one of its rows
-// of W and x, whatever else is in the part or on the list.
+// Like the dense GEMV (gemv/gemv.cuh) it is one stream of TMA copies for persistent CTAs, with
+// twelve consumer warps, a producer and an epilogue warp. A CTA takes a contiguous range of the
+// tiles of all chunks, so that it seldom changes the chunk: then its warps stage other rows of x,
+// while copies go on. A tile is 16 rows of W for each of warps_n warps, and its K is split between
+// warps_k warps: how many is a function of K alone, hence the bits of an output are a function of
+// its rows of W and x, whatever else is in the chunk or on the list.
 #pragma once
 #include "hw/copy/tma.h"
 #include "hw/griddep.h"
@@ -58,8 +58,8 @@ struct Sm90GroupedGemv {
     }
   }
 
-  // Stages that are filled before the first rows of x have been asked for: copies that wait in the
-  // memory's queues would make them wait behind.
+  // Stages that are filled before the first rows of x have been requested: further copies in the
+  // memory queues would delay them.
   static constexpr uint32_t kStagesBeforeX = 1;
 
   HT_DEVICE static void load(const Params& params, const Ring& ring, hw::SharedAddress base) {
@@ -121,8 +121,8 @@ struct Sm90GroupedGemv {
     }
   }
 
-  // Scales of the rows of a tile: those of a gate and of its other half, which may be interleaved,
-  // or of all of them.
+  // The scales of the rows of a tile: of a gate and of its up half, which may be interleaved, or of
+  // all rows.
   HT_DEVICE static bool interleaved(const Params& p) {
     return p.gemm.epilogue.gate && p.gemm.weight.row_step > 1;
   }
@@ -144,8 +144,7 @@ struct Sm90GroupedGemv {
     }
   }
 
-  // Results of the sums of all warps, by a warp of its own: loads of scales and bias hold nobody
-  // up.
+  // The epilogue, by a warp of its own, so that its loads of scales and bias stall nobody.
   HT_DEVICE static void epilogue_warp(const Params& params, const SumRing& ring,
                                       hw::SharedAddress base) {
     const GpuGemm& p = params.gemm;
@@ -170,7 +169,7 @@ struct Sm90GroupedGemv {
         HT_ROLLED
         for (uint32_t first = 0; first < all; first += 32) {
           const uint32_t o = first + lane, n = range.tile * all + o;
-          const uint32_t place = o < all ? o : all - 1;  // lanes beyond read as the last
+          const uint32_t place = o < all ? o : all - 1;  // lanes beyond the last read as the last
           float whole[2] = {};
           HT_ROLLED
           for (uint32_t k = 0; k < params.warps_k; ++k) {
@@ -190,7 +189,7 @@ struct Sm90GroupedGemv {
     }
   }
 
-  // What a warp that multiplies has of the tiles.
+  // The state of a consumer warp's lane over the tiles.
   struct Lane {
     struct Kept {
       const uint8_t* scales;
@@ -201,7 +200,7 @@ struct Sm90GroupedGemv {
     uint32_t warp, along_k, along_n;
     typename Span::Columns columns;
     Scales scales;
-    uint32_t copied[Scales::kEach] = {};  // of scales that are copied: where the lane's lie
+    uint32_t copied[Scales::kEach] = {};  // with scales in shared memory: where the lane's are
 
     HT_DEVICE Lane(const Params& all, hw::SharedAddress shared)
         : params(all),
@@ -225,7 +224,7 @@ struct Sm90GroupedGemv {
       }
     }
 
-    // Those of a span, which have come with its stage or with the first of the tile.
+    // The scales of a span, which came with its stage or with the first stage of the tile.
     HT_DEVICE void read(hw::SharedAddress stage, uint32_t tile, uint32_t first, Scales& to,
                         hw::Site site = hw::Site::current()) const {
       using Code = typename Scales::Code;
@@ -247,7 +246,7 @@ struct Sm90GroupedGemv {
             rows_place(params, base, tile) + row * (pairs ? 2 * pitch : pitch);
         HT_UNROLL
         for (uint32_t i = 0; i < Scales::kEach; ++i) {
-          // What is beyond the row is multiplied by zeros, and must be a number.
+          // Beyond the row the scale is multiplied by zeros, and must be finite.
           uint32_t at = first * params.scale_span + copied[i];
           at = at < last ? at : last;
           HT_UNROLL
@@ -265,14 +264,14 @@ struct Sm90GroupedGemv {
         scales.template prefetch<true>(params.gemm, params.log2_group, span);
       }
     }
-    // Where the scales of a tile begin.
+    // Where the scales of a tile start.
     HT_DEVICE void locate(const GpuSource& source, const GpuSource& other, uint32_t tile) {
       const uint32_t first = tile * outputs(params) + along_n * 8 + hw::lane_index() / 4;
       scales.locate(params.gemm, params.log2_rows, params.gemm.n, source, other, first,
                     second_half(params, first));
     }
-    // Of a tile that is not the first of its part: registers are short, and so are tiles, a span or
-    // two of a warp, so that every instruction here counts.
+    // Of a tile that is not the first of its chunk: registers are short, and so are tiles, a span
+    // or two of a warp, so that every instruction here counts.
     HT_DEVICE void locate(uint32_t tile, hw::Site site = hw::Site::current()) {
       if constexpr (kLaneScales) {
         if (params.scale_tile > 0) {
@@ -297,7 +296,7 @@ struct Sm90GroupedGemv {
                          site);
       }
     }
-    // Rows of x of a part, each by as many warps as there are for each.
+    // Stages the rows of x of a chunk, each by an equal share of the warps.
     HT_DEVICE void stage_x(const Sm90MChunk& chunk, bool first) {
       const GpuGemm& p = params.gemm;
       const auto rows = static_cast<uint32_t>(chunk.rows.count);
@@ -312,7 +311,7 @@ struct Sm90GroupedGemv {
         hw::warp_sync();
         if (hw::lane_index() == 0) hw::mbarrier_arrive(hw::Mbarrier{base + Stages::kXRead});
       }
-      sync();  // nobody reads what is of the part before
+      sync();  // nobody reads x of the previous chunk any more
       if (kLaneScales && hw::thread_index().x == 0) keep(chunk);
       const Sm90GemvXDestination to{base + Stages::kX, m, places, params.x_elements};
       x.place(to, base + Stages::kMaxima, [] { sync(); });
@@ -324,8 +323,8 @@ struct Sm90GroupedGemv {
     }
   };
 
-  // A tile, the count-th of the block, by up to kX rows of x; `more`: the next tile is of the same
-  // part.
+  // A tile, number `count` of the CTA, by up to kX rows of x; `more`: the next tile belongs to the
+  // same chunk.
   template <uint32_t kX>
   HT_DEVICE static void mma_tile(Lane& lane, uint32_t tile, uint32_t count, bool more,
                                  const Ring& ring, typename Ring::Consumer& read,
@@ -346,7 +345,7 @@ struct Sm90GroupedGemv {
         Span::mma(stage, lane.warp * 8 * Stages::kSpan, Stages::kHalf, lane.columns, span, now,
                   params.gemm.weight.scale_format, sums);
       }
-      // Read by loads, filled by copies.
+      // Read by ld.shared (generic proxy), overwritten by TMA (async proxy).
       hw::fence_proxy_async_shared();
       hw::warp_sync();
       if (hw::lane_index() == 0) hw::mbarrier_arrive(ring.empty(filled));
@@ -411,7 +410,7 @@ struct Sm90GroupedGemv {
     const hw::SharedAddress base = hw::shared_memory_base();
     const Ring ring{base + Stages::kBarriers};
     const SumRing sum_ring{base + Stages::kSumBarriers};
-    // Where matrices lie is a load that waits for another: it finds the table in the L2.
+    // The address of a matrix is a load that depends on another: prefetch the table into the L2.
     constexpr uint32_t kCacheLine = 128;
     const uint32_t table = params.gemm.expert_count * params.gemm.expert_step *
                            static_cast<uint32_t>(sizeof(GpuSource));
@@ -431,7 +430,8 @@ struct Sm90GroupedGemv {
       hw::fence_mbarrier_init();
     }
     hw::barrier_sync();
-    // The next kernel may take the parts as written before its turn: so this one's comes first.
+    // A next kernel with PDL may take this list of chunks as written before it starts: so
+    // griddepcontrol.wait comes before launch_dependents.
     if (!params.gemm.static_weights) hw::griddepcontrol_wait();
     hw::griddepcontrol_launch_dependents();
     if (hw::warp_index() == kWarps) {

@@ -7,7 +7,7 @@
 #define HT_SM90_GEMV_COPIED(code, scales)                              \
   HT_GPU_ENTRY(halftone::gemm::Sm90Gemv<halftone::gemm::GpuCode::code, \
                                         halftone::gemm::Sm90GemvScales::scales, true>)
-// Whose scales come with the codes, or by lanes where they cannot.
+// Scales by TMA with the weights, or loaded by lanes where TMA cannot.
 #define HT_SM90_GEMV_SCALES(code, scales) \
   HT_SM90_GEMV(code, scales) HT_SM90_GEMV_COPIED(code, scales)
 HT_SM90_GEMV(bf16, none)

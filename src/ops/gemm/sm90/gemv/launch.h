@@ -1,4 +1,4 @@
-// One row of x times W on Hopper, host side (sm90_gemv.cuh).
+// GEMV on sm_90a, host side (gemv/gemv.cuh).
 #pragma once
 #include <span>
 
@@ -7,20 +7,20 @@
 
 namespace halftone::gemm {
 
-// Empty, or the rule that a weight [n, k] with its scales breaks, or x: it has one row of bf16, or
-// of f16 beside weights in it.
+// Empty, or the rule that a weight [n, k] with its scales breaks, or x: it has one row of BF16, or
+// of FP16 beside FP16 weights.
 std::string refuse_sm90_gemv(const GpuWeight&, const GpuX&, Format weight, const Scaling&,
                              int64_t m, int64_t n, int64_t k);
-// Whether the operands lie where tensor copies can take them.
+// Whether the operands meet the alignment of TMA.
 bool fits_sm90_gemv(const GpuWeight&, const GpuGemm&);
 bool fits_sm90_gemv(const Sm90GemvNorm&);
-// One product, or up to kSm90MaxFused others that join it (sm90_more.h). Of as many blocks as
-// `multiprocessors` take; 0: those of the device.
+// One GEMV, or up to kSm90MaxFused more that are horizontally fused (sm90/fused_gemms.h). The grid
+// has as many CTAs as `multiprocessors` SMs hold; 0: those of the device.
 void launch_sm90_gemv(const GpuWeight&, std::span<const GpuGemm>, Stream&,
                       uint32_t multiprocessors = 0, const Sm90GemvNorm& = {});
 // log2 of the rows of a tensor that share a scale; 31: all do.
 uint32_t log2_scale_rows(const GpuLayout&);
-// Whether the kernel can normalise rows of so many elements by itself.
+// Whether the kernel can fuse the RMS norm of rows of so many elements.
 bool norms_sm90_gemv(Format x, Format norm_weight, int64_t k);
 
 }  // namespace halftone::gemm

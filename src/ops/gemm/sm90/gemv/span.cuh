@@ -1,12 +1,12 @@
-// A span of a row kernel on Hopper: 128 bytes of 16 rows of W times some rows of x.
+// A span of the sm_90a GEMVs: 128 bytes of 16 rows of W by some rows of x, in mma.sync.m16n8k16.
 //
 // The MMA has eight columns where one row of x needs one. They keep apart what has scales of its
-// own: a column has x for the elements of one group and zeros for all others, so that a chain of
-// MMAs over all groups leaves the sum of each in a column of its own, and a scale is one
-// multiply-add for 16 or 32 elements instead of a product for every pair. A lane has the rows r and
-// r + 8 for r = lane / 4, of each a quarter of a span, two chunks of 16 bytes that follow each
-// other; the results of the groups that it has read are its own too (docs/findings/gpu-gemv.md).
-// Codes become operands once for all rows of x.
+// own: a column has x for the elements of one scale group and zeros for all others, so that a
+// sequence of MMAs over all groups leaves the sum of each group in its own column, and a scale
+// costs one FMA for 16 or 32 elements instead of a multiplication for every pair. A lane has the
+// rows r and r + 8 for r = lane / 4, a quarter of a span of each, two consecutive chunks of 16
+// bytes; the results of the groups that it has read are its own too (docs/findings/gpu-gemv.md).
+// Weights are dequantised once for all rows of x.
 #pragma once
 #include "hw/convert/convert_fp8_upper.h"
 #include "hw/mma/mma.h"
@@ -14,8 +14,8 @@
 
 namespace halftone::gemm {
 
-// The scales of a lane's elements in a span: of both its rows one for 32 elements, or a word of
-// four for 16 each.
+// The scales of a lane's elements in a span: for each of its two rows one for 32 elements, or a
+// word of four for 16 each.
 template <GpuCode kCode, Sm90GemvScales kScales>
 struct Sm90LaneScales {
   static constexpr uint32_t kBits = CodePolicy<kCode>::kBits, kDepth = 1024 / kBits;
@@ -24,18 +24,18 @@ struct Sm90LaneScales {
   using Code =
       std::conditional_t<kScales == Sm90GemvScales::powers, uint8_t,
                          std::conditional_t<kScales == Sm90GemvScales::halves, uint16_t, uint32_t>>;
-  static constexpr uint32_t kBytes = sizeof(Code);  // of `pairs` a lane's four
+  static constexpr uint32_t kBytes = sizeof(Code);  // of `pairs` the lane's four
   const uint8_t* row[2] = {};
   uint32_t next[2][kEach] = {};
 
-  // Of elements, from the beginning of a span, of the lane's i-th scale.
+  // The offset in a span of the elements of the lane's i-th scale.
   HT_DEVICE static uint32_t element(uint32_t i) {
     return hw::lane_index() % 4 * (kDepth / 4) + i * 32;
   }
 
-  // Of outputs `first` of one source and `second` of the other, of n each; 2^log2_rows rows of the
-  // tensor share a scale. What scale_address() does for every layout and block is five times the
-  // instructions, once a tile, which is a span or two.
+  // Locates the scales of outputs `first` of one source and `second` of the other, of n each;
+  // 2^log2_rows rows of the tensor share a scale. scale_address(), which handles every layout and
+  // block, takes five times the instructions, once a tile, which is a span or two.
   HT_DEVICE void locate(const GpuGemm& p, uint32_t log2_rows, uint32_t n, const GpuSource& source,
                         const GpuSource& other, uint32_t first, uint32_t second) {
     row[0] = address(p.weight, log2_rows, source, first < n ? first : n - 1);
@@ -47,8 +47,8 @@ struct Sm90LaneScales {
         static_cast<uint32_t>(source.first_row) + output * static_cast<uint32_t>(l.row_step);
     return source.scales + uint64_t{of_tensor >> log2_rows} * static_cast<uint32_t>(l.scale_row);
   }
-  // Those of a span, which a warp asks for a stage ahead. Where the row ends within the span
-  // (kEnds) the rest gets the last ones: it is multiplied by zeros.
+  // Loads the scales of a span, a stage ahead. Where the row ends within the span (kEnds) the rest
+  // gets the last scale: it is multiplied by zeros.
   template <bool kEnds = false>
   HT_DEVICE void prefetch(const GpuGemm& p, uint32_t log2_group, uint32_t span,
                           hw::Site site = hw::Site::current()) {
@@ -70,7 +70,7 @@ struct Sm90LaneScales {
   }
   HT_DEVICE float scale(Format format, uint32_t r, uint32_t i) const {
     const uint32_t code = next[r][i];
-    // 2^(code - 127); 0 is subnormal, 255 NaN: both have the upper bit of the mantissa.
+    // 2^(code - 127). 0 is subnormal, 255 NaN: both set the upper mantissa bit.
     if constexpr (kScales == Sm90GemvScales::powers) {
       return std::bit_cast<float>(code << 23 | (code - 1 < 254 ? 0 : 0x400000));
     }
@@ -82,13 +82,13 @@ struct Sm90LaneScales {
   }
 };
 
-// Byte `at` of lines of `line` bytes, 16 to 128, under the swizzle as wide as they are
-// (tile/swizzle.h, whose lines have a width that is known when compiling).
+// The swizzled offset of byte `at` in lines of `line` bytes, 16 to 128 (tile/swizzle.h, with a line
+// width known only at run time).
 HT_DEVICE uint32_t swizzled_in_lines(uint32_t at, uint32_t line) {
   return at ^ (at / 128 & (line / 16 - 1)) * 16;
 }
 
-// Where a lane finds its scales in a stage, of a warp's span.
+// Where a lane finds the scales of its warp's span in a stage.
 template <class Stages, class Scales>
 class Sm90GemvSmemScales {
  public:
@@ -119,13 +119,14 @@ class Sm90GemvSmemScales {
   uint32_t at_[Scales::kEach];
 };
 
-// Where a lane reads x: its column's elements, or zeros.
+// Where a lane reads x: the elements of its column, or zeros.
 template <GpuCode kCode>
 struct Sm90GemvColumns {
   static constexpr uint32_t kBits = CodePolicy<kCode>::kBits;
   using XLayout = Sm90GemvXLayout<kCode>;
-  hw::SharedAddress at[2];  // of the first 16 codes of 4 bits and of the others; else the same
-  uint32_t step[2];         // to the next span
+  hw::SharedAddress
+      at[2];         // for the first 16 of 32 values of 4 bits, and for the others; else equal
+  uint32_t step[2];  // bytes to the next span
 
   // `k` elements of all rows.
   HT_DEVICE Sm90GemvColumns(hw::SharedAddress x, hw::SharedAddress zeros, uint32_t k) {
@@ -160,7 +161,7 @@ struct Sm90GemvSpan {
   static constexpr hw::Type kType =
       XLayout::kTwoParts || kCode == GpuCode::f16 ? hw::Type::f16 : hw::Type::bf16;
 
-  // Eight codes, two each as operands.
+  // Dequantises eight packed values to four operand pairs.
   HT_DEVICE static void dequantise(const uint32_t (&codes)[kBits / 4], uint32_t (&pairs)[4]) {
     if constexpr (kBits == 16) {
       HT_UNROLL
@@ -175,7 +176,7 @@ struct Sm90GemvSpan {
     } else if constexpr (kCode == GpuCode::int8) {
       HT_UNROLL
       for (uint32_t w = 0; w < 2; ++w) {
-        // 1024 + 128 + the code, less 1024 + 128.
+        // 1024 + 128 + the value, less 1024 + 128.
         const uint32_t positive = codes[w] ^ 0x80808080u;
         pairs[2 * w] =
             hw::add_pair<hw::Type::f16x2>(hw::prmt(positive, 0x64646464, 0x4140), 0xe480e480);
@@ -192,8 +193,8 @@ struct Sm90GemvSpan {
     }
   }
 
-  // The span of 16 rows of W at `offset` of a stage, the second eight `half` bytes further, by kX
-  // rows of x from `span` on: adds to the sums of the lane's two rows.
+  // The span of 16 rows of W at `offset` of a stage, the second eight rows `half` bytes further, by
+  // kX rows of x from `span` on: adds to the accumulators of the lane's two rows.
   template <uint32_t kX>
   HT_DEVICE static void mma(hw::SharedAddress stage, uint32_t offset, uint32_t half,
                             const Columns& columns, uint32_t span, const Scales& scales,
@@ -252,7 +253,7 @@ struct Sm90GemvSpan {
   }
 
  private:
-  // Sums of 16 elements each in two columns, and their scales or the one of both.
+  // Promotes sums of 16 elements each in two columns, with a scale each or one for both.
   template <uint32_t kX>
   HT_DEVICE static void promote_chunk(uint32_t chunk, const Scales& scales, Format scale_format,
                                       float (&part)[kX][4], float (&sums)[kX][2]) {
