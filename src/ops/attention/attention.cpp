@@ -57,7 +57,7 @@ int64_t tile_queries(const AttentionProblem& p) {
 
 int64_t tile_rows(const AttentionProblem& p) { return tile_queries(p) * (p.heads / p.kv_heads); }
 
-bool few_rows(const AttentionProblem& p) { return tile_rows(p) <= kAttentionFewRows; }
+bool is_decode_problem(const AttentionProblem& p) { return tile_rows(p) <= kAttentionDecodeRows; }
 
 int64_t byte_stride(const Tensor& t, int dim) { return t.stride(dim) * bits(t.format()) / 8; }
 // 0 where the scale is shared by the whole dimension.
@@ -115,8 +115,8 @@ AttentionRows rows_of(const Tensor& t, const AttentionProblem& p, const Attentio
 struct Driver {
   const AttentionProblem& p;
   const AttentionTensors& t;
-  bool few = few_rows(p);
-  int64_t kv_heads = few ? p.kv_heads : 1;  // of a unit
+  bool is_decode = is_decode_problem(p);
+  int64_t kv_heads = is_decode ? p.kv_heads : 1;  // of a unit
   int64_t queries = tile_queries(p);
   int64_t tiles = (p.query_length + queries - 1) / queries;
   int64_t chunk = attention_chunk(std::max(p.head_dim, value_dim(p)));
@@ -124,7 +124,7 @@ struct Driver {
   int64_t units() const { return p.batch * p.kv_heads / kv_heads * tiles; }
 
   // Softcap, mask and sinks of query `first` and head `head`.
-  void set_rules(int64_t b, int64_t head, int64_t first, AttentionTile* tile) const {
+  void set_score_mod(int64_t b, int64_t head, int64_t first, AttentionTile* tile) const {
     tile->softcap = p.softcap * 1.44269504f;
     if (p.sinks) {
       tile->sink_stride = t.sinks.stride(0);
@@ -152,10 +152,10 @@ struct Driver {
     const int64_t group = p.heads / p.kv_heads, head = kv_head * group;
 
     tile->kv_heads = kv_heads;
-    tile->few = s.queries * group <= kAttentionFewRows;
+    tile->is_decode = s.queries * group <= kAttentionDecodeRows;
     tile->head_dim = p.head_dim, tile->value_dim = value_dim(p);
-    tile->products = p.mode.qk != Format::f32 && p.mode.qk != Format::f16 ? bf16_products(tile->few)
-                                                                          : AttentionProducts::f32;
+    tile->dot = p.mode.qk != Format::f32 && p.mode.qk != Format::f16 ? bf16_dot(tile->is_decode)
+                                                                     : AttentionDot::f32;
     tile->queries = std::min(queries, s.queries - first), tile->group = group;
     float score = softmax_scale(p) * 1.44269504f, value = 1;
     tile->k = rows_of(t.k, p, t, b, s.key_begin, kv_head, &score);
@@ -205,7 +205,7 @@ struct Driver {
     tile->range_begin = p.window_left < 0 ? -kFar : position - p.window_left;
     tile->range_end = position + right + 1;
     tile->position = position, tile->local_size = p.attention_chunk_size;
-    set_rules(b, head, first, tile);
+    set_score_mod(b, head, first, tile);
     const int64_t begin = std::max<int64_t>(0, attention_keys(p, s, first).begin);
     const int64_t end = attention_keys(p, s, first + tile->queries - 1).end;
     tile->first_chunk = begin / chunk;
@@ -248,15 +248,16 @@ AttentionPlan plan(const AttentionProblem& problem, const Device& device) {
     kernel->function.gpu->prepare(result);
     return result;
   }
-  const auto scratch = [&](int64_t rows, int64_t kv_heads, bool few) {
+  const auto scratch = [&](int64_t rows, int64_t kv_heads, bool is_decode) {
     return kernel->function.cpu->scratch_bytes(problem.head_dim, value_dim(problem), rows, kv_heads,
-                                               few);
+                                               is_decode);
   };
   // Sequences of few queries run alike in every plan.
-  const bool few = few_rows(problem);
-  result.workspace_bytes = std::max(
-      scratch(tile_rows(problem), few ? problem.kv_heads : 1, few),
-      scratch(std::min(tile_rows(problem), kAttentionFewRows), few ? problem.kv_heads : 1, true));
+  const bool is_decode = is_decode_problem(problem);
+  result.workspace_bytes =
+      std::max(scratch(tile_rows(problem), is_decode ? problem.kv_heads : 1, is_decode),
+               scratch(std::min(tile_rows(problem), kAttentionDecodeRows),
+                       is_decode ? problem.kv_heads : 1, true));
   return result;
 }
 

@@ -1,6 +1,6 @@
-// Codes of keys as they are multiplied in decode, for levels with VDPBF16PS: 16 bytes of each of
-// four keys in a vector, expanded in registers, the scales of their blocks,
-// and queries in the order of expanded keys.
+// Keys as operands of the Q K^T of decode on the CPU, for ISA levels with VDPBF16PS: 16 bytes of
+// each of four keys in a vector, dequantised in registers, their block scales, and queries permuted
+// to the order of dequantised keys.
 #pragma once
 #include "ops/attention/cpu/gemm.h"
 #include "ops/attention/cpu/rows.h"
@@ -11,7 +11,7 @@ namespace halftone::HALFTONE_LEVEL {
 // How a row of keys is read: kBytes at a time make four vectors ("steps"), of which each becomes
 // kVectors operands; kGroups * 4 keys at a time, as many as the registers hold.
 template <Format F>
-struct KeyCodes {
+struct KeyFormat {
   static constexpr int kBytes = F == Format::f16 ? 32 : 64;
   static constexpr int kVectors = F == Format::mxfp4 || F == Format::nvfp4 ? 4
                                   : element_bits(F) == 8                   ? 2
@@ -21,9 +21,9 @@ struct KeyCodes {
   static constexpr int kBlockSteps = F == Format::mxfp8 ? 2 : 1;  // that share a scale vector
 };
 
-// Codes are masked at the end of a row; the code 0 is 0 in every format.
+// Loads are masked at the end of a row; all bits 0 is 0 in every format.
 template <Format F>
-HALFTONE_INLINE __m512i load_codes(const uint8_t* p, __mmask64 mask) {
+HALFTONE_INLINE __m512i load_packed(const uint8_t* p, __mmask64 mask) {
   if constexpr (F == Format::f16) {
     return bits_as<__m512i>(
         widen_f16(bits_as<u16v>(_mm256_maskz_loadu_epi8(static_cast<__mmask32>(mask), p))));
@@ -32,13 +32,13 @@ HALFTONE_INLINE __m512i load_codes(const uint8_t* p, __mmask64 mask) {
   }
 }
 
-// 16 bytes of codes in each lane to operands. The words of 4-bit codes have an order of their own.
+// 16 bytes in each lane to operands. The words of 4-bit formats have an order of their own.
 template <Format F>
 struct KeyStep {
   __m512i x;
-  HALFTONE_INLINE explicit KeyStep(__m512i codes) : x(codes) {}
+  HALFTONE_INLINE explicit KeyStep(__m512i packed) : x(packed) {}
   HALFTONE_INLINE f32v vector(int v) const {
-    if constexpr (KeyCodes<F>::kVectors == 1) return bits_as<f32v>(x);
+    if constexpr (KeyFormat<F>::kVectors == 1) return bits_as<f32v>(x);
     const __m512i index = v == 0 ? x : _mm512_srli_epi16(x, static_cast<unsigned>(4 * v));
     return bits_as<f32v>(
         _mm512_permutexvar_epi16(index, load_raw<__m512i>(decode_detail::kE2m1Words.entry)));
@@ -47,7 +47,7 @@ struct KeyStep {
 template <bool kInt8>
 struct ByteStep {
   Fp8Bytes x;
-  HALFTONE_INLINE explicit ByteStep(__m512i codes) : x(look_up<kInt8>(codes)) {}
+  HALFTONE_INLINE explicit ByteStep(__m512i packed) : x(look_up<kInt8>(packed)) {}
   HALFTONE_INLINE f32v vector(int v) const {
     return bits_as<f32v>(v == 0 ? _mm512_unpacklo_epi8(x.low, x.high)
                                 : _mm512_unpackhi_epi8(x.low, x.high));
@@ -81,7 +81,7 @@ HALFTONE_INLINE void transpose_lanes(__m512i (&x)[4]) {
 // Up to four scales of each of four keys, in the elements of the key's lane.
 template <Format F>
 HALFTONE_INLINE __m512 scales_of(const RowPointer* keys, int64_t offset, int count) {
-  // In general registers: small stores that a vector load meets stall it.
+  // In general registers: a vector load of bytes just stored one by one would stall.
   const auto code_of = [&](int k) -> uint64_t {
     const uint8_t* p = keys[k].scales + offset;
     uint32_t code = 0;
@@ -97,7 +97,7 @@ HALFTONE_INLINE __m512 scales_of(const RowPointer* keys, int64_t offset, int cou
   const __m128i all = _mm_set_epi64x(static_cast<long long>(code_of(2) | code_of(3) << 32),
                                      static_cast<long long>(code_of(0) | code_of(1) << 32));
   if constexpr (F == Format::nvfp4) {
-    // The upper half of each f32 is the bf16 number of its code.
+    // The upper half of each FP32 is the BF16 value of its encoded scale.
     const auto& t = decode_detail::kFp8Bytes<true>;
     const __m512i code =
         _mm512_mullo_epi32(_mm512_cvtepu8_epi32(all), _mm512_set1_epi32(0x01010101));
@@ -122,7 +122,7 @@ HALFTONE_INLINE f32v scale_of_step(const __m512 (&scales)[2], int i) {
     const __m512 x = scales[i / 2];
     return bits_as<f32v>(i % 2 == 0 ? _mm512_permute_ps(x, 0x50) : _mm512_permute_ps(x, 0xfa));
   } else {
-    const int block = i / KeyCodes<F>::kBlockSteps;
+    const int block = i / KeyFormat<F>::kBlockSteps;
     return bits_as<f32v>(block == 0   ? _mm512_permute_ps(scales[0], 0x00)
                          : block == 1 ? _mm512_permute_ps(scales[0], 0x55)
                          : block == 2 ? _mm512_permute_ps(scales[0], 0xaa)
@@ -130,9 +130,9 @@ HALFTONE_INLINE f32v scale_of_step(const __m512 (&scales)[2], int i) {
   }
 }
 
-// 16 bytes of a query as they meet a vector of keys, in all four lanes: pairs, or the floats of
+// 16 bytes of a query in all four lanes, as multiplied by a vector of keys: pairs, or the floats of
 // their lower and of their upper words.
-template <class Products>
+template <class Dot>
 struct QueryPart {
   static constexpr int64_t kBytes = 64;
   f32v x;
@@ -140,42 +140,42 @@ struct QueryPart {
   static HALFTONE_INLINE void pack(f32v lanes, uint8_t* packed) { store_raw(packed, lanes); }
 };
 template <>
-struct QueryPart<SplitProducts> {
+struct QueryPart<SplitBf16Dot> {
   static constexpr int64_t kBytes = 128;
   f32v low, high;
   HALFTONE_INLINE explicit QueryPart(const uint8_t* packed)
       : low(load_raw<f32v>(packed)), high(load_raw<f32v>(packed + 64)) {}
   static HALFTONE_INLINE void pack(f32v lanes, uint8_t* packed) {
-    store_raw(packed, SplitProducts::low(lanes));
-    store_raw(packed + 64, SplitProducts::high(lanes));
+    store_raw(packed, SplitBf16Dot::low(lanes));
+    store_raw(packed + 64, SplitBf16Dot::high(lanes));
   }
 };
 
-HALFTONE_INLINE f32v multiply_add(const QueryPart<F32Products>& q, f32v key, f32v c) {
+HALFTONE_INLINE f32v multiply_add(const QueryPart<F32Dot>& q, f32v key, f32v c) {
   return fma(q.x, key, c);
 }
-HALFTONE_INLINE f32v multiply_add(const QueryPart<Bf16Products>& q, f32v key, f32v c) {
+HALFTONE_INLINE f32v multiply_add(const QueryPart<Bf16Dot>& q, f32v key, f32v c) {
   return bits_as<f32v>(
       _mm512_dpbf16_ps(bits_as<__m512>(c), bits_as<__m512bh>(q.x), bits_as<__m512bh>(key)));
 }
-HALFTONE_INLINE f32v multiply_add(const QueryPart<SplitProducts>& q, f32v key, f32v c) {
-  return fma(q.high, SplitProducts::high(key), fma(q.low, SplitProducts::low(key), c));
+HALFTONE_INLINE f32v multiply_add(const QueryPart<SplitBf16Dot>& q, f32v key, f32v c) {
+  return fma(q.high, SplitBf16Dot::high(key), fma(q.low, SplitBf16Dot::low(key), c));
 }
 
-// Bytes of a row of pack_queries: whole vectors of codes of every format, each part in four lanes.
-template <class Products>
+// Bytes of a row of pack_queries: whole vectors of every format, each part in four lanes.
+template <class Dot>
 HALFTONE_INLINE constexpr int64_t packed_query_bytes(int64_t head_dim) {
-  return (head_dim + 127) / 128 * 128 / Products::kPair * 4 / 16 * QueryPart<Products>::kBytes;
+  return (head_dim + 127) / 128 * 128 / Dot::kPair * 4 / 16 * QueryPart<Dot>::kBytes;
 }
 
 // Rows of `steps` 32-bit elements, padded with zeros, in blocks of 4: 16 bytes of each row in turn,
-// in all lanes of a vector. 4-bit codes are expanded by nibbles of words: word 8 v + j of 32 is
+// in all lanes of a vector. 4-bit values are dequantised by nibbles of words: word 8 v + j of 32 is
 // element 4 j + v.
-template <class Products, bool kNibbles>
+template <class Dot, bool kNibbles>
 void pack_queries(const uint32_t* q, int64_t steps, int64_t kv_heads, int64_t per_head,
                   int64_t head_dim, uint8_t* packed) {
-  using Part = QueryPart<Products>;
-  const int64_t row_bytes = packed_query_bytes<Products>(head_dim);
+  using Part = QueryPart<Dot>;
+  const int64_t row_bytes = packed_query_bytes<Dot>(head_dim);
   alignas(64) static constexpr uint16_t kOrder[32] = {0,  4,  8,  12, 16, 20, 24, 28, 1,  5,  9,
                                                       13, 17, 21, 25, 29, 2,  6,  10, 14, 18, 22,
                                                       26, 30, 3,  7,  11, 15, 19, 23, 27, 31};

@@ -1,7 +1,7 @@
-// Scores of few rows (decode), for levels with VDPBF16PS. A vector holds 16 bytes of each of four
-// keys, one in each lane of 128 bits, expanded in registers and multiplied by the same part of a
-// query in all lanes: 4 sums a key and row are left to fold, 9 instructions for 4 keys and 4 rows.
-// The scales of blocks multiply sums.
+// S = Q K^T of decode on the CPU, for ISA levels with VDPBF16PS. A vector holds 16 bytes of each of
+// four keys, one in each lane of 128 bits, dequantised in registers and multiplied by the same part
+// of a query in all lanes: 4 sums a key and row are left to reduce, 9 instructions for 4 keys and 4
+// rows. Block scales multiply sums.
 #pragma once
 #include "ops/attention/cpu/decode_dequantise.h"
 
@@ -9,41 +9,42 @@
 namespace halftone::HALFTONE_LEVEL {
 
 // Keys of all heads whose scores, and whose P V, are computed before the next ones: a query serves
-// this many keys, and an O as many rows of V, while it stays in the first-level cache.
+// this many keys, and an O as many rows of V, while it stays in L1.
 inline constexpr int64_t kDecodeStrip = 64;
 
 // Sums of neighbouring elements: of a in the first half of each lane, of b in the second.
-HALFTONE_INLINE f32v fold_lanes(f32v x, f32v y) {
+HALFTONE_INLINE f32v reduce_lanes(f32v x, f32v y) {
   const auto a = bits_as<__m512>(x), b = bits_as<__m512>(y);
   return bits_as<f32v>(_mm512_shuffle_ps(a, b, 0x88)) +
          bits_as<f32v>(_mm512_shuffle_ps(a, b, 0xdd));
 }
 
-// Element r of lane k of x[g] is the product of key 4 g + k and row r; false where a code of int8
-// was -128, which no table holds. `q` has the parts of the rows.
-template <class Products, Format F>
+// Element r of lane k of x[g] is the dot product of key 4 g + k and row r; false where an INT8 was
+// -128, which no table holds. `q` has the parts of the rows.
+template <class Dot, Format F>
 HALFTONE_INLINE bool dot_keys(const RowPointer* keys, int64_t offset, int64_t scale_offset,
-                              int64_t row_bytes, const uint8_t* q, f32v* x, LinesAhead* ahead) {
-  using Codes = KeyCodes<F>;
-  using Part = QueryPart<Products>;
-  constexpr int kGroups = Codes::kGroups, kVectors = Codes::kVectors, kBlocks = Codes::kBlocks;
-  // Two chains of sums a key and row hide the latency of the products.
+                              int64_t row_bytes, const uint8_t* q, f32v* x,
+                              LinePrefetcher* prefetcher) {
+  using Key = KeyFormat<F>;
+  using Part = QueryPart<Dot>;
+  constexpr int kGroups = Key::kGroups, kVectors = Key::kVectors, kBlocks = Key::kBlocks;
+  // Two chains of sums a key and row hide the latency of the multiply-adds.
   f32v total[kGroups][4] = {}, other[kGroups][4] = {};
   [[maybe_unused]] __m512i most = _mm512_setzero_si512();
   int64_t scales_left = has_blocks(F) ? row_bytes * 8 / element_bits(F) / block_of(F) : 0;
-  for (int64_t byte = 0; byte < row_bytes; byte += Codes::kBytes) {
+  for (int64_t byte = 0; byte < row_bytes; byte += Key::kBytes) {
     const int64_t left = row_bytes - byte;
-    const __mmask64 mask = left >= Codes::kBytes ? ~__mmask64{0} : (__mmask64{1} << left) - 1;
-    __m512i codes[kGroups][4];
+    const __mmask64 mask = left >= Key::kBytes ? ~__mmask64{0} : (__mmask64{1} << left) - 1;
+    __m512i packed[kGroups][4];
 #pragma GCC unroll 2
     for (int g = 0; g < kGroups; ++g) {
 #pragma GCC unroll 4
       for (int k = 0; k < 4; ++k) {
-        codes[g][k] = load_codes<F>(keys[4 * g + k].data + offset + byte, mask);
+        packed[g][k] = load_packed<F>(keys[4 * g + k].data + offset + byte, mask);
       }
-      transpose_lanes(codes[g]);
+      transpose_lanes(packed[g]);
     }
-    ahead->step<4 * kGroups * Codes::kBytes / 64>();
+    prefetcher->step<4 * kGroups * Key::kBytes / 64>();
     if constexpr (kBlocks == 0) {
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) {
@@ -52,7 +53,7 @@ HALFTONE_INLINE bool dot_keys(const RowPointer* keys, int64_t offset, int64_t sc
           f32v key[kGroups];
 #pragma GCC unroll 2
           for (int g = 0; g < kGroups; ++g) {
-            const KeyStep<F> step(codes[g][i]);
+            const KeyStep<F> step(packed[g][i]);
             key[g] = step.vector(v);
             if constexpr (F == Format::int8) most = _mm512_or_si512(most, step.x.magnitude);
           }
@@ -80,14 +81,14 @@ HALFTONE_INLINE bool dot_keys(const RowPointer* keys, int64_t offset, int64_t sc
       }
       scale_offset += kBlocks, scales_left -= kBlocks;
 #pragma GCC unroll 4
-      for (int i = 0; i < 4; i += Codes::kBlockSteps) {
+      for (int i = 0; i < 4; i += Key::kBlockSteps) {
         f32v sum[kGroups][4] = {};
 #pragma GCC unroll 4
-        for (int v = 0; v < kVectors * Codes::kBlockSteps; ++v) {
+        for (int v = 0; v < kVectors * Key::kBlockSteps; ++v) {
           f32v key[kGroups];
 #pragma GCC unroll 2
           for (int g = 0; g < kGroups; ++g) {
-            key[g] = KeyStep<F>(codes[g][i + v / kVectors]).vector(v % kVectors);
+            key[g] = KeyStep<F>(packed[g][i + v / kVectors]).vector(v % kVectors);
           }
 #pragma GCC unroll 4
           for (int r = 0; r < 4; ++r, q += Part::kBytes) {
@@ -111,7 +112,8 @@ HALFTONE_INLINE bool dot_keys(const RowPointer* keys, int64_t offset, int64_t sc
   for (int g = 0; g < kGroups; ++g) {
 #pragma GCC unroll 4
     for (int r = 0; kBlocks == 0 && r < 4; ++r) total[g][r] += other[g][r];
-    x[g] = fold_lanes(fold_lanes(total[g][0], total[g][1]), fold_lanes(total[g][2], total[g][3]));
+    x[g] = reduce_lanes(reduce_lanes(total[g][0], total[g][1]),
+                        reduce_lanes(total[g][2], total[g][3]));
   }
   return F != Format::int8 || _mm512_movepi8_mask(most) == 0;
 }
@@ -126,32 +128,32 @@ HALFTONE_INLINE f32v scores_of_row(const f32v (&x)[4], int row) {
   return bits_as<f32v>(_mm512_mask_blend_ps(0xff00, low, high));
 }
 
-// Integers of -128 have no entry in the table of magnitudes: their keys are multiplied again.
-template <class Products>
-void redo_lowest(const RowPointer* keys, int64_t offset, int64_t head_dim, const uint32_t* q,
-                 int64_t steps, int64_t rows, float* scores, int64_t stride) {
-  if constexpr (Products::kPair == 2) {
+// INT8 -128 has no entry in the table of magnitudes: the scores of its keys are computed again.
+template <class Dot>
+void recompute_int8_min(const RowPointer* keys, int64_t offset, int64_t head_dim, const uint32_t* q,
+                        int64_t steps, int64_t rows, float* scores, int64_t stride) {
+  if constexpr (Dot::kPair == 2) {
     for (int k = 0; k < kLanes; ++k) {
-      const uint8_t* codes = keys[k].data + offset;
+      const uint8_t* packed = keys[k].data + offset;
       __mmask64 lowest = 0;
       for (int64_t i = 0; i < head_dim; i += 64) {
         const __mmask64 mask =
             head_dim - i >= 64 ? ~__mmask64{0} : (__mmask64{1} << (head_dim - i)) - 1;
-        lowest |= _mm512_cmpeq_epi8_mask(_mm512_maskz_loadu_epi8(mask, codes + i),
+        lowest |= _mm512_cmpeq_epi8_mask(_mm512_maskz_loadu_epi8(mask, packed + i),
                                          _mm512_set1_epi8(-128));
       }
       if (lowest == 0) continue;
       alignas(64) uint16_t key[1024 + 32];
-      expand_row<Format::int8>(codes, nullptr, head_dim, 2 * steps, key);
+      dequantise_row<Format::int8>(packed, nullptr, head_dim, 2 * steps, key);
       for (int64_t r = 0; r < rows; ++r) {
         f32v sum = {};
         for (int64_t s = 0; s < steps; s += kLanes) {
           const auto mask =
               static_cast<__mmask16>(steps - s >= kLanes ? 0xffff : (1 << (steps - s)) - 1);
-          alignas(64) uint8_t part[QueryPart<Products>::kBytes];
-          QueryPart<Products>::pack(
-              bits_as<f32v>(_mm512_maskz_loadu_epi32(mask, q + r * steps + s)), part);
-          sum = multiply_add(QueryPart<Products>(part),
+          alignas(64) uint8_t part[QueryPart<Dot>::kBytes];
+          QueryPart<Dot>::pack(bits_as<f32v>(_mm512_maskz_loadu_epi32(mask, q + r * steps + s)),
+                               part);
+          sum = multiply_add(QueryPart<Dot>(part),
                              bits_as<f32v>(_mm512_maskz_loadu_epi32(mask, key + 2 * s)), sum);
         }
         scores[r * stride + k] = reduce_add(sum);
@@ -162,23 +164,24 @@ void redo_lowest(const RowPointer* keys, int64_t offset, int64_t head_dim, const
 
 // Scores of keys[0 .. count), a multiple of kDecodeStrip, for all rows of all heads: row r of
 // `scores` is row r % per_head of head r / per_head. `q` holds the rows (`steps` 32-bit elements),
-// `packed` those of pack_queries. While keys[i] are multiplied, keys[i + ahead] are asked for.
+// `packed` those of pack_queries. While keys[i] are processed, keys[i + distance] are prefetched.
 struct ScoreKeys {
   const AttentionRows& k;
   int64_t head_dim, kv_heads, per_head, steps;
   const uint32_t* q;
   const uint8_t* packed;
   float* scores;
-  int64_t stride, ahead;
+  int64_t stride, distance;
 };
 
-template <class Products, Format F>
+template <class Dot, Format F>
 void score_keys(const ScoreKeys& t, const RowPointer* keys, int64_t count) {
-  constexpr int kGroups = KeyCodes<F>::kGroups;
+  constexpr int kGroups = KeyFormat<F>::kGroups;
   const int64_t row_bytes = t.head_dim * element_bits(F) / 8;
   const int64_t head_rows = (t.per_head + 3) / 4;
-  const int64_t q_bytes = packed_query_bytes<Products>(t.head_dim);
-  LinesAhead ahead(t.k, t.kv_heads, row_bytes, keys + t.ahead, keys + t.ahead + count);
+  const int64_t q_bytes = packed_query_bytes<Dot>(t.head_dim);
+  LinePrefetcher prefetcher(t.k, t.kv_heads, row_bytes, keys + t.distance,
+                            keys + t.distance + count);
   for (int64_t strip = 0; strip < count; strip += kDecodeStrip) {
     for (int64_t h = 0; h < t.kv_heads; ++h) {
       const int64_t offset = h * t.k.head_bytes, scale_offset = h * t.k.scale_head_bytes;
@@ -186,19 +189,19 @@ void score_keys(const ScoreKeys& t, const RowPointer* keys, int64_t count) {
         for (int64_t b = 0; b < head_rows; ++b) {
           const uint8_t* q = t.packed + (h * head_rows + b) * 4 * q_bytes;
           f32v x[4];
-          bool passed = true;
+          bool all_in_tables = true;
           for (int g = 0; g < 4; g += kGroups) {
-            passed &= dot_keys<Products, F>(keys + i + 4 * g, offset, scale_offset, row_bytes, q,
-                                            x + g, &ahead);
+            all_in_tables &= dot_keys<Dot, F>(keys + i + 4 * g, offset, scale_offset, row_bytes, q,
+                                              x + g, &prefetcher);
           }
           float* scores = t.scores + (h * t.per_head + 4 * b) * t.stride + i;
           const int rows = static_cast<int>(t.per_head - 4 * b < 4 ? t.per_head - 4 * b : 4);
           for (int r = 0; r < rows; ++r) store_raw(scores + r * t.stride, scores_of_row(x, r));
           if constexpr (F == Format::int8) {
-            if (passed) continue;
-            redo_lowest<Products>(keys + i, offset, t.head_dim,
-                                  t.q + (h * t.per_head + 4 * b) * t.steps, t.steps, rows, scores,
-                                  t.stride);
+            if (all_in_tables) continue;
+            recompute_int8_min<Dot>(keys + i, offset, t.head_dim,
+                                    t.q + (h * t.per_head + 4 * b) * t.steps, t.steps, rows, scores,
+                                    t.stride);
           }
         }
       }
@@ -212,22 +215,22 @@ struct KeyScorer {
   void (*pack)(const uint32_t* q, int64_t steps, int64_t kv_heads, int64_t per_head,
                int64_t head_dim, uint8_t* packed);
 };
-template <class Products, Format F>
+template <class Dot, Format F>
 KeyScorer key_scorer() {
-  return {score_keys<Products, F>, pack_queries<Products, element_bits(F) == 4>};
+  return {score_keys<Dot, F>, pack_queries<Dot, element_bits(F) == 4>};
 }
-template <class Products>
+template <class Dot>
 KeyScorer key_scorer_of(Format format) {
-  if constexpr (Products::kPair == 1) {
-    if (format == Format::f32) return key_scorer<Products, Format::f32>();
-    if (format == Format::f16) return key_scorer<Products, Format::f16>();
+  if constexpr (Dot::kPair == 1) {
+    if (format == Format::f32) return key_scorer<Dot, Format::f32>();
+    if (format == Format::f16) return key_scorer<Dot, Format::f16>();
   } else {
-    if (format == Format::bf16) return key_scorer<Products, Format::bf16>();
-    if (format == Format::fp8_e4m3) return key_scorer<Products, Format::fp8_e4m3>();
-    if (format == Format::int8) return key_scorer<Products, Format::int8>();
-    if (format == Format::mxfp8) return key_scorer<Products, Format::mxfp8>();
-    if (format == Format::mxfp4) return key_scorer<Products, Format::mxfp4>();
-    if (format == Format::nvfp4) return key_scorer<Products, Format::nvfp4>();
+    if (format == Format::bf16) return key_scorer<Dot, Format::bf16>();
+    if (format == Format::fp8_e4m3) return key_scorer<Dot, Format::fp8_e4m3>();
+    if (format == Format::int8) return key_scorer<Dot, Format::int8>();
+    if (format == Format::mxfp8) return key_scorer<Dot, Format::mxfp8>();
+    if (format == Format::mxfp4) return key_scorer<Dot, Format::mxfp4>();
+    if (format == Format::nvfp4) return key_scorer<Dot, Format::nvfp4>();
   }
   return {nullptr, nullptr};
 }

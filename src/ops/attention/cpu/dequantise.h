@@ -1,5 +1,6 @@
-// Rows of every operand format as f32 or bf16. Every product of an element and its block scale is
-// exact in bf16 (at most 7 significant bits); scales of a whole row stay outside.
+// Dequantisation of rows of every operand format to FP32 or BF16 on the CPU. Every product of an
+// element and its block scale is exact in BF16 (at most 7 significant bits); scales of a whole row
+// are applied elsewhere.
 #pragma once
 #include "ops/attention/cpu/fp4.h"
 #include "ops/attention/cpu/fp8.h"
@@ -30,7 +31,7 @@ HALFTONE_INLINE float block_scale(const uint8_t* scales, int64_t i) {
 // kLanes elements of a row from element i; `scales` are those of the row's blocks. A vector never
 // straddles blocks: blocks are 16 or 32 long, vectors at most 16.
 template <Format F>
-HALFTONE_INLINE f32v expand(const uint8_t* row, const uint8_t* scales, int64_t i) {
+HALFTONE_INLINE f32v dequantise(const uint8_t* row, const uint8_t* scales, int64_t i) {
   if constexpr (F == Format::f32 || F == Format::f16 || F == Format::bf16) {
     return load<F>(row, i);
   } else if constexpr (has_blocks(F)) {
@@ -40,27 +41,28 @@ HALFTONE_INLINE f32v expand(const uint8_t* row, const uint8_t* scales, int64_t i
   }
 }
 
-HALFTONE_INLINE void store_expanded(float* out, f32v x) { store_raw(out, x); }
-HALFTONE_INLINE void store_expanded(uint16_t* out, f32v x) { store_raw(out, narrow_bf16(x)); }
+HALFTONE_INLINE void store_dequantised(float* out, f32v x) { store_raw(out, x); }
+HALFTONE_INLINE void store_dequantised(uint16_t* out, f32v x) { store_raw(out, narrow_bf16(x)); }
 
-// Whole blocks to bf16 without the way through f32; how many elements of the row that settled.
+// Whole blocks to BF16 without FP32 in between; returns how many elements of the row are done.
 template <Format F, class Element>
-HALFTONE_INLINE int64_t expand_blocks(const uint8_t*, const uint8_t*, int64_t, Element*) {
+HALFTONE_INLINE int64_t dequantise_blocks(const uint8_t*, const uint8_t*, int64_t, Element*) {
   return 0;
 }
 
 #if defined(__AVX512BF16__)
 template <>
-HALFTONE_INLINE int64_t expand_blocks<Format::bf16, uint16_t>(const uint8_t* row, const uint8_t*,
-                                                              int64_t count, uint16_t* out) {
+HALFTONE_INLINE int64_t dequantise_blocks<Format::bf16, uint16_t>(const uint8_t* row,
+                                                                  const uint8_t*, int64_t count,
+                                                                  uint16_t* out) {
   int64_t i = 0;
   for (; i + 32 <= count; i += 32) store_raw(out + i, load_raw<__m512i>(row + 2 * i));
   return i;
 }
 template <>
-HALFTONE_INLINE int64_t expand_blocks<Format::fp8_e4m3, uint16_t>(const uint8_t* row,
-                                                                  const uint8_t*, int64_t count,
-                                                                  uint16_t* out) {
+HALFTONE_INLINE int64_t dequantise_blocks<Format::fp8_e4m3, uint16_t>(const uint8_t* row,
+                                                                      const uint8_t*, int64_t count,
+                                                                      uint16_t* out) {
   int64_t i = 0;
   for (; i + 64 <= count; i += 64) {
     bf16v pairs[2];
@@ -71,23 +73,23 @@ HALFTONE_INLINE int64_t expand_blocks<Format::fp8_e4m3, uint16_t>(const uint8_t*
   return i;
 }
 template <>
-HALFTONE_INLINE int64_t expand_blocks<Format::nvfp4, uint16_t>(const uint8_t* row,
-                                                               const uint8_t* scales, int64_t count,
-                                                               uint16_t* out) {
-  return expand_fp4<Format::nvfp4>(row, scales, count, out);
+HALFTONE_INLINE int64_t dequantise_blocks<Format::nvfp4, uint16_t>(const uint8_t* row,
+                                                                   const uint8_t* scales,
+                                                                   int64_t count, uint16_t* out) {
+  return dequantise_fp4<Format::nvfp4>(row, scales, count, out);
 }
 template <>
-HALFTONE_INLINE int64_t expand_blocks<Format::mxfp4, uint16_t>(const uint8_t* row,
-                                                               const uint8_t* scales, int64_t count,
-                                                               uint16_t* out) {
-  return expand_fp4<Format::mxfp4>(row, scales, count, out);
+HALFTONE_INLINE int64_t dequantise_blocks<Format::mxfp4, uint16_t>(const uint8_t* row,
+                                                                   const uint8_t* scales,
+                                                                   int64_t count, uint16_t* out) {
+  return dequantise_fp4<Format::mxfp4>(row, scales, count, out);
 }
-// Multiplies by adding to the exponents of the numbers that are not 0. Scales of 2^-64 to 2^64 keep
-// every number normal; others and NaN go through f32.
+// Multiplies by adding to the exponents of the values that are not 0. Scales of 2^-64 to 2^64 keep
+// every value normal; others and NaN go through FP32.
 template <>
-HALFTONE_INLINE int64_t expand_blocks<Format::mxfp8, uint16_t>(const uint8_t* row,
-                                                               const uint8_t* scales, int64_t count,
-                                                               uint16_t* out) {
+HALFTONE_INLINE int64_t dequantise_blocks<Format::mxfp8, uint16_t>(const uint8_t* row,
+                                                                   const uint8_t* scales,
+                                                                   int64_t count, uint16_t* out) {
   int64_t i = 0;
   for (; i + 64 <= count; i += 64) {
     const uint32_t first = scales[i / 32], second = scales[i / 32 + 1];
@@ -96,7 +98,7 @@ HALFTONE_INLINE int64_t expand_blocks<Format::mxfp8, uint16_t>(const uint8_t* ro
     const __mmask64 nan = _mm512_cmpeq_epi8_mask(magnitude, _mm512_set1_epi8(0x7f));
     if (nan != 0 || first - 63 > 128 || second - 63 > 128) {
       for (int64_t j = i; j < i + 64; j += 16) {
-        store_expanded(out + j, expand<Format::mxfp8>(row, scales, j));
+        store_dequantised(out + j, dequantise<Format::mxfp8>(row, scales, j));
       }
       continue;
     }
@@ -115,11 +117,12 @@ HALFTONE_INLINE int64_t expand_blocks<Format::mxfp8, uint16_t>(const uint8_t* ro
   return i;
 }
 template <>
-HALFTONE_INLINE int64_t expand_blocks<Format::int8, uint16_t>(const uint8_t* row, const uint8_t*,
-                                                              int64_t count, uint16_t* out) {
+HALFTONE_INLINE int64_t dequantise_blocks<Format::int8, uint16_t>(const uint8_t* row,
+                                                                  const uint8_t*, int64_t count,
+                                                                  uint16_t* out) {
   int64_t i = 0;
   for (; i + 32 <= count; i += 32) {
-    // Integers of 8 bits are exact in bf16, so rounding does nothing.
+    // INT8 is exact in BF16, so rounding does nothing.
     const auto first = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_raw<__m128i>(row + i)));
     const auto second = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_raw<__m128i>(row + i + 16)));
     store_raw(out + i, _mm512_cvtne2ps_pbh(second, first));
@@ -128,13 +131,14 @@ HALFTONE_INLINE int64_t expand_blocks<Format::int8, uint16_t>(const uint8_t* row
 }
 #endif
 
-// `count` elements of a row to Element (float or bf16), zeros up to `padded` and beyond it to the
+// `count` elements of a row to Element (float or BF16), zeros up to `padded` and beyond it to the
 // end of a vector.
 template <Format F, class Element>
-HALFTONE_INLINE void expand_row(const uint8_t* row, const uint8_t* scales, int64_t count,
-                                int64_t padded, Element* out) {
-  int64_t i = expand_blocks<F>(row, scales, count, out);
-  for (; i + kLanes <= count; i += kLanes) store_expanded(out + i, expand<F>(row, scales, i));
+HALFTONE_INLINE void dequantise_row(const uint8_t* row, const uint8_t* scales, int64_t count,
+                                    int64_t padded, Element* out) {
+  int64_t i = dequantise_blocks<F>(row, scales, count, out);
+  for (; i + kLanes <= count; i += kLanes)
+    store_dequantised(out + i, dequantise<F>(row, scales, i));
   if (i < count) {
     // The last elements go through a copy padded with 0, so that nothing beyond the row is read.
     alignas(64) uint8_t copy[64] = {};
@@ -146,51 +150,51 @@ HALFTONE_INLINE void expand_row(const uint8_t* row, const uint8_t* scales, int64
     __builtin_memcpy(copy, last, static_cast<size_t>(bytes));
 #endif
     const uint8_t* scale = has_blocks(F) ? scales + i / block_of(F) : nullptr;
-    store_expanded(out + i, expand<F>(copy, scale, 0));
+    store_dequantised(out + i, dequantise<F>(copy, scale, 0));
     i += kLanes;
   }
-  for (; i < padded; i += kLanes) store_expanded(out + i, f32v{});
+  for (; i < padded; i += kLanes) store_dequantised(out + i, f32v{});
 }
 
-// What to expand and where to.
+// A row to dequantise and where to.
 template <class Element>
-struct RowToExpand {
+struct RowToDequantise {
   const uint8_t* data;
   const uint8_t* scales;
   Element* out;
 };
 
 template <Format F, class Element>
-void expand_rows(const RowToExpand<Element>* rows, int64_t row_count, int64_t count,
-                 int64_t padded) {
+void dequantise_rows(const RowToDequantise<Element>* rows, int64_t row_count, int64_t count,
+                     int64_t padded) {
   for (int64_t r = 0; r < row_count; ++r) {
-    expand_row<F>(rows[r].data, rows[r].scales, count, padded, rows[r].out);
+    dequantise_row<F>(rows[r].data, rows[r].scales, count, padded, rows[r].out);
   }
 }
 
 template <class Element>
-using ExpandRows = void (*)(const RowToExpand<Element>* rows, int64_t row_count, int64_t count,
-                            int64_t padded);
+using DequantiseRows = void (*)(const RowToDequantise<Element>* rows, int64_t row_count,
+                                int64_t count, int64_t padded);
 
 template <class Element>
-ExpandRows<Element> expand_rows_of(Format format) {
+DequantiseRows<Element> dequantise_rows_of(Format format) {
   switch (format) {
     case Format::f32:
-      return expand_rows<Format::f32, Element>;
+      return dequantise_rows<Format::f32, Element>;
     case Format::f16:
-      return expand_rows<Format::f16, Element>;
+      return dequantise_rows<Format::f16, Element>;
     case Format::bf16:
-      return expand_rows<Format::bf16, Element>;
+      return dequantise_rows<Format::bf16, Element>;
     case Format::int8:
-      return expand_rows<Format::int8, Element>;
+      return dequantise_rows<Format::int8, Element>;
     case Format::mxfp8:
-      return expand_rows<Format::mxfp8, Element>;
+      return dequantise_rows<Format::mxfp8, Element>;
     case Format::mxfp4:
-      return expand_rows<Format::mxfp4, Element>;
+      return dequantise_rows<Format::mxfp4, Element>;
     case Format::nvfp4:
-      return expand_rows<Format::nvfp4, Element>;
+      return dequantise_rows<Format::nvfp4, Element>;
     default:
-      return expand_rows<Format::fp8_e4m3, Element>;
+      return dequantise_rows<Format::fp8_e4m3, Element>;
   }
 }
 

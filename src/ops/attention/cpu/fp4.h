@@ -1,12 +1,12 @@
-// E2M1 with block scales straight to bf16, for levels with VDPBF16PS: 16 values a scale, looked up,
-// or, with keys in the lanes, a scale a lane.
+// E2M1 with block scales straight to BF16, for ISA levels with VDPBF16PS: 16 values a scale by
+// table lookup, or, with keys in the lanes, a scale a lane.
 #pragma once
 #include "ops/attention/cpu/fp8.h"
 
 #if defined(__AVX512BF16__)
 namespace halftone::HALFTONE_LEVEL {
 
-// The 16 values of E2M1 times each scale, in bf16: 8 KB, of which a row touches little.
+// The 16 values of E2M1 times each scale, in BF16: 8 KB, of which a row touches little.
 struct Fp4Tables {
   alignas(64) uint16_t value[256][16];
 };
@@ -39,10 +39,10 @@ HALFTONE_INLINE __m512i fp4_table(uint8_t scale) {
   return _mm512_broadcast_i64x4(load_raw<__m256i>(kFp4Tables<F>.value[scale]));
 }
 
-// Whole runs of 32 elements of a row.
+// Whole groups of 32 elements of a row.
 template <Format F>
-HALFTONE_INLINE int64_t expand_fp4(const uint8_t* row, const uint8_t* scales, int64_t count,
-                                   uint16_t* out) {
+HALFTONE_INLINE int64_t dequantise_fp4(const uint8_t* row, const uint8_t* scales, int64_t count,
+                                       uint16_t* out) {
   int64_t i = 0;
   for (; i + 32 <= count; i += 32) {
     const __m512i index = decode_detail::spread_nibbles(row + i / 2);
@@ -60,7 +60,7 @@ HALFTONE_INLINE int64_t expand_fp4(const uint8_t* row, const uint8_t* scales, in
 // A row of V.
 template <Format F>
 struct Fp4Row {
-  const uint8_t* codes;
+  const uint8_t* packed;
   const uint8_t* scales;
 };
 
@@ -77,15 +77,15 @@ HALFTONE_INLINE void load_step(const Fp4Row<F>* rows, int64_t x, f32v (&b)[4]) {
   constexpr int kShift = F == Format::nvfp4 ? 4 : 5;
   const uint8_t* even_scales = opaque(rows[0].scales + (x >> kShift));
   const uint8_t* odd_scales = opaque(rows[1].scales + (x >> kShift));
-  const __m512i codes =
-      _mm512_inserti64x4(_mm512_castsi256_si512(load_raw<__m256i>(rows[0].codes + (x >> 1))),
-                         load_raw<__m256i>(rows[1].codes + (x >> 1)), 1);
+  const __m512i packed =
+      _mm512_inserti64x4(_mm512_castsi256_si512(load_raw<__m256i>(rows[0].packed + (x >> 1))),
+                         load_raw<__m256i>(rows[1].packed + (x >> 1)), 1);
 #pragma GCC unroll 4
   for (int v = 0; v < 4; ++v) {
     const int block = (16 * v) >> kShift;
     const __m512i order = _mm512_add_epi32(first, _mm512_set1_epi32(2 * v));
     const __m512i index =
-        _mm512_multishift_epi64_epi8(fields, _mm512_permutexvar_epi32(order, codes));
+        _mm512_multishift_epi64_epi8(fields, _mm512_permutexvar_epi32(order, packed));
     const __m512i even = _mm512_permutexvar_epi16(index, fp4_table<F>(even_scales[block]));
     b[v] = bits_as<f32v>(
         _mm512_mask_permutexvar_epi16(even, 0xaaaaaaaau, index, fp4_table<F>(odd_scales[block])));
@@ -99,15 +99,15 @@ struct Fp4Scales {
 template <Format F>
 HALFTONE_INLINE void load_scales(const uint8_t* const* rows, int64_t first, int64_t count,
                                  Fp4Scales* scales) {
-  ScaleCodes codes;
-  load_scale_codes(rows, first, count, &codes);
+  EncodedScales encoded;
+  load_encoded_scales(rows, first, count, &encoded);
   for (int i = 0; i < 8; ++i) {
-    const auto code = bits_as<u8v>(codes.code[i]);
-    scales->value[i] = F == Format::nvfp4 ? decode_e4m3(code) : decode_ue8m0(code);
+    const auto scale_code = bits_as<u8v>(encoded.encoded[i]);
+    scales->value[i] = F == Format::nvfp4 ? decode_e4m3(scale_code) : decode_ue8m0(scale_code);
   }
 }
 
-// Takes the upper halves of two vectors side by side: pairs.
+// Takes the upper halves of two vectors as pairs.
 HALFTONE_INLINE __m512i upper_halves() {
   alignas(64) static constexpr uint16_t kUpper[32] = {1,  33, 3,  35, 5,  37, 7,  39, 9,  41, 11,
                                                       43, 13, 45, 15, 47, 17, 49, 19, 51, 21, 53,
@@ -115,9 +115,9 @@ HALFTONE_INLINE __m512i upper_halves() {
   return load_raw<__m512i>(kUpper);
 }
 
-// x: 8 codes of each of 16 rows. Four steps of pairs to out + i * stride. Products with the scale
-// are exact in bf16, so the upper half of the f32 is the number.
-HALFTONE_INLINE void expand_columns(u32v x, f32v scale, uint32_t* out, int64_t stride) {
+// x: 8 values of each of 16 rows. Stores four steps of pairs to out + i * stride. Values times the
+// scale are exact in BF16, so the upper half of the FP32 is the value.
+HALFTONE_INLINE void dequantise_columns(u32v x, f32v scale, uint32_t* out, int64_t stride) {
   const __m512 table = _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f,
                                       -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f);
 #pragma GCC unroll 4
@@ -132,7 +132,7 @@ HALFTONE_INLINE void expand_columns(u32v x, f32v scale, uint32_t* out, int64_t s
   }
 }
 
-// The same with `shift` added to the exponents of the numbers that are not 0.
+// The same with `shift` added to the exponents of the values that are not 0.
 HALFTONE_INLINE void shift_columns(__m512i x, __m512i shift, uint32_t* out, int64_t stride) {
   const __m512i table = load_raw<__m512i>(decode_detail::kE2m1Words.entry);
   // Bit offsets of nibbles 0 and 1 in the words of both 32-bit halves.

@@ -1,5 +1,5 @@
-// E4M3 straight to bf16 in the order in which a product wants it, for levels with VDPBF16PS: the
-// high and the low byte of each number are looked up, and shuffles put them together.
+// E4M3 straight to BF16 in the order of the dot products, for ISA levels with VDPBF16PS: the high
+// and the low byte of each value are looked up, and shuffles put them together.
 #pragma once
 #include "ops/attention/cpu/scales.h"
 
@@ -9,36 +9,36 @@ namespace halftone::HALFTONE_LEVEL {
 struct Fp8Bytes {
   __m512i low, high, magnitude;
 };
-HALFTONE_INLINE Fp8Bytes look_up_e4m3(__m512i codes) {
+HALFTONE_INLINE Fp8Bytes look_up_e4m3(__m512i packed) {
   const auto& t = decode_detail::kFp8Bytes<true>;
   const __m512i low =
-      _mm512_permutex2var_epi8(_mm512_load_si512(t.low), codes, _mm512_load_si512(t.low + 64));
+      _mm512_permutex2var_epi8(_mm512_load_si512(t.low), packed, _mm512_load_si512(t.low + 64));
   const __m512i magnitude =
-      _mm512_permutex2var_epi8(_mm512_load_si512(t.high), codes, _mm512_load_si512(t.high + 64));
+      _mm512_permutex2var_epi8(_mm512_load_si512(t.high), packed, _mm512_load_si512(t.high + 64));
   // magnitude | (codes & 0x80)
-  return {low, _mm512_ternarylogic_epi32(magnitude, codes, _mm512_set1_epi8(-128), 0xf8),
+  return {low, _mm512_ternarylogic_epi32(magnitude, packed, _mm512_set1_epi8(-128), 0xf8),
           magnitude};
 }
 
-// Integers of 8 bits the same way, by magnitude; -128 has none in the table.
-HALFTONE_INLINE Fp8Bytes look_up_int8(__m512i codes) {
+// INT8 the same way, by magnitude; -128 has none in the table.
+HALFTONE_INLINE Fp8Bytes look_up_int8(__m512i packed) {
   const auto& t = decode_detail::kInt8Bytes;
-  const __m512i magnitude = _mm512_abs_epi8(codes);
+  const __m512i magnitude = _mm512_abs_epi8(packed);
   const __m512i low =
       _mm512_permutex2var_epi8(_mm512_load_si512(t.low), magnitude, _mm512_load_si512(t.low + 64));
   const __m512i high = _mm512_permutex2var_epi8(_mm512_load_si512(t.high), magnitude,
                                                 _mm512_load_si512(t.high + 64));
-  return {low, _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8(-128), 0xf8), magnitude};
+  return {low, _mm512_ternarylogic_epi32(high, packed, _mm512_set1_epi8(-128), 0xf8), magnitude};
 }
 template <bool kInt8>
-HALFTONE_INLINE Fp8Bytes look_up(__m512i codes) {
-  if constexpr (kInt8) return look_up_int8(codes);
-  return look_up_e4m3(codes);
+HALFTONE_INLINE Fp8Bytes look_up(__m512i packed) {
+  if constexpr (kInt8) return look_up_int8(packed);
+  return look_up_e4m3(packed);
 }
 
-// x: 4 codes of each of 16 rows, to two steps of pairs.
+// x: 4 values of each of 16 rows, to two steps of pairs.
 template <bool kInt8 = false>
-HALFTONE_INLINE __m512i expand_fp8_columns(__m512i x, __m512i (&step)[2]) {
+HALFTONE_INLINE __m512i dequantise_fp8_columns(__m512i x, __m512i (&step)[2]) {
   // Byte 4 i + (0, 1, 2, 3) of the first step is low[4 i], high[4 i], low[4 i + 1], high[4 i + 1].
   alignas(64) static constexpr auto kOrder = [] {
     struct Order {
@@ -57,8 +57,8 @@ HALFTONE_INLINE __m512i expand_fp8_columns(__m512i x, __m512i (&step)[2]) {
   return bytes.magnitude;
 }
 
-// MXFP8 multiplies by adding to the exponents of the numbers that are not 0. Scales of 2^-64 to
-// 2^64 keep every number normal; others and NaN take another way.
+// MXFP8 multiplies by adding to the exponents of the values that are not 0. Scales of 2^-64 to 2^64
+// keep every value normal; others and NaN go through FP32.
 HALFTONE_INLINE __m512i add_exponent(__m512i words, __m512i shift) {
   const __mmask32 number = _mm512_test_epi16_mask(words, _mm512_set1_epi16(0x7fff));
   return _mm512_mask_add_epi16(words, number, words, shift);

@@ -1,4 +1,4 @@
-// The rows of K and V in the order of the keys, and what is asked for ahead of its use.
+// Iteration over the rows of K and V, contiguous or paged, in key order, and software prefetch.
 #pragma once
 #include "ops/attention/cpu/dequantise.h"
 
@@ -25,8 +25,8 @@ class RowCursor {
     ++key_;
     return row;
   }
-  // Whether the next `count` rows are one run, of which *row is the first.
-  HALFTONE_INLINE bool next_run(int64_t count, RowPointer* row) {
+  // Whether the next `count` rows are contiguous; *row is the first.
+  HALFTONE_INLINE bool next_contiguous(int64_t count, RowPointer* row) {
     if (left_ == 0) seek();
     if (left_ < count) return false;
     *row = row_;
@@ -65,9 +65,9 @@ class RowCursor {
   RowPointer row_ = {};
 };
 
-// Asks for rows of all heads ahead of their use, a few cache lines at a time between other work, so
-// that the queue of outstanding lines neither overflows nor runs dry. Inlined by force: GCC takes a
-// function of prefetches alone for one without effect and drops its calls.
+// Prefetches rows of all heads, a few cache lines at a time between other work, so that the queue
+// of outstanding lines neither overflows nor runs dry. Inlined by force: GCC takes a function of
+// prefetches alone for one without effect and drops its calls.
 class Prefetcher {
  public:
   HALFTONE_INLINE Prefetcher(const AttentionRows& rows, int64_t heads, int64_t row_bytes,
@@ -96,11 +96,11 @@ class Prefetcher {
   int64_t left_, offset_ = int64_t{1} << 62;
 };
 
-// Asks for rows [first, end) of K and V of one head in `steps` steps. Inlined by force: see
+// Prefetches rows [first, end) of K and V of one head in `steps` steps. Inlined by force: see
 // Prefetcher.
-class ChunkAhead {
+class ChunkPrefetcher {
  public:
-  HALFTONE_INLINE ChunkAhead(const AttentionTile& t, int64_t first, int64_t end, int64_t steps)
+  HALFTONE_INLINE ChunkPrefetcher(const AttentionTile& t, int64_t first, int64_t end, int64_t steps)
       : keys_(t.k, 1, row_bytes(t.k, t.head_dim), first, end),
         values_(t.v, 1, row_bytes(t.v, t.value_dim), first, end),
         key_lines_(lines_of(t.k, t.head_dim, end - first, steps)),
@@ -122,34 +122,33 @@ class ChunkAhead {
   int64_t key_lines_, value_lines_;
 };
 
-// Asks for rows ahead of their use, evenly between the work, 64 rows at a time: four walks in the
-// order in which memory lies, each over 16 of them. One walk alone would stand still at every new
-// page (docs/findings/cpu-decode.md). Where the rows of the heads do not lie side by
-// side, those of all heads but the first are left to the hardware. Inlined by force: see
-// Prefetcher.
-class LinesAhead {
+// Prefetches rows evenly between the work, 64 rows at a time: four streams in memory order, each
+// over 16 of them. One stream alone would stall at every new page (docs/findings/cpu-decode.md).
+// Where the rows of the heads are not contiguous, those of all heads but the first are left to the
+// hardware prefetcher. Inlined by force: see Prefetcher.
+class LinePrefetcher {
  public:
-  static constexpr int kWalks = 4, kWalkRows = 16;
+  static constexpr int kStreams = 4, kStreamRows = 16;
   // Rows first .. end, a multiple of 64.
-  HALFTONE_INLINE LinesAhead(const AttentionRows& rows, int64_t heads, int64_t row_bytes,
-                             const RowPointer* first, const RowPointer* end)
+  HALFTONE_INLINE LinePrefetcher(const AttentionRows& rows, int64_t heads, int64_t row_bytes,
+                                 const RowPointer* first, const RowPointer* end)
       : row_(first),
         end_(end),
         bytes_(rows.head_bytes == row_bytes ? heads * row_bytes : row_bytes) {}
-  // Asks for `kLines` lines, on average.
+  // Prefetches `kLines` lines, on average.
   template <int kLines>
   HALFTONE_INLINE void step() {
     if (row_ == end_) return;
-    if constexpr (kLines < kWalks) {
+    if constexpr (kLines < kStreams) {
       credit_ += kLines;
-      if (credit_ < kWalks) return;
+      if (credit_ < kStreams) return;
       credit_ = 0;
     }
 #pragma GCC unroll 2
-    for (int i = 0; i < (kLines + kWalks - 1) / kWalks; ++i) {
+    for (int i = 0; i < (kLines + kStreams - 1) / kStreams; ++i) {
 #pragma GCC unroll 4
-      for (int w = 0; w < kWalks; ++w) {
-        __builtin_prefetch(row_[w * kWalkRows].data + offset_, 0, 2);
+      for (int w = 0; w < kStreams; ++w) {
+        __builtin_prefetch(row_[w * kStreamRows].data + offset_, 0, 2);
       }
       offset_ += 64;
       if (offset_ < bytes_) continue;
@@ -163,15 +162,15 @@ class LinesAhead {
     offset_ = 0;
     if (row_->scales != nullptr) {
 #pragma GCC unroll 4
-      for (int w = 0; w < kWalks; ++w) __builtin_prefetch(row_[w * kWalkRows].scales, 0, 2);
+      for (int w = 0; w < kStreams; ++w) __builtin_prefetch(row_[w * kStreamRows].scales, 0, 2);
     }
     ++row_;
-    if (++walked_ % kWalkRows == 0) row_ += (kWalks - 1) * kWalkRows;
+    if (++rows_done_ % kStreamRows == 0) row_ += (kStreams - 1) * kStreamRows;
   }
   const RowPointer *row_, *end_;
   const int64_t bytes_;
   int64_t offset_ = 0;
-  int walked_ = 0, credit_ = 0;
+  int rows_done_ = 0, credit_ = 0;
 };
 
 HALFTONE_INLINE bool has_row_scales(const AttentionRows& rows) {

@@ -1,3 +1,4 @@
+// CPU attention driver: distributes tiles over threads and combines split-KV partials.
 #include "ops/attention/cpu/run_tiles.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@ namespace halftone {
 
 namespace {
 
-// Beyond this much memory for the results of chunks, units are not split: long caches with many
+// Beyond this much memory for the partials of chunks, units are not split: long caches with many
 // rows a unit have work enough for a thread each.
 constexpr int64_t kMostPartialBytes = int64_t{64} << 20;
 
@@ -41,8 +42,8 @@ class ThreadMemory {
 };
 thread_local ThreadMemory memory[4];
 
-// Of one thread: about 100 products of an element of K or V with one of a row a nanosecond, in
-// decode (a row of 256 elements and four heads in 10 ns) as in prefill.
+// Estimated time of one thread: about 100 multiply-adds of an element of K or V with one of a row a
+// nanosecond, in decode (a row of 256 elements and four heads in 10 ns) as in prefill.
 int64_t nanoseconds_of(const AttentionTile& t) {
   const int64_t chunk = attention_chunk(std::max(t.head_dim, t.value_dim));
   const int64_t keys = std::min(t.keys, (t.end_chunk - t.first_chunk) * chunk);
@@ -60,7 +61,7 @@ void run_attention(const AttentionCpu& cpu, const AttentionWork& work, Stream& s
     tile->scratch = attention_memory(AttentionMemory::scratch, work.scratch_bytes);
     return work.prepare(unit, tile);
   };
-  // What the first units, the longest, amount to: the cache may be far larger than its sequences.
+  // The total of the first units, the longest: the cache may be far larger than its sequences.
   const int64_t units = work.units, chunks = work.chunks, threads = stream.threads();
   int64_t nanoseconds = 0, most = 0;
   for (int64_t unit = 0; threads > 1 && unit < std::min(units, 4 * threads); ++unit) {
@@ -69,7 +70,7 @@ void run_attention(const AttentionCpu& cpu, const AttentionWork& work, Stream& s
     nanoseconds += nanoseconds_of(tile);
     most = std::max(most, tile.end_chunk - tile.first_chunk);
   }
-  // When there are fewer units than would keep the threads busy, runs of chunks of a unit go to
+  // Split-KV: with fewer units than would keep the threads busy, ranges of chunks of a unit go to
   // several threads.
   const int64_t floats = cpu.partial_floats(work.value_dim, work.rows);
   const int64_t partial_bytes = units * chunks * floats * static_cast<int64_t>(sizeof(float));
@@ -113,7 +114,7 @@ void run_attention(const AttentionCpu& cpu, const AttentionWork& work, Stream& s
       AttentionTile tile;
       if (!prepare(unit, &tile)) continue;
       place(unit, tile.first_chunk, &tile);
-      cpu.merge(tile);
+      cpu.combine(tile);
     }
   });
 }

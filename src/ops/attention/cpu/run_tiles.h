@@ -1,5 +1,5 @@
-// Hands tiles of attention to the threads: whole units, or runs of chunks of a unit whose results
-// are folded afterwards, the same sums in the same order.
+// Distributes CPU attention tiles over threads: whole units, or ranges of chunks of a unit
+// (split-KV) whose partials are combined afterwards, the same sums in the same order.
 #pragma once
 #include "base/function_ref.h"
 #include "halftone/stream.h"

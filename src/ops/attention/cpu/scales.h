@@ -1,16 +1,16 @@
-// Block scales with the keys in the lanes, for levels with VDPBF16PS.
+// Block scales with keys in the lanes, for ISA levels with VDPBF16PS.
 #pragma once
 #include "simd/decode.h"
 
 #if defined(__AVX512BF16__)
 namespace halftone::HALFTONE_LEVEL {
 
-// Up to eight scale codes of each of 16 rows: byte j of code[i] is scale first + i of row j.
-struct ScaleCodes {
-  __m128i code[8];
+// Up to eight encoded scales of each of 16 rows: byte j of code[i] is scale first + i of row j.
+struct EncodedScales {
+  __m128i encoded[8];
 };
-HALFTONE_INLINE void load_scale_codes(const uint8_t* const* rows, int64_t first, int64_t count,
-                                      ScaleCodes* codes) {
+HALFTONE_INLINE void load_encoded_scales(const uint8_t* const* rows, int64_t first, int64_t count,
+                                         EncodedScales* scales) {
   alignas(64) uint8_t bytes[16][8] = {};
   for (int j = 0; j < 16; ++j) {
     if (count >= 8) {
@@ -27,11 +27,11 @@ HALFTONE_INLINE void load_scale_codes(const uint8_t* const* rows, int64_t first,
   const __m512i column = _mm512_castsi128_si512(load_raw<__m128i>(kColumn));
   for (int i = 0; i < 8; ++i) {
     const __m512i index = _mm512_add_epi8(column, _mm512_set1_epi8(static_cast<char>(i)));
-    codes->code[i] = _mm512_castsi512_si128(_mm512_permutex2var_epi8(low, index, high));
+    scales->encoded[i] = _mm512_castsi512_si128(_mm512_permutex2var_epi8(low, index, high));
   }
 }
 
-// Hides where a pointer comes from: GCC otherwise keeps a register for every offset from it.
+// Hides the origin of a pointer: GCC otherwise keeps a register for every offset from it.
 template <class T>
 HALFTONE_INLINE const T* opaque(const T* pointer) {
   asm("" : "+r"(pointer));

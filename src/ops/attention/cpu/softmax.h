@@ -1,4 +1,4 @@
-// The softmax of one row of one chunk: scores to P, with the row's maximum and sum.
+// Softmax of one row of one chunk on the CPU: scores to P, with the row's row_max and row_sum.
 #pragma once
 #include "ops/attention/cpu/kernel.h"
 #include "simd/vec.h"
@@ -12,7 +12,7 @@ inline constexpr float kMinusInfinity = -__builtin_inff();
 HALFTONE_INLINE f32v maximum_of(f32v a, f32v b) {
   return bits_as<f32v>(_mm512_max_ps(bits_as<__m512>(a), bits_as<__m512>(b)));
 }
-// The largest lane in every lane.
+// The maximum over lanes, in every lane.
 HALFTONE_INLINE f32v broadcast_max(f32v a) {
   __m512 x = bits_as<__m512>(a);
   x = _mm512_max_ps(x, _mm512_shuffle_f32x4(x, x, 0x4e));
@@ -26,7 +26,7 @@ HALFTONE_INLINE f32v broadcast_max(f32v a) { return broadcast(reduce_max(a)); }
 #endif
 
 // 2^x for x <= 0; exactly 0 below -127, NaN stays NaN. x = n + r with |r| <= 1/2. The short
-// polynomial is within 2^-17, well below the 2^-8 of a P in bf16, the long one within 2^-26.
+// polynomial is within 2^-17, well below the 2^-8 of a P in BF16, the long one within 2^-26.
 template <bool kExact>
 HALFTONE_INLINE f32v exp2_negative(f32v x) {
   const f32v magic = broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
@@ -78,8 +78,8 @@ HALFTONE_INLINE f32v round_e2m1(f32v x) {
   return (x + magic) - magic;
 }
 
-// P of keys [begin, end) in NVFP4, by the rule of attention.h: blocks of 16 keys from a multiple of
-// 16, scale * element. Keys of a block outside [begin, end) count as 0.
+// P of keys [begin, end) in NVFP4, by the rule of docs/numerics.md: blocks of 16 keys from a
+// multiple of 16, scale * element. Keys of a block outside [begin, end) count as 0.
 static inline void round_nvfp4(float* p, int64_t begin, int64_t end) {
   constexpr int kVectorsOfBlock = 16 / kLanes;
   for (int64_t block = begin / 16 * 16; block < end; block += 16) {
@@ -98,11 +98,11 @@ static inline void round_nvfp4(float* p, int64_t begin, int64_t end) {
   }
 }
 
-struct RowStatistics {
+struct RowStats {
   float maximum, sum;
 };
 
-// P is not negative; the instruction takes subnormals for 0, as the products do.
+// P is not negative; the instruction flushes subnormals to 0, as the dot products do.
 HALFTONE_INLINE u16v round_bf16(f32v x) {
 #if defined(__AVX512BF16__)
   return bits_as<u16v>(_mm512_cvtneps_pbh(bits_as<__m512>(x)));
@@ -111,14 +111,13 @@ HALFTONE_INLINE u16v round_bf16(f32v x) {
 #endif
 }
 
-// s: scores of keys [begin, end) of the chunk (multiples of kLanes), of which the row sees [low,
-// high). Scores become score * row_scale (* key_scales[key]) in units of log2; P (of Element,
-// rounded) is written to p, times value_scales[key] if there are any. The sum is that of the
-// unrounded P, as the rounding errors of P then do not bias the norm.
+// s: scores of keys [begin, end) of the chunk (multiples of kLanes), of which [low, high) are
+// visible to the row. Scores become score * row_scale (* key_scales[key]) in base-2 exponents; P
+// (of Element, rounded) is written to p, times value_scales[key] if there are any. The sum is that
+// of the unrounded P: the rounding errors of P then do not bias the divisor.
 template <class Element, AttentionRounding kRounding>
-RowStatistics softmax_row(float* s, Element* p, int64_t begin, int64_t end, int64_t low,
-                          int64_t high, float row_scale, const float* key_scales,
-                          const float* value_scales) {
+RowStats softmax_row(float* s, Element* p, int64_t begin, int64_t end, int64_t low, int64_t high,
+                     float row_scale, const float* key_scales, const float* value_scales) {
   constexpr bool kExact = sizeof(Element) == 4;
   i32v lane;
   for (int i = 0; i < kLanes; ++i) lane[i] = i;
@@ -129,19 +128,19 @@ RowStatistics softmax_row(float* s, Element* p, int64_t begin, int64_t end, int6
     if (key_scales != nullptr) x *= load_raw<f32v>(key_scales + i);
     if (i < low || i + kLanes > high) {
       const i32v key = lane + broadcast_i32(static_cast<int32_t>(i));
-      const i32v seen = (key >= broadcast_i32(static_cast<int32_t>(low))) &
-                        (key < broadcast_i32(static_cast<int32_t>(high)));
-      x = select(seen, x, broadcast(kMinusInfinity));
+      const i32v visible = (key >= broadcast_i32(static_cast<int32_t>(low))) &
+                           (key < broadcast_i32(static_cast<int32_t>(high)));
+      x = select(visible, x, broadcast(kMinusInfinity));
     }
     store_raw(s + i, x);
     maximum = maximum_of(x, maximum);
   }
   const float m = reduce_max(maximum);
   // A row of -inf alone keeps the sum 0; NaN stays NaN.
-  const f32v shift = broadcast(m == kMinusInfinity ? 0.0f : m);
+  const f32v offset = broadcast(m == kMinusInfinity ? 0.0f : m);
   f32v sum = {};
   for (int64_t i = begin; i < end; i += kLanes) {
-    f32v x = exp2_negative<kExact>(load_raw<f32v>(s + i) - shift);
+    f32v x = exp2_negative<kExact>(load_raw<f32v>(s + i) - offset);
     sum += x;
     const f32v exact = x;
     if constexpr (kRounding == AttentionRounding::e4m3) x = round_e4m3(x * kE4m3PScale);
@@ -150,7 +149,7 @@ RowStatistics softmax_row(float* s, Element* p, int64_t begin, int64_t end, int6
       store_raw(s + i, x);
       continue;
     }
-    if (value_scales != nullptr) {  // of hidden keys they need not be finite
+    if (value_scales != nullptr) {  // of masked keys they need not be finite
       x = select(exact == 0.0f, exact, x * load_raw<f32v>(value_scales + i));
     }
     if constexpr (sizeof(Element) == 2) {
@@ -165,7 +164,7 @@ RowStatistics softmax_row(float* s, Element* p, int64_t begin, int64_t end, int6
   if constexpr (kRounding == AttentionRounding::nvfp4) {
     round_nvfp4(s, begin, end);
     for (int64_t i = begin; i < end; i += kLanes) {
-      const f32v x = load_raw<f32v>(s + i);  // exact in bf16: 6 significant bits
+      const f32v x = load_raw<f32v>(s + i);  // exact in BF16: 6 significant bits
       if constexpr (sizeof(Element) == 2) {
         store_raw(p + i, round_bf16(x));
       } else {
@@ -177,9 +176,9 @@ RowStatistics softmax_row(float* s, Element* p, int64_t begin, int64_t end, int6
 }
 
 template <class Element>
-using SoftmaxRow = RowStatistics (*)(float* s, Element* p, int64_t begin, int64_t end, int64_t low,
-                                     int64_t high, float row_scale, const float* key_scales,
-                                     const float* value_scales);
+using SoftmaxRow = RowStats (*)(float* s, Element* p, int64_t begin, int64_t end, int64_t low,
+                                int64_t high, float row_scale, const float* key_scales,
+                                const float* value_scales);
 
 template <class Element>
 SoftmaxRow<Element> softmax_row_of(AttentionRounding rounding) {

@@ -1,16 +1,16 @@
-// What tiles of many and of few rows share: queries in the products' format, the running maximum,
-// sum and O, and the finished rows.
+// What prefill and decode tiles share on the CPU: Q in the format of the dot products, the running
+// row_max, row_sum and O, and the finished rows.
 #pragma once
 #include "ops/attention/cpu/scratch.h"
 #include "ops/attention/cpu/softcap_mask.h"
 
 namespace halftone::HALFTONE_LEVEL {
 
-template <class Products>
+template <class Dot>
 class TileBase {
  public:
-  using Element = typename Products::Element;
-  static constexpr int kPair = Products::kPair;
+  using Element = typename Dot::Element;
+  static constexpr int kPair = Dot::kPair;
 
   explicit TileBase(const AttentionTile& tile)
       : t_(tile),
@@ -19,12 +19,12 @@ class TileBase {
         chunk_(attention_chunk(larger(tile.head_dim, tile.value_dim))),
         columns_(round_up(tile.value_dim, kPanel)),
         steps_((tile.head_dim + kPair - 1) / kPair),
-        s_(tile.scratch, tile.head_dim, tile.value_dim, per_head_, tile.kv_heads, tile.few),
+        s_(tile.scratch, tile.head_dim, tile.value_dim, per_head_, tile.kv_heads, tile.is_decode),
         low_(low(0)),
         high_(high(rows_ - 1)),
         softmax_(softmax_row_of<Element>(tile.rounding)) {}
 
-  // process_chunk(base) adds the keys of a chunk.
+  // process_chunk(base) processes the keys of a chunk.
   template <class ProcessChunk>
   void run_chunks(const ProcessChunk& process_chunk) {
     load_queries();
@@ -34,7 +34,7 @@ class TileBase {
       if (t_.partial != nullptr) {
         o_ = t_.partial + (c - t_.first_chunk) * t_.partial_stride;
         maxima_ = o_ + rows_ * columns_;
-        sums_ = maxima_ + rows_ + kStatistics;
+        sums_ = maxima_ + rows_ + kPaddedSubRows;
         clear();
       }
       process_chunk(c * chunk_);
@@ -42,13 +42,13 @@ class TileBase {
     if (t_.partial == nullptr) finish();
   }
 
-  void merge() {
+  void combine() {
     o_ = s_.o, maxima_ = s_.maxima, sums_ = s_.sums;
     clear();
     for (int64_t c = 0; c < t_.end_chunk - t_.first_chunk; ++c) {
-      const float* part = t_.partial + c * t_.partial_stride;
-      const float* maxima = part + rows_ * columns_;
-      fold(part, maxima, maxima + rows_ + kStatistics);
+      const float* partial_o = t_.partial + c * t_.partial_stride;
+      const float* maxima = partial_o + rows_ * columns_;
+      accumulate_chunk(partial_o, maxima, maxima + rows_ + kPaddedSubRows);
     }
     finish();
   }
@@ -66,57 +66,57 @@ class TileBase {
     const int64_t end = smaller(t_.keys, t_.range_end + query_of(row));
     return t_.local_size == 0 ? end : smaller(end, local_begin(row) + t_.local_size);
   }
-  // Of the chunk of Llama 4 in which the row's query stands; rounds down, also below 0.
+  // Start of the attention chunk (Llama 4) that the row's query is in; rounds down, also below 0.
   int64_t local_begin(int64_t row) const {
     const int64_t position = t_.position + query_of(row), size = t_.local_size;
     return (position < 0 ? position - size + 1 : position) / size * size;
   }
 
-  // Softmax of row r over the scores s of keys base + [begin, end); P goes to `weights`.
-  RowStatistics softmax(int64_t r, int64_t base, float* s, Element* weights, int64_t begin,
-                        int64_t end, const float* key_scales, const float* value_scales) const {
+  // Softmax of row r over the scores s of keys base + [begin, end); P goes to `probs`.
+  RowStats softmax(int64_t r, int64_t base, float* s, Element* probs, int64_t begin, int64_t end,
+                   const float* key_scales, const float* value_scales) const {
     const int64_t low = this->low(r), high = this->high(r);
     float scale = s_.q_scales[r];
     if (t_.mask != nullptr || t_.softcap > 0) {
       const MaskRow mask = mask_row(t_, query_of(r), head_of(r));
-      apply_rules(t_, t_.mask != nullptr ? &mask : nullptr, s, base, begin, end, low, high, scale,
-                  key_scales);
+      apply_score_mod(t_, t_.mask != nullptr ? &mask : nullptr, s, base, begin, end, low, high,
+                      scale, key_scales);
       scale = 1, key_scales = nullptr;
     }
-    return softmax_(s, weights, begin, end, low - base, high - base, scale, key_scales,
-                    value_scales);
+    return softmax_(s, probs, begin, end, low - base, high - base, scale, key_scales, value_scales);
   }
 
-  // O += P V of a key whose V is not finite, the numbers left out of the product, for `count` rows
-  // that see it. `scores` and `weights` are those of the key and the first row.
-  void add_special(int64_t head, int64_t key, const float* scores, const Element* weights,
-                   int64_t count, float* o, const float* add) {
-    auto* row = reinterpret_cast<Element*>(s_.expanded);
+  // O += P V for the values of one key that are not finite and were left out of the GEMM, for the
+  // rows among `count` to which it is visible. `scores` and `probs` are those of the key and the
+  // first row.
+  void add_non_finite(int64_t head, int64_t key, const float* scores, const Element* probs,
+                      int64_t count, float* o, const float* pv_scale) {
+    auto* row = reinterpret_cast<Element*>(s_.dequantised);
     const RowPointer source = RowCursor(t_.v, key, head).next();
-    const RowToExpand<Element> to_expand{source.data, source.scales, row};
-    expand_rows_of<Element>(t_.v.format)(&to_expand, 1, t_.value_dim, columns_);
+    const RowToDequantise<Element> to_dequantise{source.data, source.scales, row};
+    dequantise_rows_of<Element>(t_.v.format)(&to_dequantise, 1, t_.value_dim, columns_);
     for (int64_t i = 0; i < count; ++i) {
-      const float weight = as_float(weights[i * chunk_]);
-      // Scores stay behind softmax but for P in NVFP4, which takes their place.
-      const bool hidden = t_.rounding == AttentionRounding::nvfp4
-                              ? weight == 0
+      const float prob = as_float(probs[i * chunk_]);
+      // The scores are still there after softmax, except with P in NVFP4, which overwrites them.
+      const bool masked = t_.rounding == AttentionRounding::nvfp4
+                              ? prob == 0
                               : scores[i * chunk_] == kMinusInfinity;
-      for (int64_t c = 0; !hidden && c < t_.value_dim; ++c) {
+      for (int64_t c = 0; !masked && c < t_.value_dim; ++c) {
         const float value = as_float(row[c]);
         if (is_finite(value)) continue;
-        o[i * columns_ + c] += weight * value * (add == nullptr ? 1 : add[i]);
+        o[i * columns_ + c] += prob * value * (pv_scale == nullptr ? 1 : pv_scale[i]);
       }
     }
   }
 
   void clear() {
     __builtin_memset(o_, 0, static_cast<size_t>(rows_ * columns_) * 4);
-    for (int64_t i = 0; i < rows_ + kStatistics; ++i) maxima_[i] = kMinusInfinity, sums_[i] = 0;
+    for (int64_t i = 0; i < rows_ + kPaddedSubRows; ++i) maxima_[i] = kMinusInfinity, sums_[i] = 0;
   }
 
   void load_queries() {
-    const auto expand = expand_rows_of<Element>(t_.q_format);
-    auto* row = reinterpret_cast<Element*>(s_.expanded);
+    const auto dequantise = dequantise_rows_of<Element>(t_.q_format);
+    auto* row = reinterpret_cast<Element*>(s_.dequantised);
     const bool scaled = t_.q_scales != nullptr && !has_blocks(t_.q_format);
     for (int64_t r = 0; r < rows_; ++r) {
       const int64_t query = query_of(r), head = head_of(r);
@@ -125,9 +125,9 @@ class TileBase {
         scales += (t_.q_first + query) / t_.q_scale_queries * t_.q_scale_query_bytes +
                   head * t_.q_scale_head_bytes;
       }
-      const RowToExpand<Element> source{t_.q + query * t_.q_query_bytes + head * t_.q_head_bytes,
-                                        scales, row};
-      expand(&source, 1, t_.head_dim, steps_ * kPair);
+      const RowToDequantise<Element> source{
+          t_.q + query * t_.q_query_bytes + head * t_.q_head_bytes, scales, row};
+      dequantise(&source, 1, t_.head_dim, steps_ * kPair);
       __builtin_memcpy(s_.q + r * steps_, row, static_cast<size_t>(steps_) * 4);
       float scale = 1;
       if (scaled) std::memcpy(&scale, scales, 4);
@@ -135,36 +135,37 @@ class TileBase {
     }
   }
 
-  // Takes in the unnormalised rows, maxima and sums of a chunk.
-  void fold(const float* part, const float* maxima, const float* sums) {
+  // Accumulates the unnormalised O, row_max and row_sum of a chunk.
+  void accumulate_chunk(const float* partial_o, const float* maxima, const float* sums) {
     for (int64_t r = 0; r < rows_; r += kLanes) {
-      float keep[kLanes], add[kLanes];
-      fold_statistics(r, kLanes, maxima + r, sums + r, keep, add);
+      float o_scale[kLanes], pv_scale[kLanes];
+      update_stats(r, kLanes, maxima + r, sums + r, o_scale, pv_scale);
       for (int64_t i = 0; i < smaller(kLanes, rows_ - r); ++i) {
         float* o = o_ + (r + i) * columns_;
-        const float* p = part + (r + i) * columns_;
+        const float* p = partial_o + (r + i) * columns_;
         for (int64_t x = 0; x < columns_; x += kLanes) {
-          store_raw(o + x, fma(load_raw<f32v>(p + x), broadcast(add[i]),
-                               load_raw<f32v>(o + x) * broadcast(keep[i])));
+          store_raw(o + x, fma(load_raw<f32v>(p + x), broadcast(pv_scale[i]),
+                               load_raw<f32v>(o + x) * broadcast(o_scale[i])));
         }
       }
     }
   }
 
-  // Rows r.. take in a chunk: new maxima and sums, and the factors of the old and the new O.
-  void fold_statistics(int64_t r, int64_t count, const float* maxima, const float* sums,
-                       float* keep, float* add) {
+  // Updates row_max and row_sum of rows r.. by a chunk, and gives the factors of the old O and of
+  // the chunk's.
+  void update_stats(int64_t r, int64_t count, const float* maxima, const float* sums,
+                    float* o_scale, float* pv_scale) {
     for (int64_t i = 0; i < count; i += kLanes) {
-      const f32v before = load_raw<f32v>(maxima_ + r + i), now = load_raw<f32v>(maxima + i);
-      const f32v most = maximum_of(now, before);
-      const f32v shift = select(most == kMinusInfinity, f32v{}, most);
-      const f32v keep_now = exp2_negative<true>(before - shift);
-      const f32v add_now = exp2_negative<true>(now - shift);
-      store_raw(keep + i, keep_now);
-      store_raw(add + i, add_now);
-      store_raw(maxima_ + r + i, most);
-      store_raw(sums_ + r + i,
-                fma(load_raw<f32v>(sums + i), add_now, load_raw<f32v>(sums_ + r + i) * keep_now));
+      const f32v old_max = load_raw<f32v>(maxima_ + r + i), chunk_max = load_raw<f32v>(maxima + i);
+      const f32v new_max = maximum_of(chunk_max, old_max);
+      const f32v reference = select(new_max == kMinusInfinity, f32v{}, new_max);
+      const f32v o_scale_now = exp2_negative<true>(old_max - reference);
+      const f32v pv_scale_now = exp2_negative<true>(chunk_max - reference);
+      store_raw(o_scale + i, o_scale_now);
+      store_raw(pv_scale + i, pv_scale_now);
+      store_raw(maxima_ + r + i, new_max);
+      store_raw(sums_ + r + i, fma(load_raw<f32v>(sums + i), pv_scale_now,
+                                   load_raw<f32v>(sums_ + r + i) * o_scale_now));
     }
   }
 
@@ -182,16 +183,16 @@ class TileBase {
 
   // The sink is a key whose value is 0; its logit may exceed every score.
   static void add_sink(float logit, float* sum, float* maximum, float* value_scale) {
-    const float sink = logit * 1.44269504f, most = sink > *maximum ? sink : *maximum;
-    if (most == kMinusInfinity) return;
-    if (sink == -kMinusInfinity) {  // takes all
+    const float sink = logit * 1.44269504f, new_max = sink > *maximum ? sink : *maximum;
+    if (new_max == kMinusInfinity) return;
+    if (sink == -kMinusInfinity) {  // takes all the prob
       *sum = 1, *value_scale = 0, *maximum = sink;
       return;
     }
-    const float keep = exp2_negative<true>(broadcast(*maximum - most))[0];
-    *sum = *sum * keep + exp2_negative<true>(broadcast(sink - most))[0];
-    *value_scale *= keep;
-    *maximum = most;
+    const float rescale = exp2_negative<true>(broadcast(*maximum - new_max))[0];
+    *sum = *sum * rescale + exp2_negative<true>(broadcast(sink - new_max))[0];
+    *value_scale *= rescale;
+    *maximum = new_max;
   }
 
   void finish() {
@@ -203,10 +204,10 @@ class TileBase {
         add_sink(t_.sinks[head * t_.sink_stride], &sum, &maximum, &value_scale);
       const bool empty = sum == 0;
       if (t_.lse != nullptr) {
-        const float norm = t_.lse_without_sink ? sums_[r] : sum;
-        const float most = t_.lse_without_sink ? maxima_[r] : maximum;
+        const float divisor = t_.lse_without_sink ? sums_[r] : sum;
+        const float row_max = t_.lse_without_sink ? maxima_[r] : maximum;
         t_.lse[query * t_.lse_query + head * t_.lse_head] =
-            norm == 0 ? kMinusInfinity : most * kLn2 + __builtin_logf(norm);
+            divisor == 0 ? kMinusInfinity : row_max * kLn2 + __builtin_logf(divisor);
       }
       const float factor = empty ? 0.0f : value_scale / sum;
       const float* o = o_ + r * columns_;

@@ -1,5 +1,5 @@
-// Sixteen (or as many as there are lanes) keys from rows to lanes: numbers as they lie, or codes,
-// of which there are fewer bytes, expanded afterwards.
+// Transposes 16 keys (or as many as there are lanes) from rows to lanes: elements as stored, or
+// quantised values, which are fewer bytes, dequantised afterwards.
 #pragma once
 #include "ops/attention/cpu/gemm.h"
 #include "ops/attention/cpu/rows.h"
@@ -37,7 +37,7 @@ HALFTONE_INLINE void transpose_step(u32v (&x)[kLanes]) {
 #if defined(__AVX512F__)
 // 16 rows of 8 elements of 32 bits: out + i * stride receives element i of every row. Rows are
 // paired as they are loaded, so that three steps of shuffles without index vectors remain. kF16:
-// the elements lie in f16 and become f32.
+// the elements are FP16 and become FP32.
 template <bool kF16 = false>
 HALFTONE_INLINE void transpose_half(const uint8_t* const* rows, int64_t offset, uint32_t* out,
                                     int64_t stride) {
@@ -93,11 +93,11 @@ HALFTONE_INLINE void transpose_square(const uint8_t* const* rows, int64_t offset
 #endif
 
 #if defined(__AVX512F__)
-// 16 keys in f16 to f32, converted as they are loaded. head_dim is a multiple of 16.
+// 16 keys in FP16 to FP32, converted as they are loaded. head_dim is a multiple of 16.
 static inline void pack_f16(const uint8_t* const* rows, int64_t head_dim, uint32_t* out,
-                            Prefetcher* ahead, int64_t lines) {
+                            Prefetcher* prefetcher, int64_t lines) {
   for (int64_t d = 0; d < head_dim; d += 16) {
-    if (ahead != nullptr) ahead->step(lines);
+    if (prefetcher != nullptr) prefetcher->step(lines);
     transpose_half<true>(rows, 2 * d, out + d * kPanel, kPanel);
     transpose_half<true>(rows, 2 * d + 16, out + (d + 8) * kPanel, kPanel);
   }
@@ -105,12 +105,12 @@ static inline void pack_f16(const uint8_t* const* rows, int64_t head_dim, uint32
 #endif
 
 #if defined(__AVX512BF16__)
-// Whether the scales of `blocks` blocks, eight at most, of 16 keys only move exponents.
-HALFTONE_INLINE bool shift_exponents(const ScaleCodes& scale, int64_t blocks) {
-  __m128i least = scale.code[0], most = scale.code[0];
+// Whether the scales of `blocks` blocks, eight at most, of 16 keys only change exponents.
+HALFTONE_INLINE bool shift_exponents(const EncodedScales& scale, int64_t blocks) {
+  __m128i least = scale.encoded[0], most = scale.encoded[0];
   for (int64_t i = 1; i < (blocks < 8 ? blocks : 8); ++i) {
-    least = _mm_min_epu8(least, scale.code[i]);
-    most = _mm_max_epu8(most, scale.code[i]);
+    least = _mm_min_epu8(least, scale.encoded[i]);
+    most = _mm_max_epu8(most, scale.encoded[i]);
   }
   return shifts_exponents(least, most);
 }
@@ -120,20 +120,21 @@ HALFTONE_INLINE __m512i exponent_shift(__m128i scale_codes) {
   return _mm512_slli_epi16(_mm512_sub_epi16(both, _mm512_set1_epi16(127)), 7);
 }
 
-// As pack_fp4 with a scale added to the exponents; false if a scale needs a product.
-static inline bool pack_mxfp4(const uint8_t* const* codes, const uint8_t* const* scales,
-                              int64_t head_dim, uint32_t* out, Prefetcher* ahead, int64_t lines) {
-  ScaleCodes scale;
+// As pack_fp4 with the scale added to the exponents; false if a scale needs a multiplication.
+static inline bool pack_mxfp4(const uint8_t* const* packed, const uint8_t* const* scales,
+                              int64_t head_dim, uint32_t* out, Prefetcher* prefetcher,
+                              int64_t lines) {
+  EncodedScales scale;
   for (int64_t d = 0; d < head_dim; d += 64) {
     if (d % 256 == 0) {
-      load_scale_codes(scales, d / 32, (head_dim - d) / 32, &scale);
+      load_encoded_scales(scales, d / 32, (head_dim - d) / 32, &scale);
       if (!shift_exponents(scale, (head_dim - d) / 32)) return false;
     }
-    const __m512i shifts[2] = {exponent_shift(scale.code[d / 32 % 8]),
-                               exponent_shift(scale.code[d / 32 % 8 + 1])};
+    const __m512i shifts[2] = {exponent_shift(scale.encoded[d / 32 % 8]),
+                               exponent_shift(scale.encoded[d / 32 % 8 + 1])};
     alignas(64) uint32_t columns[8 * 16];
-    transpose_half(codes, d / 2, columns, 16);
-    if (ahead != nullptr) ahead->step(2 * lines);
+    transpose_half(packed, d / 2, columns, 16);
+    if (prefetcher != nullptr) prefetcher->step(2 * lines);
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
       shift_columns(load_raw<__m512i>(columns + 16 * i), shifts[i / 4],
@@ -143,14 +144,14 @@ static inline bool pack_mxfp4(const uint8_t* const* codes, const uint8_t* const*
   return true;
 }
 
-// 16 keys in E2M1: the codes are transposed, a quarter of the numbers, and expanded afterwards.
-// head_dim is a multiple of 64.
+// 16 keys in E2M1: the packed values are transposed, a quarter of the dequantised bytes, and
+// dequantised afterwards. head_dim is a multiple of 64.
 template <Format F>
-void pack_fp4(const uint8_t* const* codes, const uint8_t* const* scales, int64_t head_dim,
-              uint32_t* out, Prefetcher* ahead, int64_t lines) {
+void pack_fp4(const uint8_t* const* packed, const uint8_t* const* scales, int64_t head_dim,
+              uint32_t* out, Prefetcher* prefetcher, int64_t lines) {
   constexpr int64_t kBlock = F == Format::nvfp4 ? 16 : 32;
   if constexpr (F == Format::mxfp4) {
-    if (pack_mxfp4(codes, scales, head_dim, out, ahead, lines)) return;
+    if (pack_mxfp4(packed, scales, head_dim, out, prefetcher, lines)) return;
   }
   Fp4Scales scale;
   for (int64_t d = 0; d < head_dim; d += 64) {
@@ -158,30 +159,30 @@ void pack_fp4(const uint8_t* const* codes, const uint8_t* const* scales, int64_t
       load_scales<F>(scales, d / kBlock, (head_dim - d) / kBlock, &scale);
     }
     alignas(64) uint32_t columns[8 * 16];
-    transpose_half(codes, d / 2, columns, 16);
-    if (ahead != nullptr) ahead->step(2 * lines);
+    transpose_half(packed, d / 2, columns, 16);
+    if (prefetcher != nullptr) prefetcher->step(2 * lines);
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
-      expand_columns(load_raw<u32v>(columns + 16 * i), scale.value[(d + 8 * i) / kBlock % 8],
-                     out + (d / 2 + 4 * i) * kPanel, kPanel);
+      dequantise_columns(load_raw<u32v>(columns + 16 * i), scale.value[(d + 8 * i) / kBlock % 8],
+                         out + (d / 2 + 4 * i) * kPanel, kPanel);
     }
   }
 }
 
-// 16 keys in E4M3 or int8, likewise; false if an integer is -128. head_dim is a multiple of 32.
+// 16 keys in E4M3 or INT8, likewise; false if an INT8 is -128. head_dim is a multiple of 32.
 template <bool kInt8>
-HALFTONE_INLINE bool pack_bytes(const uint8_t* const* codes, int64_t head_dim, uint32_t* out,
-                                Prefetcher* ahead, int64_t lines) {
+HALFTONE_INLINE bool pack_bytes(const uint8_t* const* packed, int64_t head_dim, uint32_t* out,
+                                Prefetcher* prefetcher, int64_t lines) {
   __m512i most = _mm512_setzero_si512();
   for (int64_t d = 0; d < head_dim; d += 32) {
     alignas(64) uint32_t columns[8 * 16];
-    transpose_half(codes, d, columns, 16);
-    if (ahead != nullptr) ahead->step(lines);
+    transpose_half(packed, d, columns, 16);
+    if (prefetcher != nullptr) prefetcher->step(lines);
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
       __m512i step[2];
       const __m512i magnitude =
-          expand_fp8_columns<kInt8>(load_raw<__m512i>(columns + 16 * i), step);
+          dequantise_fp8_columns<kInt8>(load_raw<__m512i>(columns + 16 * i), step);
       if constexpr (kInt8) most = _mm512_max_epu8(most, magnitude);
       store_raw(out + (d / 2 + 2 * i) * kPanel, step[0]);
       store_raw(out + (d / 2 + 2 * i + 1) * kPanel, step[1]);
@@ -189,30 +190,32 @@ HALFTONE_INLINE bool pack_bytes(const uint8_t* const* codes, int64_t head_dim, u
   }
   return _mm512_movepi8_mask(most) == 0;
 }
-static inline void pack_fp8(const uint8_t* const* codes, const uint8_t* const*, int64_t head_dim,
-                            uint32_t* out, Prefetcher* ahead, int64_t lines) {
-  pack_bytes<false>(codes, head_dim, out, ahead, lines);
+static inline void pack_fp8(const uint8_t* const* packed, const uint8_t* const*, int64_t head_dim,
+                            uint32_t* out, Prefetcher* prefetcher, int64_t lines) {
+  pack_bytes<false>(packed, head_dim, out, prefetcher, lines);
 }
 
-// 16 keys in MXFP8, likewise; false if a number or a scale needs the way through f32.
-static inline bool pack_mxfp8(const uint8_t* const* codes, const uint8_t* const* scales,
-                              int64_t head_dim, uint32_t* out, Prefetcher* ahead, int64_t lines) {
-  ScaleCodes scale;
+// 16 keys in MXFP8, likewise; false if a value or a scale has to go through FP32.
+static inline bool pack_mxfp8(const uint8_t* const* packed, const uint8_t* const* scales,
+                              int64_t head_dim, uint32_t* out, Prefetcher* prefetcher,
+                              int64_t lines) {
+  EncodedScales scale;
   __m512i most = _mm512_setzero_si512();
   for (int64_t d = 0; d < head_dim; d += 32) {
     if (d % 256 == 0) {
       const int64_t left = (head_dim - d) / 32;
-      load_scale_codes(scales, d / 32, left, &scale);
+      load_encoded_scales(scales, d / 32, left, &scale);
       if (!shift_exponents(scale, left)) return false;
     }
-    const __m512i shift = exponent_shift(scale.code[d / 32 % 8]);
+    const __m512i shift = exponent_shift(scale.encoded[d / 32 % 8]);
     alignas(64) uint32_t columns[8 * 16];
-    transpose_half(codes, d, columns, 16);
-    if (ahead != nullptr) ahead->step(lines);
+    transpose_half(packed, d, columns, 16);
+    if (prefetcher != nullptr) prefetcher->step(lines);
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
       __m512i step[2];
-      most = _mm512_max_epu8(most, expand_fp8_columns(load_raw<__m512i>(columns + 16 * i), step));
+      most =
+          _mm512_max_epu8(most, dequantise_fp8_columns(load_raw<__m512i>(columns + 16 * i), step));
       store_raw(out + (d / 2 + 2 * i) * kPanel, add_exponent(step[0], shift));
       store_raw(out + (d / 2 + 2 * i + 1) * kPanel, add_exponent(step[1], shift));
     }

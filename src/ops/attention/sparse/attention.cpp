@@ -78,7 +78,7 @@ void expand_token(const AttentionCpu& cpu, const LatentView& view, int64_t slot,
       }
     }
     const int64_t whole = exact ? form.codes / 32 * 32 : 0;
-    if (whole > 0) cpu.expand_mxfp8(codes, powers, whole, out);
+    if (whole > 0) cpu.dequantise_mxfp8(codes, powers, whole, out);
     for (int64_t i = whole; i < form.codes; ++i) {
       const float factor =
           view.layout.format == LatentFormat::fp8 ? 1.0f : load_f32(scales + i / form.group * 4);
@@ -106,7 +106,7 @@ SparseAttentionPlan plan(const SparseAttentionProblem& problem, const Device& de
   const int64_t heads = tile_heads(problem);
   return {problem, device, kernel,
           kernel->function->scratch_bytes(problem.cache.dim, problem.value_dim, heads, 1,
-                                          problem.heads <= kAttentionFewRows)};
+                                          problem.heads <= kAttentionDecodeRows)};
 }
 
 std::string describe(const SparseAttentionPlan& plan) {
@@ -148,9 +148,9 @@ void run(const SparseAttentionPlan& plan, const SparseAttentionTensors& t, Strea
   const auto prepare = [&](int64_t unit, AttentionTile* tile) {
     const int64_t query = unit / tiles, b = query / p.query_length, i = query % p.query_length;
     const int64_t head = unit % tiles * kTileHeads;
-    tile->few = p.heads <= kAttentionFewRows;
+    tile->is_decode = p.heads <= kAttentionDecodeRows;
     tile->head_dim = p.cache.dim, tile->value_dim = p.value_dim;
-    tile->products = bf16_products(tile->few), tile->rounding = AttentionRounding::bf16;
+    tile->dot = bf16_dot(tile->is_decode), tile->rounding = AttentionRounding::bf16;
     tile->score_scale = softmax_scale(p) * 1.44269504f;
     tile->queries = 1, tile->group = std::min(kTileHeads, p.heads - head);
     tile->q_format = p.q;
