@@ -1,6 +1,6 @@
-// The end of a tile on Hopper, where it is not the copy engine's: results lie in shared memory as
-// f32, and threads finish rows of outputs in any way (gpu_finish.h), eight at a time; in the common
-// ways by few instructions.
+// The epilogue by rows of the GEMMs on sm_90a, where TMA does not store the tile: sums are staged
+// in shared memory as FP32, and the 128 threads of a warpgroup finish rows of x, eight outputs a
+// thread, with any epilogue (sm80/epilogue.h) or, for the common ones, in few instructions.
 #pragma once
 #include "hw/cluster.h"
 #include "hw/thread.h"
@@ -8,18 +8,19 @@
 
 namespace halftone::gemm {
 
-// Sums of 64 rows of W, [row of x][row of W] as f32, with what multiplies and joins them: scales of
-// the 64 rows, then their biases.
+// Sums of 64 rows of W in shared memory, [row of x][row of W] as FP32, and their scales and biases:
+// 64 scales, then 64 biases.
 struct Sm90StagedTile {
   hw::SharedAddress sums, scale_bias;
   uint32_t pitch;          // bytes from a row of x to the next
-  uint32_t bank_distance;  // rows so far apart that 16 of one and 16 of the other are all banks
+  uint32_t bank_distance;  // rows so far apart that 16 words of one and 16 of the other fall into
+                           // all banks
   uint32_t panel;          // which 64 rows of W of the tile
 };
-inline constexpr uint32_t kSm90ScaleBiasBytes = 2 * 64 * 4;  // bytes of an area's factors
+inline constexpr uint32_t kSm90ScaleBiasBytes = 2 * 64 * 4;  // bytes of a panel's scales and biases
 
-// Which common ends a kernel finishes by short ways. Those of gates take some 32 registers more
-// than any end; where there are none left, spills cost more than is won.
+// Which specialised epilogues a kernel instantiates. Gated ones take some 32 registers more than
+// the general one; where there are none left, spills cost more than is won.
 enum class EpilogueSet { none, ungated, all };
 
 struct Sm90EpilogueRows {
@@ -27,8 +28,8 @@ struct Sm90EpilogueRows {
 
   const GpuGemm& p;
   uint32_t warp, lane, thread;  // within the warpgroup
-  // Of the matrix that is multiplied, where a launch has several (sm90_more.h); of the gate's other
-  // half the bias is the product's.
+  // The outputs and bias of this GEMM, where a launch fuses several (sm90/fused_gemms.h); the bias
+  // of the up half of a gate is in the params.
   uint32_t n_end;
   char* out;
   int64_t out_row;
@@ -44,7 +45,7 @@ struct Sm90EpilogueRows {
     warp = thread / 32, lane = thread % 32;
   }
 
-  // This thread's of an area: first scales, then biases. kScaled: rows of W may have scales.
+  // This thread's value of a panel: first scales, then biases. kScaled: rows of W may have scales.
   template <bool kScaled = true>
   HT_DEVICE float load_scale_bias(const Sm90Tile& t, uint32_t panel) const {
     const uint32_t r = thread % 64, half = t.half_of(r);
@@ -68,9 +69,9 @@ struct Sm90EpilogueRows {
     store_scale_bias(to, load_scale_bias<kScaled>(t, panel));
   }
 
-  // Rows [first, first + count) of the area, of x from m0 on; eight outputs a thread. Of `parts`
-  // blocks of a cluster the sums of each are added. In any way; a kernel that does this once, or
-  // for few rows, calls `finish`.
+  // The general epilogue: rows [first, first + count) of the staged tile, of x from m0 on, eight
+  // outputs a thread. With split-K over `splits` CTAs of a cluster the sums of each are added. A
+  // kernel that runs it once, or for few rows, calls store_rows instead.
   HT_DEVICE void generic_rows(const Sm90Tile& t, const Sm90StagedTile& staged, uint32_t first,
                               uint32_t count, uint32_t m0, uint32_t splits) const {
     const ThreadRows mine(*this, t.gate, staged);
@@ -81,7 +82,7 @@ struct Sm90EpilogueRows {
                     staged.scale_bias, splits);
     }
   }
-  // The same, by a short way where the end is a common one and the kernel has registers for it.
+  // The same, by a specialised epilogue where there is one and the kernel has registers for it.
   template <EpilogueSet kSet = EpilogueSet::all>
   HT_DEVICE void store_rows(const Sm90Tile& t, const Sm90StagedTile& staged, uint32_t first,
                             uint32_t count, uint32_t m0, uint32_t splits) const {
@@ -102,7 +103,8 @@ struct Sm90EpilogueRows {
   }
 
  private:
-  // A thread's eights of an area: its first row, how far the next is, and the outputs of each.
+  // A thread's rows of a staged tile: the first, the step to the next, and its eight outputs of
+  // each.
   struct ThreadRows {
     uint32_t width, row, step;
     pipe::Quads q;
@@ -111,14 +113,14 @@ struct Sm90EpilogueRows {
         : width(gate ? 32 : 64),
           step(kThreads * 8 / width),
           q(pipe::quads_of(Format::f32, of.thread % (width / 8), width / 8, 0)) {
-      // Of a gate the eight lanes that read together have two rows.
+      // With a gate the eight lanes that read together cover two rows.
       const uint32_t of_eight = of.lane / 8, bank_distance = staged.bank_distance;
       const uint32_t gated_row = of.warp * 8 + of_eight % bank_distance +
                                  (of_eight / bank_distance * 2 + of.lane / 4 % 2) * bank_distance;
       row = gate ? gated_row : of.thread / 8;
     }
   };
-  // What multiplies and joins eight sums: of the rows of W from `first` of the area on.
+  // Scales and biases of eight outputs: of the rows of W from `first` of the panel on.
   struct Affine {
     float scale[8], bias[8];
 
@@ -139,7 +141,7 @@ struct Sm90EpilogueRows {
     return value;
   }
 
-  // Rows of a common end.
+  // Specialised epilogue: scales, bias, optional SwiGLU, optional 16-bit residual, 16-bit outputs.
   template <bool kGate, bool kResidual>
   HT_DEVICE void specialised_rows(const Sm90Tile& t, const Sm90StagedTile& staged, uint32_t first,
                                   uint32_t count, uint32_t m0, uint32_t splits) const {
@@ -182,7 +184,7 @@ struct Sm90EpilogueRows {
       }
     }
   }
-  // Any end of eight outputs, as epilogue_output.
+  // Any epilogue of eight outputs, as epilogue_output.
   HT_DEVICE void generic_eight(const pipe::Quads& q, bool gate, uint32_t m, uint32_t n0,
                                hw::SharedAddress sums, hw::SharedAddress scale_bias,
                                uint32_t splits) const {
@@ -212,7 +214,7 @@ struct Sm90EpilogueRows {
     pipe::store_eight(f.out_format, out + m * out_row + n0 * size, q, columns, x);
   }
 
-  // The sums of a cluster's blocks, in their order, of which four are under way at once.
+  // Split-K: adds the sums of the cluster's CTAs in rank order, four loads in flight at once.
   HT_DEVICE static void load_sums(hw::SharedAddress at, const pipe::Quads& q, uint32_t splits,
                                   float (&x)[8], hw::Site site = hw::Site::current()) {
     if (splits == 1) return load_quads(at, q, x, site);

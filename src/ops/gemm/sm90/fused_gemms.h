@@ -1,5 +1,5 @@
-// Several matrices by the same rows of x in one launch on Hopper: their tiles follow one another in
-// one list.
+// Horizontally fused GEMMs on sm_90a: several weights by the same x in one launch (Q, K and V
+// projections, or gate and up), their tiles consecutive in one grid.
 #pragma once
 #include <span>
 
@@ -9,16 +9,17 @@ namespace halftone::gemm {
 
 inline constexpr uint32_t kSm90MaxFused = 2;  // beside the first, at most
 
-// What a matrix has of its own; all else is as of the first.
+// What a further GEMM has of its own; everything else is as of the first.
 struct Sm90FusedGemm {
   GpuSource source;
   char* out = nullptr;
   int64_t out_row = 0;
   const char* bias = nullptr;
-  uint32_t first_tile = ~0u, n = 0;  // the tile: there is no such matrix
+  uint32_t first_tile = ~0u, n = 0;  // the default first_tile: there is no such GEMM
 };
 
-// Where a tile of the list lies: which W, its tile there, and the outputs of that W.
+// Which of the fused GEMMs a tile of the launch belongs to, its tile there, and that GEMM's
+// outputs.
 struct Sm90FusedTile {
   uint32_t matrix = 0, tile, n;
 
@@ -40,7 +41,8 @@ struct Sm90FusedTile {
     }
     return s;
   }
-  // Where results and biases lie, told to whatever has these fields of a GpuEpilogue and `n_end`.
+  // Points the outputs and biases at this GEMM's: `outputs` has these fields of a GpuEpilogue and
+  // `n_end`.
   template <class Outputs>
   HT_DEVICE void set_outputs(const Sm90FusedGemm (&fused_gemms)[kSm90MaxFused],
                              Outputs& outputs) const {
@@ -65,12 +67,13 @@ struct Sm90FusedTile {
   }
 };
 
-// Whether a launch of the first product can make the next one's results as well: the same x by a
-// matrix that is stored alike, with the same end but for where results and biases lie.
+// Whether a launch of the first GEMM can also compute the next: the same x, a weight of the same
+// layout, and the same epilogue except for where outputs and biases are.
 bool can_fuse_sm90(const GpuGemm& first, const GpuGemm& next);
-// The end of all products of a launch.
+// The epilogue that all GEMMs of a launch can use.
 SpecialisedEpilogue specialised_epilogue(std::span<const GpuGemm>);
-// Tells the first product and `more` of all of them, tiles of so many rows of W. Returns the tiles.
+// Fills the first GEMM and `fused_gemms`, with tiles of so many rows of W. Returns the number of
+// tiles.
 uint32_t fuse_sm90(std::span<const GpuGemm>, uint32_t rows_of_tile, GpuGemm* first,
                    Sm90FusedGemm (&fused_gemms)[kSm90MaxFused]);
 

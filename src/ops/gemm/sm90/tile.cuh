@@ -1,32 +1,33 @@
-// A tile of a product on Hopper, 128 rows of W by some rows of x, and the copies of its rows of W.
+// A tile of the GEMMs on sm_90a, 128 rows of W by some rows of x, and the TMA coordinates of its
+// rows of W.
 #pragma once
 #include "hw/copy/tma.h"
 #include "ops/gemm/sm90/params.h"
 
 namespace halftone::gemm {
 
-// Of W a tile, but where a kernel says otherwise; bytes of K a stage.
+// Rows of W of a tile, unless a kernel says otherwise; bytes of K of a stage.
 inline constexpr uint32_t kSm90Rows = 128, kSm90Line = 128;
 
-// 128 rows of W are 128 outputs, or 64 with the other halves of their gates.
+// 128 rows of W are 128 outputs, or 64 with the up halves of their gates.
 struct Sm90Tile {
   GpuSource source[2];
-  uint32_t n0, m0, end;  // first output; first row of x, and the one after the last
+  uint32_t n0, m0, end;  // first output; first row of x, and the end
   uint32_t expert;
   bool gate;
 
-  // Gates and their other halves alternate by 32 rows, so that each warpgroup has both.
+  // Gate and up alternate by 32 rows, so that each warpgroup has both.
   HT_DEVICE uint32_t output(uint32_t r) const { return n0 + (gate ? r / 64 * 32 + r % 32 : r); }
   HT_DEVICE uint32_t half_of(uint32_t r) const { return gate ? r / 32 % 2 : 0; }
-  // W passes through the L2 once where no rows of x follow these, and leaves first what others read
-  // again. Of experts only a part that is not full says that it is the last.
+  // W is evict-first in the L2 where no further rows of x read it again. In a grouped GEMM only a
+  // chunk that is not full shows that it is the expert's last.
   HT_DEVICE hw::CachePolicy weight_policy(const Sm90Params& params, uint32_t columns) const {
     const uint32_t rows = end - m0;
     const bool last =
         params.max_chunks == 0 ? end == params.gemm.m && rows <= columns : rows < columns;
     return {last ? hw::kEvictFirst.bits : hw::kEvictNormal.bits};
   }
-  // A copy, as a reference to one of two would be an address of local memory.
+  // By value: a reference to one of two would be an address in local memory.
   HT_DEVICE GpuSource source_of(uint32_t r) const {
     GpuSource s = source[0];
     if (half_of(r) != 0) s = source[1];
@@ -34,8 +35,8 @@ struct Sm90Tile {
   }
 };
 
-// The tile of W's rows `w` by x's rows `x`, both in tiles of their own, those of x `columns` high:
-// of experts x counts the parts of the list.
+// The tile with index `w` along W and `x` along x, `columns` rows high; in a grouped GEMM `x` is
+// the index of an M-chunk.
 template <uint32_t kRows = kSm90Rows>
 HT_DEVICE Sm90Tile sm90_tile(const Sm90Params& params, uint32_t w, uint32_t x, uint32_t columns) {
   const GpuGemm& p = params.gemm;
@@ -53,7 +54,7 @@ HT_DEVICE Sm90Tile sm90_tile(const Sm90Params& params, uint32_t w, uint32_t x, u
           gate};
 }
 
-// Where the matrices of a tile, that of the gate and that of its other half, lie in the map of W.
+// Where the matrices of a tile, gate and up, are in the tensor map of W.
 struct Sm90MapCoords {
   int32_t at[2];
 
@@ -64,7 +65,7 @@ struct Sm90MapCoords {
       at[half] = static_cast<int32_t>((first - p.w_first) >> p.w_shift);
     }
   }
-  // One stage of W as [N, K].
+  // Loads one stage of W, stored as [N, K].
   template <uint32_t kRows = kSm90Rows>
   HT_DEVICE void load(const Sm90Params& p, const Sm90Tile& tile, uint32_t step,
                       hw::SharedAddress to, hw::Mbarrier full, hw::CachePolicy policy) const {

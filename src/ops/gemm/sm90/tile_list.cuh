@@ -1,13 +1,14 @@
-// The tiles of blocks that stay, of a list of parts in device memory: rows of x of one expert each.
+// The tile scheduler of the grouped GEMMs on sm_90a: persistent CTAs over a list of M-chunks in
+// device memory, each with rows of x of one expert.
 #pragma once
 #include "ops/gemm/sm90/tile.cuh"
 
 namespace halftone::gemm {
 
-// The tiles of a block, one after the other: tile `tile` of part `part`.
+// The contiguous range of tiles of a CTA: tile `tile` of chunk `chunk`.
 struct Sm90TileRange {
   uint32_t left, chunk, tile, tiles;
-  bool new_chunk = true;  // a part whose tiles come now for the first time
+  bool new_chunk = true;  // this is the first tile of a chunk in the range
 
   HT_DEVICE Sm90TileRange(const GpuGemm& p, uint32_t tiles_of_chunk)
       : Sm90TileRange(hw::load_global(p.chunk_count), tiles_of_chunk) {}
@@ -27,13 +28,13 @@ struct Sm90TileRange {
 
 struct Sm90MChunk {
   MChunk rows;
-  GpuSource source[2];  // and of the other half of a gate
+  GpuSource source[2];  // of the gate, and of its up half
 
   HT_DEVICE void load(const GpuGemm& p, uint32_t index, hw::Site site = hw::Site::current()) {
     rows = hw::load_global(p.chunks + index, site);
     load_sources(p, site);
   }
-  // Of a product without a list.
+  // Without a list: the row's own expert.
   HT_DEVICE void load_unsorted(const GpuGemm& p, uint32_t row,
                                hw::Site site = hw::Site::current()) {
     const auto expert = static_cast<uint32_t>(hw::load_global(p.expert_ids + row, site));
@@ -46,7 +47,7 @@ struct Sm90MChunk {
     source[0] = load_source(at, site);
     source[1] = load_source(at + (p.epilogue.gate ? 1 : 0), site);
   }
-  // Its tile `index` (sm90_tile.cuh).
+  // Its tile `index` (sm90/tile.cuh).
   HT_DEVICE Sm90Tile tile(const GpuGemm& p, uint32_t index) const {
     const auto first = static_cast<uint32_t>(rows.first);
     const bool gate = p.epilogue.gate;
@@ -57,12 +58,12 @@ struct Sm90MChunk {
             static_cast<uint32_t>(rows.expert),
             gate};
   }
-  // Where a matrix lies in the map of all of them.
+  // Coordinate of a matrix in the tensor map of all of them.
   HT_DEVICE int32_t matrix(const GpuLayout& weight, uint32_t half, const uint8_t* first,
                            uint32_t shift) const {
     return static_cast<int32_t>((row_address(weight, source[half], 0) - first) >> shift);
   }
-  // Only a part that is not full says that nobody will read W again.
+  // Only a chunk that is not full shows that nobody will read W again.
   HT_DEVICE hw::CachePolicy weight_policy(const GpuGemm& p) const {
     const bool last = static_cast<uint32_t>(rows.count) < p.chunk_rows || p.chunk_rows == 1;
     return {last ? hw::kEvictFirst.bits : hw::kEvictNormal.bits};

@@ -1,6 +1,7 @@
-// The end of a tile of FP8 by FP8 on Hopper. A warp has rows of x in registers, neighbouring
-// outputs beside one another as memory wants them: as bf16 or f16 they leave by copies of its own;
-// in other ways they pass through shared memory as f32 (sm90_finish_rows.cuh).
+// The epilogue of the FP8 GEMM on sm_90a. A warp holds 16 rows of x in fragments, with consecutive
+// outputs side by side as memory wants them: BF16 and FP16 leave by TMA stores of each warp;
+// anything else passes through shared memory as FP32 and the general epilogue by rows
+// (sm90/epilogue_rows.cuh).
 #pragma once
 #include "ops/gemm/sm90/epilogue_rows.cuh"
 #include "ops/gemm/sm90/fp8/stages.h"
@@ -18,7 +19,7 @@ struct Sm90Fp8Epilogue : Sm90EpilogueRows {
   const hw::SharedAddress staging;
   Stages::Store out;
 
-  // `multiplier`: of the warps that multiply.
+  // `mma_warp`: index among the consumer warps.
   HT_DEVICE Sm90Fp8Epilogue(const Sm90Params& all, hw::SharedAddress base, uint32_t mma_warp)
       : Sm90EpilogueRows(all.gemm),
         params(all),
@@ -33,9 +34,9 @@ struct Sm90Fp8Epilogue : Sm90EpilogueRows {
     return staging + (Stages::kScaleBias + panel * kSm90ScaleBiasBytes);
   }
 
-  // Before the sums are there.
+  // Stages scales and biases while the mainloop runs.
   HT_DEVICE void begin(const Sm90Tile& t) const {
-    sync();  // the tile before has been read
+    sync();  // those of the previous tile have been read
     HT_UNROLL
     for (uint32_t panel = 0; panel < Stages::kPanels; ++panel) {
       stage_scale_bias(t, scale_bias(panel), panel);
@@ -43,9 +44,9 @@ struct Sm90Fp8Epilogue : Sm90EpilogueRows {
     sync();
   }
 
-  // Each turn's 64 rows of x, 16 a warp.
+  // 64 rows of x of each sub-tile, 16 a warp.
   HT_DEVICE void tile(const Sm90Tile& t, Accumulator (&sums)[Stages::kSubTiles]) {
-    bool left = false;  // to threads
+    bool left = false;  // some rows are stored by threads
     HT_UNROLL
     for (uint32_t sub = 0; sub < Stages::kSubTiles; ++sub) {
       if (!tma_stores(t, sub)) {
@@ -63,21 +64,22 @@ struct Sm90Fp8Epilogue : Sm90EpilogueRows {
   HT_DEVICE uint32_t first_row(const Sm90Tile& t, uint32_t sub) const {
     return t.m0 + sub * Stages::kSubTileRows + group * Stages::kWarpgroupRows;
   }
-  // Where a part ends within the rows of a turn, the rows that follow belong to another.
+  // Where a chunk ends within the rows of a sub-tile, the following rows belong to another chunk.
   HT_DEVICE bool tma_stores(const Sm90Tile& t, uint32_t sub) const {
     return params.tma_store &&
            (params.max_chunks == 0 || first_row(t, sub) + Stages::kWarpgroupRows <= t.end);
   }
 
-  // What is not copied, 32 rows by 64 outputs at a time: once in the code, as it is long.
-  HT_DEVICE void store_by_threads(const Sm90Tile& t, const Accumulator (&sums)[Stages::kSubTiles]) const {
+  // What TMA does not store, 32 rows by 64 outputs at a time: instantiated once, as it is long.
+  HT_DEVICE void store_by_threads(const Sm90Tile& t,
+                                  const Accumulator (&sums)[Stages::kSubTiles]) const {
     constexpr uint32_t kPieces = Stages::kWarpgroupRows / Stages::kPiece;
     HT_ROLLED
     for (uint32_t i = 0; i < Stages::kSubTiles * Stages::kPanels * kPieces; ++i) {
       const uint32_t sub = i / (Stages::kPanels * kPieces), panel = i / kPieces % Stages::kPanels;
       const uint32_t piece = i % kPieces, m0 = first_row(t, sub) + piece * Stages::kPiece;
       if (tma_stores(t, sub) || m0 >= t.end) continue;
-      if (lane == 0) hw::bulk_wait_read<0>();  // copies of rows before
+      if (lane == 0) hw::bulk_wait_read<0>();  // earlier TMA stores have read the buffer
       sync();
       const Sm90StagedTile staged{staging, scale_bias(panel), Stages::kPieceRow, 2, panel};
       HT_UNROLL

@@ -1,15 +1,16 @@
-// y = x W^T of E4M3 by E4M3 on Hopper, for many rows of x. Neither operand passes through
-// registers, so unlike in sm90_multiply.cuh x has the rows of the MMA: a lane then has two rows of
-// x, whose scales are two registers, and results lie as memory wants them. Tiles are 256 rows of x
-// by 128 of W. At the rate of FP8 shared memory is as short as the tensor cores, 128 bytes a clock:
-// of a stage copies write 48 KB and MMAs read 96, in 1,024 clocks of MMAs. Two blocks side by side
-// have the same rows of x, and each copies half of them for both.
+// FP8 GEMM y = x W^T on sm_90a: E4M3 by E4M3 for many rows of x, with scales of any granularity of
+// 128 elements of K or more. Neither operand passes through registers, so unlike in mixed/gemm.cuh
+// x is the M operand: a lane then has two rows of x, whose scales are two registers, and outputs
+// are contiguous. Tiles are 256 rows of x by 128 of W. At the FP8 rate shared memory bandwidth is
+// as scarce as the tensor cores, 128 bytes a clock: per stage, copies write 48 KB and MMAs read 96,
+// in 1,024 clocks of MMAs. Two CTAs of a cluster share the rows of x, and each multicasts half of
+// them.
 //
-// The tensor cores add FP8 products up with few bits: every 128 elements of K are a sum of their
-// own, which joins an f32 sum times its scales. A warpgroup has two such sums in turn, of 64 rows
-// each; while it joins one, the tensor cores belong to the other warpgroup.
+// The tensor cores accumulate FP8 products with few bits: every 128 elements of K are a promotion
+// interval, which is scaled and added to an FP32 sum. A warpgroup has two accumulators, sub-tiles
+// of 64 rows each; while it promotes one, the tensor cores belong to the other warpgroup.
 //
-// Accumulator are those of sm90_sums.cuh in the same order, whatever the tile.
+// Results are bitwise those of the FP8 mode of mixed/mainloop.cuh, whatever the tile.
 #pragma once
 #include "base/launch.h"
 #include "hw/griddep.h"
@@ -29,7 +30,7 @@ struct Sm90Fp8Gemm : Sm90Fp8Stages {
   using Schedule = pipe::PersistentSchedule<pipe::GemmGrid>;
   using Promotion = Sm90Fp8Promotion<Sm90Fp8Stages>;
   using Accumulator = Promotion::Accumulator;
-  static constexpr uint32_t kLoadWarps = 4, kMmaWarps = 8;  // warps, and registers of a thread:
+  static constexpr uint32_t kLoadWarps = 4, kMmaWarps = 8;  // warps, and registers a thread:
   static constexpr uint32_t kLoadRegisters = 40, kMmaRegisters = 232;
   static constexpr pipe::Roles kRoles{
       {{"load", kLoadWarps, kLoadRegisters}, {"multiply", kMmaWarps, kMmaRegisters}}};
@@ -38,7 +39,8 @@ struct Sm90Fp8Gemm : Sm90Fp8Stages {
   static constexpr uint32_t kScaleWarps = Sm90Fp8Scales<Sm90Fp8Stages>::kWarps;
   static constexpr uint32_t kRasterGroup = 8;
 
-  // Of `parts` parts of experts; without experts of all rows of x. Pairs of tiles of W.
+  // With M-chunks: `chunks` of them; else all rows of x. In pairs of tiles of W where x is
+  // multicast.
   HT_HOST_DEVICE static pipe::GemmGrid tiles(const Params& params, uint32_t chunks) {
     const GpuGemm& p = params.gemm;
     const uint32_t rows = (p.epilogue.gate ? kRows / 2 : kRows) * params.multicast;
@@ -67,11 +69,12 @@ struct Sm90Fp8Gemm : Sm90Fp8Stages {
     if (hw::thread_index().x == 0) {
       hw::prefetch_tensor_map(&p.w);
       hw::prefetch_tensor_map(&p.x);
-      ring.init(1 + kScaleWarps, kMmaWarps * p.multicast);  // the copies, and the scales
+      ring.init(1 + kScaleWarps, kMmaWarps * p.multicast);  // the TMA copies, and the scales
       hw::fence_mbarrier_init();
     }
-    // What a block first touches takes as long as the first copy: each role waits for the kernels
-    // ahead when it has its addresses. Lists of parts are results.
+    // A CTA's first touch of parameters and instructions takes as long as the first copy: each role
+    // runs griddepcontrol.wait when it has its addresses. Chunk lists are outputs of the previous
+    // kernel.
     if (p.max_chunks > 0) hw::griddepcontrol_wait();
     if (p.multicast > 1) {
       hw::cluster_arrive();
@@ -120,7 +123,7 @@ struct Sm90Fp8Gemm : Sm90Fp8Stages {
         matrix.load(p, tile, step, x + kXBytes, slot.full, policy);
       }
     }
-    fill.drain();  // the other block gives its stages back here
+    fill.drain();  // the other CTA releases its stages to this barrier
   }
 
   HT_DEVICE static void stage_scales(const Params& p, const Ring& ring, hw::SharedAddress base,
@@ -152,7 +155,7 @@ struct Sm90Fp8Gemm : Sm90Fp8Stages {
       const Sm90Tile tile = tile_of(p, t);
       const uint32_t rows = pipe::uniform(tile.end - tile.m0);
       epilogue.begin(tile);
-      // How many turns have rows is outside the loop over K.
+      // The number of sub-tiles with rows is decided outside the loop over K.
       if (rows > kSubTileRows + first) {
         if (p.factors == Sm90Factors::columns) {
           accumulate<2, true>(base, read, steps, warp, promoted);
@@ -172,8 +175,9 @@ struct Sm90Fp8Gemm : Sm90Fp8Stages {
     epilogue.out.drain();
   }
 
-  // Gives stages back. By loads scales were read, which the block's own warps replace; x, which the
-  // other block's copies replace, by MMAs alone, which have been waited for.
+  // Releases stages in both CTAs. Scales were read by ld.shared, and the CTA's own warps overwrite
+  // them; x, which the other CTA's multicast overwrites, was read by wgmma alone, which has
+  // retired.
   struct Release {
     Ring::Consumer consumer;
     uint32_t multicast, rank;
@@ -203,8 +207,8 @@ struct Sm90Fp8Gemm : Sm90Fp8Stages {
       const uint32_t stage = read.consumer.wait();
       const hw::SharedAddress x = base + stage * kBytes,
                               scales = base + (kScales + stage * kScaleBytes);
-      // Before the first MMA: ptxas moves multiplications of what is loaded after an MMA to before
-      // the next, which would wait for the load.
+      // Before the first MMA: ptxas hoists multiplications of what is loaded after an MMA in front
+      // of the next one, which would wait for the load.
       Promotion::RowScales f[kUsedSubTiles];
       HT_UNROLL
       for (uint32_t sub = 0; sub < kUsedSubTiles; ++sub) {

@@ -1,5 +1,5 @@
-// A chain of MMAs of FP8 by FP8 on Hopper: 64 rows of x by a tile's rows of W, 128 elements of K,
-// and how it joins an f32 sum. `Stages` as in sm90_fp8_stages.h.
+// A promotion interval of the FP8 GEMMs on sm_90a: the wgmma of 64 rows of x by a tile's rows of W
+// over 128 elements of K, and their scaled promotion into an FP32 sum. `Stages` as in fp8/stages.h.
 #pragma once
 #include "hw/mma/wgmma.h"
 #include "ops/gemm/sm90/tile.cuh"
@@ -11,8 +11,8 @@ struct Sm90Fp8Promotion {
   using Accumulator = float[Stages::kRows / 2];  // of 16 rows of x a warp
 
   // 64 rows of x by all of W, 128 elements of K.
-  HT_DEVICE static void start_mma(hw::SharedAddress x, hw::SharedAddress w, Accumulator& accumulator,
-                                  hw::Site site = hw::Site::current()) {
+  HT_DEVICE static void start_mma(hw::SharedAddress x, hw::SharedAddress w,
+                                  Accumulator& accumulator, hw::Site site = hw::Site::current()) {
     constexpr tile::SharedTile x_tile{tile::Major::k, tile::Swizzle::b128, 8,
                                       Stages::kWarpgroupRows, Stages::kDepth};
     constexpr tile::SharedTile w_tile{tile::Major::k, tile::Swizzle::b128, 8, Stages::kRows,
@@ -30,8 +30,8 @@ struct Sm90Fp8Promotion {
     hw::wgmma_commit(site);
   }
 
-  // Scales of the lane's two rows of x times those of the runs of W. With one scale for all of a
-  // tile's W that is in the scales of x.
+  // The scales of the lane's two rows of x times those of each row group of W. With one scale for
+  // all of a tile's W (kOneRowGroup) that is folded into the scales of x.
   struct RowScales {
     float of[Stages::kRowGroups][2];
   };
@@ -63,8 +63,9 @@ struct Sm90Fp8Promotion {
     }
     return f;
   }
-  // All sums of a row and then those of the other: the factor stays where operands are reused.
-  HT_DEVICE static void promote(const RowScales& f, const Accumulator& accumulator, Accumulator& promoted) {
+  // All sums of one row, then those of the other: the scale stays in the operand reuse cache.
+  HT_DEVICE static void promote(const RowScales& f, const Accumulator& accumulator,
+                                Accumulator& promoted) {
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
       HT_UNROLL

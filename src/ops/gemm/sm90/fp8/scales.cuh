@@ -1,14 +1,14 @@
-// What multiplies the sums of 128 elements of FP8 by FP8: scales of rows of x, and of runs of rows
-// of W, made by three warps beside the one that starts the copies. Of how such warps must be, and
-// why each has a part of every stage, see sm90_tables.cuh.
+// Scale staging of the FP8 GEMMs on sm_90a: three warps beside the TMA producer load the scales of
+// rows of x and of row groups of W for every 128 elements of K, and write them to shared memory.
+// What such a warp may cost, and why each does a part of every stage, see mixed/scales.cuh.
 #pragma once
 #include "ops/gemm/sm90/tile.cuh"
 
 namespace halftone::gemm {
 
-// `Stages` as in sm90_fp8_stages.h. Scales of kAhead stages are loaded at a time: as they lie far
+// `Stages` as in fp8/stages.h. The scales of kBatch stages are loaded at a time: as they are far
 // apart, each load takes as long as a stage of the largest tiles does, and several of small ones.
-// Those of W a lane has for one of the stages.
+// Of those of W a lane has one, of one stage of the batch.
 template <class Stages, uint32_t kBatch = 1>
 class Sm90Fp8Scales {
   static_assert(kBatch * Stages::kRowGroups <= 32);
@@ -28,7 +28,7 @@ class Sm90Fp8Scales {
     if (p_.scaled) {
       weight_scales_ = scale_address(p_.weight, tile.source_of(r), row < p_.n ? row : p_.n - 1, 0);
     }
-    // Groups are multiples of 128; of those without any, all is the first.
+    // Groups are multiples of 128; without groups everything is in the first.
     weight_reciprocal_ =
         p_.weight.group > 0 ? 1.0f / static_cast<float>(p_.weight.group / kUnit) : 0;
     x_reciprocal_ = p_.x_group > 0 ? 1.0f / static_cast<float>(p_.x_group / kUnit) : 0;
@@ -39,7 +39,7 @@ class Sm90Fp8Scales {
     }
   }
 
-  // What the stages that begin at unit `first` of K and those behind it need: of W, and of x.
+  // Loads the scales, of W and of x, of the stages from unit `first` of K on.
   HT_DEVICE void load(uint32_t first) {
     load_weights(first);
     load_rows(first);
@@ -66,7 +66,7 @@ class Sm90Fp8Scales {
       }
     }
   }
-  // Of the stage `ahead` behind the first.
+  // Of stage `ahead` of the batch.
   HT_DEVICE void store(hw::SharedAddress table, uint32_t ahead = 0) const {
     const float weight_scale =
         p_.scaled ? decode_scale(p_.weight.scale_format, raw_of(ahead)) : 1.0f;
@@ -92,13 +92,13 @@ class Sm90Fp8Scales {
     return hw::shuffle(raw_, ahead * Stages::kRowGroups + run, 32, hw::kFullWarp, site);
   }
 
-  // The last warp has fewer, and the runs.
+  // The last warp has fewer rows, and the row groups of W.
   HT_DEVICE uint32_t row_of(uint32_t i) const {
     return (i * kWarps + warp_) * 32 + hw::lane_index();
   }
 
-  // The middle of the unit by the reciprocal of a group's units: the error, 2^-23 of the quotient,
-  // is less than the half unit while K is below 2^28.
+  // The group is the middle of the unit times the reciprocal of a group's units: the error, 2^-23
+  // of the quotient, is less than half a unit while K is below 2^28.
   HT_DEVICE uint32_t group_of(uint32_t unit, float reciprocal) const {
     const float middle = static_cast<float>(unit < last_ ? unit : last_) + 0.5f;
     return static_cast<uint32_t>(middle * reciprocal);
@@ -106,9 +106,9 @@ class Sm90Fp8Scales {
 
   const GpuGemm& p_;
   const uint32_t warp_;
-  const bool one_row_group_;  // all of the tile's W has one scale, which joins those of x
+  const bool one_row_group_;  // all of the tile's W has one scale, which is folded into those of x
   const uint32_t m0_, last_row_;
-  uint32_t last_;  // unit of K
+  uint32_t last_;  // last unit of K
   const uint8_t* weight_scales_ = nullptr;
   float weight_reciprocal_, x_reciprocal_;
   uint32_t raw_ = 0;

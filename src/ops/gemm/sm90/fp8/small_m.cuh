@@ -1,13 +1,14 @@
-// y = x W^T of E4M3 by E4M3 on Hopper, for up to 128 rows of x. Neither bytes nor MMAs take most of
-// the time, but what a block does once, and steps of K that wait for one another. So a block has
-// one tile: all rows of x by as few rows of W as give every multiprocessor work, and where that is
-// not enough the blocks of a cluster share K. W is asked for before the kernel's turn, where it is
-// constant; most tiles leave room for two blocks a multiprocessor, so that the next kernel's can do
-// so while this one's finish. Several chains of MMAs are under way, scales of many steps are loaded
-// at a time, and plain results have few instructions (docs/findings/gemm-hopper.md).
+// FP8 small-M GEMM y = x W^T on sm_90a: E4M3 by E4M3 for up to 128 rows of x. Neither bytes nor
+// MMAs take most of the time here, but the fixed cost of a CTA and the latency of consecutive K
+// steps. So a CTA has one tile: all rows of x by as few rows of W as give every SM work, and where
+// that is not enough the CTAs of a cluster split K. Static weights are prefetched before
+// griddepcontrol.wait; most tiles leave room for two CTAs an SM, so that the next kernel's can
+// prefetch while this one's finish. Several accumulators are in flight, scales of many steps are
+// loaded at a time, and plain outputs have a short epilogue (docs/findings/gemm-hopper.md).
 //
-// As in sm90_fp8.cuh x has the rows of the MMA, 64 a warpgroup, and both operands lie in shared
-// memory. Accumulator are those of that kernel in the same order, but that parts of K are added in theirs.
+// As in fp8/gemm.cuh x is the M operand, 64 rows a warpgroup, and both operands are in shared
+// memory. Sums are bitwise those of that kernel, except that split-K partials are added in rank
+// order.
 #pragma once
 #include "base/launch.h"
 #include "hw/cluster.h"
@@ -22,7 +23,7 @@
 
 namespace halftone::gemm {
 
-// kTileXRows of x, 64 or 128, by kTileRows of W; `kResident` blocks a multiprocessor.
+// kTileXRows of x, 64 or 128, by kTileRows of W; `kResident` CTAs an SM.
 template <uint32_t kTileXRows, uint32_t kTileRows, uint32_t kResident>
 struct Sm90Fp8SmallMStages {
   static constexpr uint32_t kXRows = kTileXRows, kRows = kTileRows, kDepth = kSm90Line;
@@ -31,13 +32,13 @@ struct Sm90Fp8SmallMStages {
   static_assert(kXRows % kWarpgroupRows == 0 && kRows % 64 == 0);
   static constexpr uint32_t kXBytes = kXRows * kSm90Line, kBytes = kXBytes + kRows * kSm90Line;
 
-  // As in sm90_fp8_stages.h.
+  // As in fp8/stages.h.
   static constexpr uint32_t kRowGroup = 32, kRowGroups = kRows / kRowGroup;
   static constexpr uint32_t kRowGroupScales = kXRows * 4,
                             kScaleBytes = kRowGroupScales + (kRowGroups + 3) / 4 * 16;
 
-  // Accumulator in the place of the stages, panels of 64 outputs with room between rows so that a warp's
-  // pairs lie in all banks.
+  // In the epilogue the sums take the place of the stages: panels of 64 outputs, rows padded so
+  // that a warp's pairs fall into all banks.
   static constexpr uint32_t kSumRow = (64 + 8) * 4, kPanel = kXRows * kSumRow;
 
   static constexpr uint32_t kMaxBytes = 227 * 1024 / kResident - (kResident - 1) * 512;
@@ -65,9 +66,9 @@ struct Sm90Fp8SmallM : Sm90Fp8SmallMStages<kTileXRows, kTileRows, kResident> {
   using Accumulator = typename Promotion::Accumulator;
 
   enum class Worker { load, mma };
-  enum class Barrier { read, stored, count };  // of all that multiply
+  enum class Barrier { read, stored, count };  // of all consumer warps
   static constexpr uint32_t kMinBlocks = kResident, kMmaWarps = 4 * Stages::kGroups;
-  // Registers, and chains of MMAs at a time for which there are enough.
+  // Registers, and as many accumulators in flight as they suffice for.
   static constexpr bool kManyRegisters = kMmaWarps == 4;
   static constexpr uint32_t kLoadRegisters = 40;
   static constexpr uint32_t kMmaRegisters = kManyRegisters ? 216 : kMinBlocks == 1 ? 232 : 96;
@@ -84,7 +85,7 @@ struct Sm90Fp8SmallM : Sm90Fp8SmallMStages<kTileXRows, kTileRows, kResident> {
             .shared_bytes = Stages::kSharedBytes};
   }
 
-  // The stages of W along K that this block multiplies.
+  // The range of W's stages along K that this CTA computes.
   struct Range {
     uint32_t begin, end;
     HT_DEVICE explicit Range(const Params& p) {
@@ -122,7 +123,7 @@ struct Sm90Fp8SmallM : Sm90Fp8SmallMStages<kTileXRows, kTileRows, kResident> {
       mma(p, ring, base, tile, range);
     }
     if (p.split == 1) return;
-    // No block ends while another reads its sums.
+    // No CTA exits while another reads its sums through distributed shared memory.
     hw::cluster_arrive();
     hw::cluster_wait();
   }
@@ -136,7 +137,7 @@ struct Sm90Fp8SmallM : Sm90Fp8SmallMStages<kTileXRows, kTileRows, kResident> {
       hw::tensor_load(base + stage * Stages::kBytes, &p.x,
                       {static_cast<int32_t>(step * Stages::kDepth), 0}, ring.full(stage));
     };
-    // W of the stages that there are, before or after the turn; then x.
+    // W of as many stages as there are, prefetched before griddepcontrol.wait if static; then x.
     if (!p.gemm.static_weights) hw::griddepcontrol_wait();
     const uint32_t steps = range.end - range.begin;
     const uint32_t ahead = steps < Stages::kStages ? steps : Stages::kStages;
@@ -161,7 +162,7 @@ struct Sm90Fp8SmallM : Sm90Fp8SmallMStages<kTileXRows, kTileRows, kResident> {
                                      const Sm90Tile& tile, const Range& range, uint32_t mine) {
     Scales scales(p, tile, mine);
     pipe::Cursor<Stages::kStages> at;
-    // Behind the copies of W its scales would wait for all of them.
+    // Issued before the copies of W, which would delay them.
     if (!p.gemm.static_weights) hw::griddepcontrol_wait();
     scales.load_weights(range.begin);
     if (p.gemm.static_weights) hw::griddepcontrol_wait();
@@ -197,7 +198,7 @@ struct Sm90Fp8SmallM : Sm90Fp8SmallMStages<kTileXRows, kTileRows, kResident> {
       accumulate<false>(ring, base, range.end - range.begin, group, promoted);
     }
     constexpr uint32_t kAll = kMmaWarps * 32;
-    pipe::sync<Barrier::read>(kAll);  // nobody reads the stages any more
+    pipe::sync<Barrier::read>(kAll);  // the stages are free
     store_sums(base, group * Stages::kWarpgroupRows + epilogue.warp * 16 + epilogue.lane / 4,
                promoted);
     if (p.split > 1) {
@@ -206,7 +207,7 @@ struct Sm90Fp8SmallM : Sm90Fp8SmallMStages<kTileXRows, kTileRows, kResident> {
     } else {
       pipe::sync<Barrier::stored>(kAll);
     }
-    // A share of the rows is the block's, and of that a share the warpgroup's.
+    // The CTA finishes a share of the rows, and each warpgroup a share of that.
     const uint32_t shares = p.split * Stages::kGroups, share = (kXRows + shares - 1) / shares;
     const uint32_t rank = p.split > 1 ? hw::cluster_rank() : 0;
     const uint32_t first = (rank * Stages::kGroups + group) * share;
@@ -222,7 +223,7 @@ struct Sm90Fp8SmallM : Sm90Fp8SmallMStages<kTileXRows, kTileRows, kResident> {
     }
   }
 
-  // Of the lane's rows, `row` and the eighth behind it.
+  // Of the lane's rows, `row` and the one eight behind it.
   HT_DEVICE static void store_sums(hw::SharedAddress base, uint32_t row, const Accumulator& sums,
                                    hw::Site site = hw::Site::current()) {
     HT_UNROLL
@@ -238,8 +239,8 @@ struct Sm90Fp8SmallM : Sm90Fp8SmallMStages<kTileXRows, kTileRows, kResident> {
     }
   }
 
-  // Chains of several stages are under way at once, as one takes longer to come than to be issued
-  // and joined. None goes on while the loop turns: ptxas would have each wait for the one before.
+  // Accumulators of several stages are in flight at once, as one has a longer latency than it takes
+  // to issue and promote. None is in flight across loop iterations: ptxas would serialise them.
   template <bool kOneRowGroup>
   HT_DEVICE static void accumulate(const Ring& ring, hw::SharedAddress base, uint32_t steps,
                                    uint32_t group, Accumulator& promoted) {
@@ -290,7 +291,7 @@ struct Sm90Fp8SmallM : Sm90Fp8SmallMStages<kTileXRows, kTileRows, kResident> {
   }
 };
 
-// The tiles that there are: rows of x by rows of W.
+// The tiles: rows of x by rows of W.
 using Sm90Fp8SmallM64x64 = Sm90Fp8SmallM<64, 64, 2>;
 using Sm90Fp8SmallM64x128 = Sm90Fp8SmallM<64, 128, 2>;
 using Sm90Fp8SmallM128x64 = Sm90Fp8SmallM<128, 64, 2>;

@@ -227,14 +227,14 @@ struct Sm90GroupedGemv {
     // The scales of a span, which came with its stage or with the first stage of the tile.
     HT_DEVICE void read(hw::SharedAddress stage, uint32_t tile, uint32_t first, Scales& to,
                         hw::Site site = hw::Site::current()) const {
-      using Code = typename Scales::Code;
+      using Raw = typename Scales::Raw;
       if constexpr (kLines) {
         HT_UNROLL
         for (uint32_t r = 0; r < 2; ++r) {
           HT_UNROLL
           for (uint32_t i = 0; i < Scales::kEach; ++i) {
             to.next[r][i] =
-                hw::load_shared<Code>(stage + (copied[i] + r * Stages::kScaleHalf), site);
+                hw::load_shared<Raw>(stage + (copied[i] + r * Stages::kScaleHalf), site);
           }
         }
       }
@@ -252,7 +252,7 @@ struct Sm90GroupedGemv {
           HT_UNROLL
           for (uint32_t r = 0; r < 2; ++r) {
             to.next[r][i] =
-                hw::load_shared<Code>(rows + (at + r * (pairs ? pitch : params.scale_rows)), site);
+                hw::load_shared<Raw>(rows + (at + r * (pairs ? pitch : params.scale_rows)), site);
           }
         }
       }

@@ -21,10 +21,10 @@ struct Sm90LaneScales {
   static constexpr uint32_t kBits = CodePolicy<kCode>::kBits, kDepth = 1024 / kBits;
   static constexpr bool kPairs = kScales == Sm90GemvScales::pairs;
   static constexpr uint32_t kEach = kBits == 4 && !kPairs ? 2 : 1;
-  using Code =
+  using Raw =
       std::conditional_t<kScales == Sm90GemvScales::powers, uint8_t,
                          std::conditional_t<kScales == Sm90GemvScales::halves, uint16_t, uint32_t>>;
-  static constexpr uint32_t kBytes = sizeof(Code);  // of `pairs` the lane's four
+  static constexpr uint32_t kBytes = sizeof(Raw);  // of `pairs` the lane's four
   const uint8_t* row[2] = {};
   uint32_t next[2][kEach] = {};
 
@@ -66,19 +66,19 @@ struct Sm90LaneScales {
     }
   }
   HT_DEVICE static uint32_t load(const uint8_t* at, hw::Site site) {
-    return hw::load_global(reinterpret_cast<const Code*>(at), site);
+    return hw::load_global(reinterpret_cast<const Raw*>(at), site);
   }
   HT_DEVICE float scale(Format format, uint32_t r, uint32_t i) const {
-    const uint32_t code = next[r][i];
+    const uint32_t raw = next[r][i];
     // 2^(code - 127). 0 is subnormal, 255 NaN: both set the upper mantissa bit.
     if constexpr (kScales == Sm90GemvScales::powers) {
-      return std::bit_cast<float>(code << 23 | (code - 1 < 254 ? 0 : 0x400000));
+      return std::bit_cast<float>(raw << 23 | (raw - 1 < 254 ? 0 : 0x400000));
     }
     if constexpr (kScales == Sm90GemvScales::halves) {
-      return format == Format::f16 ? hw::cvt_f32_f16(static_cast<uint16_t>(code))
-                                   : std::bit_cast<float>(code << 16);
+      return format == Format::f16 ? hw::cvt_f32_f16(static_cast<uint16_t>(raw))
+                                   : std::bit_cast<float>(raw << 16);
     }
-    return std::bit_cast<float>(code);
+    return std::bit_cast<float>(raw);
   }
 };
 
@@ -110,7 +110,7 @@ class Sm90GemvSmemScales {
       HT_UNROLL
       for (uint32_t i = 0; i < Scales::kEach; ++i) {
         scales.next[r][i] =
-            hw::load_shared<typename Scales::Code>(stage + (at_[i] + r * Stages::kScaleHalf), site);
+            hw::load_shared<typename Scales::Raw>(stage + (at_[i] + r * Stages::kScaleHalf), site);
       }
     }
   }
@@ -162,32 +162,32 @@ struct Sm90GemvSpan {
       XLayout::kTwoParts || kCode == GpuCode::f16 ? hw::Type::f16 : hw::Type::bf16;
 
   // Dequantises eight packed values to four operand pairs.
-  HT_DEVICE static void dequantise(const uint32_t (&codes)[kBits / 4], uint32_t (&pairs)[4]) {
+  HT_DEVICE static void dequantise(const uint32_t (&packed)[kBits / 4], uint32_t (&pairs)[4]) {
     if constexpr (kBits == 16) {
       HT_UNROLL
-      for (uint32_t w = 0; w < 4; ++w) pairs[w] = codes[w];
+      for (uint32_t w = 0; w < 4; ++w) pairs[w] = packed[w];
     } else if constexpr (kCode == GpuCode::e4m3 || kCode == GpuCode::e5m2) {
       constexpr hw::Type kFp8 = kCode == GpuCode::e4m3 ? hw::Type::e4m3 : hw::Type::e5m2;
       HT_UNROLL
       for (uint32_t w = 0; w < 2; ++w) {
-        pairs[2 * w] = hw::cvt_f16x2_fp8x2<kFp8>(static_cast<uint16_t>(codes[w]));
-        pairs[2 * w + 1] = hw::cvt_f16x2_fp8x2_upper<kFp8>(codes[w]);
+        pairs[2 * w] = hw::cvt_f16x2_fp8x2<kFp8>(static_cast<uint16_t>(packed[w]));
+        pairs[2 * w + 1] = hw::cvt_f16x2_fp8x2_upper<kFp8>(packed[w]);
       }
     } else if constexpr (kCode == GpuCode::int8) {
       HT_UNROLL
       for (uint32_t w = 0; w < 2; ++w) {
         // 1024 + 128 + the value, less 1024 + 128.
-        const uint32_t positive = codes[w] ^ 0x80808080u;
+        const uint32_t positive = packed[w] ^ 0x80808080u;
         pairs[2 * w] =
             hw::add_pair<hw::Type::f16x2>(hw::prmt(positive, 0x64646464, 0x4140), 0xe480e480);
         pairs[2 * w + 1] =
             hw::add_pair<hw::Type::f16x2>(hw::prmt(positive, 0x64646464, 0x4342), 0xe480e480);
       }
     } else if constexpr (kCode == GpuCode::e2m1) {
-      Policy::places(codes, pairs);
+      Policy::places(packed, pairs);
     } else {
       uint32_t four[1][4];
-      Policy::expand(codes, Policy::kUnscaled, four);
+      Policy::expand(packed, Policy::kUnscaled, four);
       HT_UNROLL
       for (uint32_t i = 0; i < 4; ++i) pairs[i] = four[0][i];
     }
@@ -217,10 +217,10 @@ struct Sm90GemvSpan {
         uint32_t pairs[2][4];
         HT_UNROLL
         for (uint32_t r = 0; r < 2; ++r) {
-          uint32_t codes[kBits / 4];
+          uint32_t packed[kBits / 4];
           HT_UNROLL
-          for (uint32_t w = 0; w < kBits / 4; ++w) codes[w] = words[r][o * (kBits / 4) + w];
-          dequantise(codes, pairs[r]);
+          for (uint32_t w = 0; w < kBits / 4; ++w) packed[w] = words[r][o * (kBits / 4) + w];
+          dequantise(packed, pairs[r]);
         }
         HT_UNROLL
         for (uint32_t m = 0; m < kX; ++m) {

@@ -29,17 +29,18 @@ template <GpuCode kCode, Sm90Scales kScales>
 inline constexpr uint32_t kMaxColumns = kScales == Sm90Scales::fp8 ? 128 : 256;
 
 #if defined(__CUDACC__)
-#define HT_SM90_ENTRY(code, scales, columns)                                \
+#define HT_SM90_GEMM(code, scales, columns)                                 \
   HT_GPU_ENTRY(halftone::gemm::Sm90MixedGemm<halftone::gemm::GpuCode::code, \
                                              halftone::gemm::Sm90Scales::scales, columns>)
 // W as [K, N].
-#define HT_SM90_TRANSPOSED(code, columns)                                               \
+#define HT_SM90_GEMM_TRANSPOSED(code, columns)                                          \
   HT_GPU_ENTRY(halftone::gemm::Sm90MixedGemm<halftone::gemm::GpuCode::code,             \
                                              halftone::gemm::Sm90Scales::none, columns, \
                                              halftone::tile::Major::mn>)
-#define HT_SM90_SUMS(code, scales) \
-  HT_SM90_ENTRY(code, scales, 32) HT_SM90_ENTRY(code, scales, 64) HT_SM90_ENTRY(code, scales, 128)
-#define HT_SM90_ENTRIES(code, scales) HT_SM90_SUMS(code, scales) HT_SM90_ENTRY(code, scales, 256)
+#define HT_SM90_GEMMS_TO_128(code, scales) \
+  HT_SM90_GEMM(code, scales, 32) HT_SM90_GEMM(code, scales, 64) HT_SM90_GEMM(code, scales, 128)
+#define HT_SM90_GEMMS(code, scales) \
+  HT_SM90_GEMMS_TO_128(code, scales) HT_SM90_GEMM(code, scales, 256)
 #else
 template <GpuCode kCode, Sm90Scales kScales, tile::Major kMajorW = tile::Major::k,
           uint32_t kColumns = 32>

@@ -1,4 +1,5 @@
-// Products of many rows on Hopper, host side: which the kernel takes, and how it runs them.
+// Tiled GEMMs on sm_90a (mixed-input and FP8), host side: which problems they take, and their
+// launch.
 #pragma once
 #include <span>
 #include <string>
@@ -8,16 +9,16 @@
 
 namespace halftone::gemm {
 
-// Matrices of one layout, by how many steps of 2^shift bytes they lie behind the first: one tensor
-// map has them all.
+// Matrices of one layout, each so many steps of 2^shift bytes behind the first: one tensor map has
+// them all.
 struct Sm90Matrices {
   const uint8_t* first = nullptr;
   uint32_t shift = 4;
   int64_t last = 0;             // steps to the last
-  bool aligned = false;         // as the copy engine wants all of them
-  uint32_t scales_aligned = 1;  // all begin at a multiple of so many bytes, 16 at most
-  bool scales_of_runs = false;  // 32 rows of a tile have the same
-  // Where the scales of the first rows lie, as the matrices above; null: not on 16 bytes each.
+  bool aligned = false;         // all meet the alignment of TMA
+  uint32_t scales_aligned = 1;  // all start at a multiple of so many bytes, 16 at most
+  bool scales_of_runs = false;  // groups of 32 rows of a tile share a scale
+  // The same for the scales of the first rows; null: they are not all 16-byte aligned.
   const uint8_t* first_scale = nullptr;
   uint32_t scale_shift = 4;
   int64_t last_scale = 0;
@@ -26,34 +27,34 @@ Sm90Matrices sm90_matrices(const GpuLayout&, const GpuSource*, size_t count);
 
 struct Sm90Problem {
   int64_t m = 0, n = 0, k = 0;
-  int64_t experts = 0;  // rows of x lie by expert, in parts; 0: one weight for all of them
+  int64_t experts = 0;  // grouped: rows of x are sorted by expert, in M-chunks; 0: dense
   bool gate = false;
   Format weight = Format::bf16;
   bool scaled = false;
   Scaling scaling;
-  bool transposed = false;  // W is [K, N], of 16-bit elements, N a multiple of 8
+  bool transposed = false;  // W is [K, N], 16-bit, N a multiple of 8
 };
 
-// Empty, or the rule that a problem breaks which other kernels take.
+// Empty, or the rule that a problem breaks; other kernels take it then.
 std::string refuse_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&);
-// What a block works on, of `multiprocessors`.
+// Tile and splits on `multiprocessors` SMs, for describe().
 std::string describe_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&, int multiprocessors);
-// Whether the copy engine takes W and `x` as they lie: from 16 bytes to 16 bytes. `x` is undefined
-// where it does not enter as it is given.
+// Whether W and `x` meet the alignment of TMA, 16 bytes. `x` is undefined where it is not passed as
+// given.
 bool fits_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&, const GpuLayout&,
                const Sm90Matrices&, const Tensor& x);
-// Rows of a part of an expert.
+// Rows of an M-chunk.
 uint32_t chunk_rows_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&);
-// Matrices in boxes of `rows` rows of 128 bytes; of [K, N], panels of 64 rows.
+// The TMA box of W: `rows` rows of 128 bytes; of [K, N], panels of 64 rows.
 pipe::TensorBox weight_box_sm90(const GpuLayout&, const Sm90Problem&, const Sm90Matrices&,
                                 uint32_t rows);
-// Whether x is to enter as E4M3 codes.
+// Whether x is passed as quantised E4M3 values.
 bool takes_codes_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&);
-// `parts`: how many there are at most; the product has their list.
+// `max_chunks`: an upper bound; the list is in the GEMM's params.
 void launch_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&, const GpuGemm&,
-                 const Sm90Matrices&, uint32_t parts, Stream&);
-// Several matrices by the same x, each with each as can_fuse_sm90 has it, in one launch; the
-// problem's n counts the rows of all. False, and nothing happens, where they are better run apart.
+                 const Sm90Matrices&, uint32_t max_chunks, Stream&);
+// Horizontally fused GEMMs by the same x (can_fuse_sm90) in one launch; the n of the problem counts
+// the rows of all. Returns false, and launches nothing, where separate launches are faster.
 bool launch_fused_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&, std::span<const GpuGemm>,
                        const Tensor& x, Stream&);
 
