@@ -1,4 +1,5 @@
-// Validation, plan, and the CPU driver: cuts a problem into tiles and hands them to the threads.
+// Attention entry points: the table of kernels, plan, run, and the CPU driver, which divides a
+// problem into tiles.
 #include "halftone/attention.h"
 
 #include <algorithm>
@@ -46,8 +47,8 @@ constexpr AttentionKernel kKernels[] = {
 };
 #undef HALFTONE_ATTENTION_ROW
 
-// Rows of a tile. 192 rows pay for packing a chunk of K and V (about 15 cycles a key against 4 a
-// row and key) and keep O, 96 KB at head_dim 128, in the second-level cache.
+// Rows of a prefill tile. 192 rows pay for packing a chunk of K and V (about 15 cycles a key
+// against 4 a row and key) and keep O, 96 KB at head size 128, in L2.
 constexpr int64_t kTileRows = 192;
 
 int64_t tile_queries(const AttentionProblem& p) {
@@ -110,8 +111,8 @@ AttentionRows rows_of(const Tensor& t, const AttentionProblem& p, const Attentio
   return rows;
 }
 
-// Cuts the problem into units of work: some queries of a sequence for one KV head, or for all of
-// them when they are few.
+// Divides the problem into units of work: some queries of a sequence for one KV head, or for all of
+// them in decode.
 struct Driver {
   const AttentionProblem& p;
   const AttentionTensors& t;
@@ -123,7 +124,7 @@ struct Driver {
 
   int64_t units() const { return p.batch * p.kv_heads / kv_heads * tiles; }
 
-  // Softcap, mask and sinks of query `first` and head `head`.
+  // Sets softcap, mask and sinks of query `first` and head `head`.
   void set_score_mod(int64_t b, int64_t head, int64_t first, AttentionTile* tile) const {
     tile->softcap = p.softcap * 1.44269504f;
     if (p.sinks) {
@@ -196,7 +197,7 @@ struct Driver {
     }
     tile->score_scale = score, tile->value_scale = value;
 
-    // Query i stands at key i + keys - queries.
+    // Query i is at the position of key i + keys - queries.
     constexpr int64_t kFar = int64_t{1} << 40;
     const int64_t position = first + s.keys - s.queries;
     int64_t right = p.window_right < 0 ? kFar : p.window_right;
@@ -252,7 +253,7 @@ AttentionPlan plan(const AttentionProblem& problem, const Device& device) {
     return kernel->function.cpu->scratch_bytes(problem.head_dim, value_dim(problem), rows, kv_heads,
                                                is_decode);
   };
-  // Sequences of few queries run alike in every plan.
+  // Sequences in decode run alike in every plan.
   const bool is_decode = is_decode_problem(problem);
   result.workspace_bytes =
       std::max(scratch(tile_rows(problem), is_decode ? problem.kv_heads : 1, is_decode),

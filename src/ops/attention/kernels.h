@@ -1,4 +1,4 @@
-// The kernels of attention and the rules they share.
+// The attention kernels as the dispatch chooses among them, and the rules they share.
 #pragma once
 #include <span>
 
@@ -8,9 +8,9 @@
 
 namespace halftone {
 
-// A kernel that a GPU runs, real or simulated.
+// A GPU kernel, run on a real or simulated GPU.
 struct AttentionGpu {
-  void (*prepare)(AttentionPlan&);  // what runs need and may not allocate: workspace, its bytes
+  void (*prepare)(AttentionPlan&);  // allocates what runs need: the workspace, and its bytes
   void (*run)(const AttentionPlan&, const AttentionTensors&, Stream&);
   std::string (*describe)(const AttentionPlan&);
 };
@@ -18,12 +18,12 @@ struct AttentionGpu {
 using AttentionFunction = CpuOrGpu<const AttentionCpu*, const AttentionGpu*>;
 struct AttentionKernel : KernelRow<AttentionProblem, AttentionFunction> {};
 
-// Best first.
+// In the order of preference.
 std::span<const AttentionKernel> attention_kernels();
 
 bool is_attention_mode(const AttentionMode&);
 
-// "" or the rule that the problem breaks.
+// "", or which rule the problem breaks.
 std::string attention_problem_error(const AttentionProblem&);
 
 inline int64_t value_dim(const AttentionProblem& p) {
@@ -44,7 +44,7 @@ struct AttentionSequence {
 };
 AttentionSequence attention_sequence(const AttentionProblem&, const AttentionTensors&, int64_t b);
 
-// Keys [begin, end) that query i of a sequence may see before the mask tensor; end <= begin: none.
+// Keys [begin, end) visible to query i of a sequence before the mask tensor; end <= begin: none.
 struct AttentionKeys {
   int64_t begin = 0, end = 0;
 };

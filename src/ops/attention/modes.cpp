@@ -1,4 +1,4 @@
-// The modes and their names.
+// Attention modes (formats of Q K^T and P V) and their names.
 #include <algorithm>
 
 #include "base/message.h"

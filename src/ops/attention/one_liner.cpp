@@ -1,5 +1,5 @@
-// attention() and how it makes its operands: quantisation, the smoothing of K and the transform of
-// Q and K.
+// attention() on tensors, and how it makes its operands: quantisation, smoothing of K
+// (SageAttention) and the Hadamard transform of Q and K.
 #include <vector>
 
 #include "base/message.h"
@@ -17,7 +17,7 @@ namespace halftone {
 
 namespace {
 
-// Blocks of tokens are blocks of the rows of each head.
+// Quantises with a scale for 128 tokens of a head: blocks of rows of each head.
 Tensor by_tokens(const Tensor& x, QuantizeOptions quantization, Stream& stream) {
   require(x.rank() == 4, "x has shape ", to_string(x.shape()),
           "; scale_tokens 128 takes [batch, length, heads, head_dim]");
@@ -40,26 +40,27 @@ Tensor by_tokens(const Tensor& x, QuantizeOptions quantization, Stream& stream) 
       .quantized({Format::f32, 1, 0}, by_token(scales, scales.size(1), 1));
 }
 
-// As one matrix: quantize gives each matrix of the last two dimensions a scale of its own.
+// Quantises with one scale, as one matrix: quantize gives each matrix of the last two dimensions a
+// scale of its own.
 Tensor with_one_scale(const Tensor& x, QuantizeOptions quantization, Stream& stream) {
   quantization.scaling = {Format::f32, 0, 0};
   const Tensor dense = x.contiguous() ? x : convert(x, x.format(), stream);
   const int64_t dim = x.size(-1), rows = dim > 0 ? x.numel() / dim : 0;
-  const Tensor codes = quantize(dense.reshape({rows, dim}), quantization, stream);
+  const Tensor quantised = quantize(dense.reshape({rows, dim}), quantization, stream);
   Shape one = x.shape();
   for (int d = 0; d < x.rank(); ++d) one[d] = 1;
-  return Tensor::share(std::make_shared<Tensor>(codes), codes.data(), x.shape(), dense.strides(),
-                       codes.format(), codes.device())
-      .quantized(quantization.scaling, codes.scales().reshape(one));
+  return Tensor::share(std::make_shared<Tensor>(quantised), quantised.data(), x.shape(),
+                       dense.strides(), quantised.format(), quantised.device())
+      .quantized(quantization.scaling, quantised.scales().reshape(one));
 }
 
-// Powers of two as numbers: codes of 1 that have them as scales.
-Tensor as_f32(const Tensor& powers, Stream& stream) {
-  const auto count = static_cast<size_t>(powers.numel());
+// UE8M0 scales as FP32: dequantises E4M3 ones that have them as scales.
+Tensor as_f32(const Tensor& exponents, Stream& stream) {
+  const auto count = static_cast<size_t>(exponents.numel());
   const std::vector<uint8_t> ones(count, encode_e4m3(1));
-  const Tensor codes = Tensor::from<uint8_t>(ones, powers.shape(), Format::fp8_e4m3);
-  return dequantize(codes.to(powers.device()).quantized({Format::ue8m0, 1, 0}, powers), Format::f32,
-                    stream);
+  const Tensor quantised = Tensor::from<uint8_t>(ones, exponents.shape(), Format::fp8_e4m3);
+  return dequantize(quantised.to(exponents.device()).quantized({Format::ue8m0, 1, 0}, exponents),
+                    Format::f32, stream);
 }
 
 // `lead`: the dimension of the keys.
@@ -98,8 +99,8 @@ Tensor attention_values(const Tensor& v, Format format, Stream& stream, int64_t 
   }
   QuantizeOptions quantization(format);
   quantization.scaling = {Format::ue8m0, 1, 0};
-  const Tensor codes = quantize(v, quantization, stream);
-  return codes.quantized({Format::f32, 1, 0}, as_f32(codes.scales(), stream));
+  const Tensor quantised = quantize(v, quantization, stream);
+  return quantised.quantized({Format::f32, 1, 0}, as_f32(quantised.scales(), stream));
 }
 
 Tensor smooth_keys(const Tensor& k, Tensor* mean, Stream& stream) {
@@ -107,7 +108,7 @@ Tensor smooth_keys(const Tensor& k, Tensor* mean, Stream& stream) {
           "; smooth_keys takes f32, f16 or bf16");
   require(k.rank() == 3 || k.rank() == 4, "k has shape ", to_string(k.shape()),
           "; smooth_keys takes [batch, length, kv_heads, head_dim], or one sequence without batch");
-  const int lead = k.rank() == 4 ? 1 : 0;  // the dimension of the keys
+  const int lead = k.rank() == 4 ? 1 : 0;  // dimension of the keys
   const int64_t batch = lead == 1 ? k.size(0) : 1, length = k.size(lead);
   const int64_t heads = k.size(lead + 1), dim = k.size(lead + 2);
   const Shape one_key = lead == 1 ? Shape{batch, 1, heads, dim} : Shape{1, heads, dim};
@@ -162,7 +163,8 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
       AttentionMode{k.format(), is_plain_float(v.format())
                                     ? v.format()
                                     : (is_plain_float(k.format()) ? k.format() : Format::bf16)});
-  // Every score of a query moves by as much, which softmax does not see, but softcap and sinks do.
+  // Smoothing shifts all scores of a query alike: softmax is invariant to that, softcap and sinks
+  // are not.
   const bool invariant = options.softcap == 0 && !p.sinks;
   const bool quantises = is_plain_float(k.format()) && !is_plain_float(p.mode.qk);
   const bool smooth = options.smooth_keys.value_or(p.mode.qk == Format::int8 && invariant);
@@ -170,7 +172,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
           ", to which the mean of the keys matters; leave it out");
   require(quantises || !options.smooth_keys.value_or(false), "smooth_keys is true, but k in ",
           name(k.format()), " is not quantised for mode ", to_string(p.mode), "; leave it out");
-  // Both or neither: of q . k only the product of transformed rows is that of the rows.
+  // Both or neither: only the dot product of two transformed rows is that of the rows.
   for (const Tensor* x : {&k, &q}) {
     require(!options.hadamard || (quantises && is_plain_float(x->format())),
             "hadamard is true, but ", x == &k ? "k" : "q", " in ", name(x->format()),

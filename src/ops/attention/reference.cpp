@@ -61,7 +61,8 @@ void decode_row(const Tensor& t, int64_t a, int64_t b, int64_t head, std::vector
   }
 }
 
-// Element [b, head, i, j] of a mask whose extents of 1 stand for all: what is added to the score.
+// Element [b, head, i, j] of a mask, in which dimensions of extent 1 broadcast: what is added to
+// the score.
 double mask_value(const Tensor& mask, int64_t b, int64_t head, int64_t i, int64_t j) {
   const int64_t index[] = {b, head, i, j};
   int64_t at = 0;
@@ -81,7 +82,7 @@ double mask_value(const Tensor& mask, int64_t b, int64_t head, int64_t i, int64_
 }  // namespace
 
 AttentionKeys attention_keys(const AttentionProblem& p, const AttentionSequence& s, int64_t i) {
-  const int64_t position = i + s.keys - s.queries;  // of the key the query stands at
+  const int64_t position = i + s.keys - s.queries;  // of the query, counted in keys
   const int64_t right = p.causal ? 0 : p.window_right;
   AttentionKeys keys{0, s.keys};
   if (p.window_left >= 0) keys.begin = std::max(keys.begin, position - p.window_left);
@@ -125,13 +126,13 @@ Tensor attention_reference(const AttentionProblem& p, const AttentionTensors& t,
       }
       for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
         for (int64_t i = 0; i < s.queries; ++i) {
-          const AttentionKeys seen = attention_keys(p, s, i);
+          const AttentionKeys visible = attention_keys(p, s, i);
           decode_row(t.q, b, s.query_begin + i, head, &q);
           const double sink = p.sinks ? double{t.sinks.data<float>()[head * t.sinks.stride(0)]}
                                       : -std::numeric_limits<double>::infinity();
-          double largest = sink;
-          bool hidden = std::isinf(sink);  // every key so far, and NaN is not hidden
-          for (int64_t j = seen.begin; j < seen.end; ++j) {
+          double row_max = sink;
+          bool all_masked = std::isinf(sink);  // every key so far is masked; NaN is not masked
+          for (int64_t j = visible.begin; j < visible.end; ++j) {
             double score = 0;
             const auto& key = keys[static_cast<size_t>(j)];
             for (size_t d = 0; d < q.size(); ++d) score += q[d] * key[d];
@@ -142,27 +143,27 @@ Tensor attention_reference(const AttentionProblem& p, const AttentionTensors& t,
               score = mask == -std::numeric_limits<double>::infinity() ? mask : score + mask;
             }
             scores[static_cast<size_t>(j)] = score;
-            largest = std::max(largest, score);
-            hidden = hidden && score == -std::numeric_limits<double>::infinity();
+            row_max = std::max(row_max, score);
+            all_masked = all_masked && score == -std::numeric_limits<double>::infinity();
           }
-          if (hidden) continue;
-          double norm = std::exp(sink - largest);
+          if (all_masked) continue;
+          double divisor = std::exp(sink - row_max);
           sum.assign(static_cast<size_t>(dv), 0);
-          for (int64_t j = seen.begin; j < seen.end; ++j) {
+          for (int64_t j = visible.begin; j < visible.end; ++j) {
             const double score = scores[static_cast<size_t>(j)];
             if (score == -std::numeric_limits<double>::infinity()) continue;
-            const double weight = std::exp(score - largest);
-            norm += weight;
+            const double p_j = std::exp(score - row_max);
+            divisor += p_j;
             const auto& value = values[static_cast<size_t>(j)];
-            for (size_t d = 0; d < sum.size(); ++d) sum[d] += weight * value[d];
+            for (size_t d = 0; d < sum.size(); ++d) sum[d] += p_j * value[d];
           }
           float* row = out.data<float>() +
                        ((packed_q ? s.query_begin : b * p.query_length) + i) * p.heads * dv +
                        head * dv;
-          for (size_t d = 0; d < sum.size(); ++d) row[d] = static_cast<float>(sum[d] / norm);
+          for (size_t d = 0; d < sum.size(); ++d) row[d] = static_cast<float>(sum[d] / divisor);
           if (lse != nullptr) {
             lse->data<float>()[(b * p.heads + head) * p.query_length + i] =
-                static_cast<float>(largest + std::log(norm));
+                static_cast<float>(row_max + std::log(divisor));
           }
         }
       }

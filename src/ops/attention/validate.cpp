@@ -1,4 +1,4 @@
-// The rules of a problem and the checks of its tensors.
+// Rules of an attention problem and checks of its tensors.
 #include <algorithm>
 #include <limits>
 
@@ -9,8 +9,8 @@ namespace halftone {
 
 namespace {
 
-// Formats that a product in `target` takes because they expand into it exactly.
-bool expands_into(Format f, Format target) {
+// Formats that dequantise exactly to `target`, the format of the products.
+bool dequantises_to(Format f, Format target) {
   const bool quantised = f == Format::fp8_e4m3 || f == Format::int8 || is_block(f);
   switch (target) {
     case Format::f32:
@@ -64,13 +64,13 @@ std::string attention_problem_error(const AttentionProblem& p) {
     return concat("q is ", name(p.q), "; mode ", to_string(p.mode), " takes f32, f16, bf16 or ",
                   name(p.mode.qk));
   }
-  if (!expands_into(p.k, p.mode.qk)) {
-    return concat("k is ", name(p.k), ", which does not expand exactly into the ", name(p.mode.qk),
-                  " of mode ", to_string(p.mode));
+  if (!dequantises_to(p.k, p.mode.qk)) {
+    return concat("k is ", name(p.k), ", which does not dequantise exactly to the ",
+                  name(p.mode.qk), " of mode ", to_string(p.mode));
   }
-  if (!expands_into(p.v, p.mode.pv)) {
-    return concat("v is ", name(p.v), ", which does not expand exactly into the ", name(p.mode.pv),
-                  " of mode ", to_string(p.mode));
+  if (!dequantises_to(p.v, p.mode.pv)) {
+    return concat("v is ", name(p.v), ", which does not dequantise exactly to the ",
+                  name(p.mode.pv), " of mode ", to_string(p.mode));
   }
   if (!is_plain_float(p.out))
     return concat("out is ", name(p.out), "; it must be f32, f16 or bf16");
@@ -146,8 +146,8 @@ void check_operand(const char* what, const Tensor& t, const Shape& shape, Format
           "; attention reads f32 scales per tensor, per head or per row");
 }
 
-// i32, contiguous, `count` numbers. Those in the memory of a GPU are for kernels to read, in the
-// stream's order: no host looks at them.
+// I32, contiguous, `count` elements. Those in GPU memory are read by kernels in stream order; the
+// host does not look at them.
 const int32_t* check_lengths(const char* what, const Tensor& t, int64_t count) {
   check_shape(what, t, {count}, Format::i32);
   require(t.contiguous(), what, " must be contiguous");
@@ -184,7 +184,7 @@ void check_attention_tensors(const AttentionProblem& p, const AttentionTensors& 
     if (!tensor.defined()) continue;
     require(tensor.device() == device, names[i], " is on ", tensor.device().name(),
             ", the plan on ", device.name());
-    // CPU plans find lengths in the tensors; a GPU's kernels are chosen by what the problem says.
+    // CPU plans read lengths from the tensors; GPU kernels are chosen by what the problem says.
     require(device.is_cpu() || i < 8 || p.variable_length, names[i],
             " is given, but the plan's problem has one length; set variable_length");
   }
@@ -218,7 +218,7 @@ void check_attention_tensors(const AttentionProblem& p, const AttentionTensors& 
     check_operand("v", t.v, {p.batch, t.k.size(1), p.kv_heads, dv}, p.v);
   }
   if (t.seqused_k.defined()) check_lengths("seqused_k", t.seqused_k, p.batch);
-  // Of a GPU the lengths that the plan says, where no others are given.
+  // On a GPU the lengths of the plan, where no others are given.
   const bool own_lengths = packed_k || t.seqused_k.defined();
   for (int64_t b = 0; b < (device.is_cpu() ? p.batch : own_lengths ? 0 : 1); ++b) {
     const AttentionSequence s = device.is_cpu()

@@ -31,7 +31,7 @@ TEST_F(AttentionDequantOnGpu, RandomProblems) {
     s.queries = 64 + upto(200), s.keys = 1 + upto(upto(4) == 0 ? 2000 : 500);
     s.head_dim = 32 * (1 + upto(8)), s.value_dim = 32 * (1 + upto(8));
     const AttentionMode mode = modes[static_cast<size_t>(upto(static_cast<int64_t>(modes.size())))];
-    // nvfp4 does not expand into fp8.
+    // nvfp4 does not dequantise exactly to fp8.
     const bool narrow = mode.pv != Format::bf16 && mode.qk == Format::nvfp4;
     const Format codes = mode.pv == Format::nvfp4 ? mode.pv : narrow ? Format::mxfp8 : mode.qk;
     const Format q = upto(2) == 0 ? Format::bf16 : mode.qk, v = upto(2) == 0 ? mode.pv : codes;

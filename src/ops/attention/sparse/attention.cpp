@@ -1,5 +1,5 @@
-// Attention over listed tokens on the CPU: the tokens of a query are gathered and expanded to bf16
-// rows, which then serve all heads as one tile of attention.
+// Sparse attention over selected tokens of latent caches (MLA) on the CPU: the tokens of a query
+// are gathered and dequantised to BF16 rows, which then serve all heads as one attention tile.
 #include "halftone/sparse_attention.h"
 
 #include <algorithm>
@@ -31,15 +31,15 @@ constexpr SparseAttentionKernel kKernels[] = {
 };
 #undef HALFTONE_SPARSE_ROW
 
-// Heads of a tile: their O (256 KB at 512 values) and a chunk of packed keys fit the second-level
-// cache, and a gathered token serves them all.
+// Heads of a tile: their O (256 KB at value size 512) and a chunk of packed keys fit L2, and a
+// gathered token serves them all.
 constexpr int64_t kTileHeads = 128;
 
 int64_t tile_heads(const SparseAttentionProblem& p) { return std::min(p.heads, kTileHeads); }
 int64_t head_tiles(const SparseAttentionProblem& p) {
   return (p.heads + kTileHeads - 1) / kTileHeads;
 }
-int64_t most_tokens(const SparseAttentionProblem& p) {
+int64_t max_tokens(const SparseAttentionProblem& p) {
   return p.indices + (p.extra ? p.extra_indices : 0);
 }
 int64_t chunk_of(const SparseAttentionProblem& p) {
@@ -50,43 +50,44 @@ bool has_token_scales(const SparseAttentionProblem& p) {
 }
 int64_t byte_stride(const Tensor& t, int dim) { return t.stride(dim) * bits(t.format()) / 8; }
 
-// Numbers of the token as bf16, and the scale that they do not contain.
-void expand_token(const AttentionCpu& cpu, const LatentView& view, int64_t slot, uint16_t* out,
-                  float* scale) {
-  const LatentForm& form = view.form;
+// Dequantises a token to BF16, except `scale`, which is applied to the score and to P.
+void dequantise_token(const AttentionCpu& cpu, const LatentView& view, int64_t slot, uint16_t* out,
+                      float* scale) {
+  const LatentEncoding& encoding = view.encoding;
   *scale = 1;
-  if (form.codes > 0) {
-    const uint8_t* codes = view.row(slot);
+  if (encoding.fp8_dims > 0) {
+    const uint8_t* values = view.row(slot);
     const uint8_t* scales = view.row_scales(slot);
-    uint8_t powers[1024 / 32 + 1];
-    std::memset(powers, 127, sizeof powers);
+    uint8_t exponents[1024 / 32 + 1];
+    std::memset(exponents, 127, sizeof exponents);
     bool exact = true;
     if (view.layout.format == LatentFormat::fp8) {
       *scale = load_f32(scales);
     } else {
-      for (int64_t g = 0; g < form.codes; g += form.group) {
-        uint8_t power = 0;
+      for (int64_t g = 0; g < encoding.fp8_dims; g += encoding.group) {
+        uint8_t exponent = 0;
         if (view.layout.format == LatentFormat::fp8_584) {
-          power = scales[g / form.group];
+          exponent = scales[g / encoding.group];
         } else {
           uint32_t bits;
-          std::memcpy(&bits, scales + g / form.group * 4, 4);
+          std::memcpy(&bits, scales + g / encoding.group * 4, 4);
           exact = exact && (bits & 0x807fffffu) == 0 && bits >= 0x00800000u && bits < 0x7f800000u;
-          power = static_cast<uint8_t>(bits >> 23);
+          exponent = static_cast<uint8_t>(bits >> 23);
         }
-        std::memset(powers + g / 32, power, static_cast<size_t>(form.group / 32));
+        std::memset(exponents + g / 32, exponent, static_cast<size_t>(encoding.group / 32));
       }
     }
-    const int64_t whole = exact ? form.codes / 32 * 32 : 0;
-    if (whole > 0) cpu.dequantise_mxfp8(codes, powers, whole, out);
-    for (int64_t i = whole; i < form.codes; ++i) {
-      const float factor =
-          view.layout.format == LatentFormat::fp8 ? 1.0f : load_f32(scales + i / form.group * 4);
-      out[i] = encode_bf16(decode_e4m3(codes[i]) * factor);
+    const int64_t exact_dims = exact ? encoding.fp8_dims / 32 * 32 : 0;
+    if (exact_dims > 0) cpu.dequantise_mxfp8(values, exponents, exact_dims, out);
+    for (int64_t i = exact_dims; i < encoding.fp8_dims; ++i) {
+      const float factor = view.layout.format == LatentFormat::fp8
+                               ? 1.0f
+                               : load_f32(scales + i / encoding.group * 4);
+      out[i] = encode_bf16(decode_e4m3(values[i]) * factor);
     }
   }
-  std::memcpy(out + form.codes, view.plain(slot),
-              static_cast<size_t>(view.layout.dim - form.codes) * 2);
+  std::memcpy(out + encoding.fp8_dims, view.bf16_elements(slot),
+              static_cast<size_t>(view.layout.dim - encoding.fp8_dims) * 2);
 }
 
 }  // namespace
@@ -131,17 +132,17 @@ void run(const SparseAttentionPlan& plan, const SparseAttentionTensors& t, Strea
 
   // The tokens of each query without the skipped ones: how many, how many of the first cache,
   // slots.
-  const int64_t queries = p.batch * p.query_length, stride = 2 + most_tokens(p);
+  const int64_t queries = p.batch * p.query_length, stride = 2 + max_tokens(p);
   auto* lists = reinterpret_cast<int32_t*>(
       attention_memory(AttentionMemory::lists, std::max<int64_t>(1, queries * stride * 4)));
   for (int64_t query = 0; query < queries; ++query) {
     int32_t* list = lists + query * stride;
     list[0] = list[1] = 0;
-    for_listed_tokens(p, t, query / p.query_length, query % p.query_length,
-                      [&](int32_t slot, bool extra) {
-                        list[2 + list[0]++] = slot;
-                        list[1] += extra ? 0 : 1;
-                      });
+    for_selected_tokens(p, t, query / p.query_length, query % p.query_length,
+                        [&](int32_t slot, bool extra) {
+                          list[2 + list[0]++] = slot;
+                          list[1] += extra ? 0 : 1;
+                        });
   }
 
   const int64_t chunk = chunk_of(p), tiles = head_tiles(p), row_bytes = p.cache.dim * 2;
@@ -186,11 +187,11 @@ void run(const SparseAttentionPlan& plan, const SparseAttentionTensors& t, Strea
     for (int64_t j = 0; j < count; ++j) {
       const LatentView& view = first + j < list[1] ? caches.main : caches.extra;
       float scale;
-      expand_token(cpu, view, list[2 + first + j],
-                   reinterpret_cast<uint16_t*>(rows + j * row_bytes), &scale);
+      dequantise_token(cpu, view, list[2 + first + j],
+                       reinterpret_cast<uint16_t*>(rows + j * row_bytes), &scale);
       std::memcpy(rows + scale_begin + j * 4, &scale, 4);
     }
-    // Key `first` is the first row gathered.
+    // Key `first` is the first gathered row.
     tile->k.data = rows - first * row_bytes;
     tile->k.format = Format::bf16;
     tile->k.row_bytes = tile->k.head_bytes = row_bytes;
@@ -201,7 +202,7 @@ void run(const SparseAttentionPlan& plan, const SparseAttentionTensors& t, Strea
     tile->v = tile->k;
   };
   run_attention(cpu,
-                {queries * tiles, (most_tokens(p) + chunk - 1) / chunk, tile_heads(p), p.value_dim,
+                {queries * tiles, (max_tokens(p) + chunk - 1) / chunk, tile_heads(p), p.value_dim,
                  plan.workspace_bytes, prepare, load},
                 stream);
 }

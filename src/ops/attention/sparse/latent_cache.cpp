@@ -1,4 +1,4 @@
-// Caches of one head: their layouts, and functions that write and read tokens.
+// Latent (MLA) caches: their layouts, and functions that write and read tokens.
 #include <algorithm>
 #include <cmath>
 
@@ -23,7 +23,7 @@ const char* name(LatentFormat format) {
   }
 }
 
-LatentForm latent_form(const LatentLayout& layout) {
+LatentEncoding latent_encoding(const LatentLayout& layout) {
   switch (layout.format) {
     case LatentFormat::bf16:
       return {0, 0, 2 * layout.dim, 0};
@@ -37,7 +37,7 @@ LatentForm latent_form(const LatentLayout& layout) {
 }
 
 int64_t latent_page_bytes(const LatentLayout& layout) {
-  const int64_t tokens = layout.page_size * latent_form(layout).row_bytes;
+  const int64_t tokens = layout.page_size * latent_encoding(layout).row_bytes;
   if (layout.format != LatentFormat::fp8_584) return tokens;
   return (tokens + layout.page_size * 8 + 575) / 576 * 576;
 }
@@ -94,7 +94,7 @@ LatentView latent_view(const char* what, const LatentLayout& layout, const Tenso
                                                              : Format::u8;
   require(cache.format() == format, what, " is ", name(cache.format()), "; a cache of ",
           name(layout.format), " is ", name(format));
-  LatentView view{layout, latent_form(layout)};
+  LatentView view{layout, latent_encoding(layout)};
   const int64_t numbers = layout.format == LatentFormat::fp8_656 ? 656 : layout.dim;
   const bool shaped = paged_bytes ? cache.rank() == 2
                                   : cache.rank() == 3 && cache.size(1) == layout.page_size &&
@@ -113,7 +113,7 @@ LatentView latent_view(const char* what, const LatentLayout& layout, const Tenso
     const int64_t bytes = bits(format) / 8;
     require(cache.stride(1) == numbers || layout.page_size == 1, what, " has stride ",
             cache.stride(1), " from token to token; it must be ", numbers);
-    view.form.row_bytes = numbers * bytes;
+    view.encoding.row_bytes = numbers * bytes;
   }
   view.data = cache.data<uint8_t>();
   view.pages = cache.size(0);
@@ -143,49 +143,49 @@ const int32_t* check_slots(const LatentView& view, const Tensor& slots, int64_t 
 }
 
 void write_row(const LatentView& view, int64_t slot, const float* x) {
-  const LatentForm& form = view.form;
-  uint8_t* codes = view.row(slot);
-  for (int64_t g = 0; g < form.codes; g += form.group) {
-    float most = 0;
-    for (int64_t i = g; i < g + form.group; ++i) most = std::max(most, std::abs(x[i]));
+  const LatentEncoding& encoding = view.encoding;
+  uint8_t* values = view.row(slot);
+  for (int64_t g = 0; g < encoding.fp8_dims; g += encoding.group) {
+    float max_abs = 0;
+    for (int64_t i = g; i < g + encoding.group; ++i) max_abs = std::max(max_abs, std::abs(x[i]));
     float scale = 0;
     if (view.layout.format == LatentFormat::fp8) {
-      scale = std::max(most, 1e-4f) / 448.0f;
+      scale = std::max(max_abs, 1e-4f) / 448.0f;
       std::memcpy(view.row_scales(slot), &scale, 4);
     } else {
-      const uint8_t power = encode_ue8m0_up(std::max(most / 448.0f, 1e-4f));
-      scale = decode_ue8m0(power);
+      const uint8_t exponent = encode_ue8m0_up(std::max(max_abs / 448.0f, 1e-4f));
+      scale = decode_ue8m0(exponent);
       uint8_t* scales = view.row_scales(slot);
       if (view.layout.format == LatentFormat::fp8_656) {
-        std::memcpy(scales + g / form.group * 4, &scale, 4);
+        std::memcpy(scales + g / encoding.group * 4, &scale, 4);
       } else {
-        scales[g / form.group] = power;
+        scales[g / encoding.group] = exponent;
       }
     }
-    for (int64_t i = g; i < g + form.group; ++i) codes[i] = encode_e4m3(x[i] / scale);
+    for (int64_t i = g; i < g + encoding.group; ++i) values[i] = encode_e4m3(x[i] / scale);
   }
-  uint8_t* plain = view.plain(slot);
-  for (int64_t i = form.codes; i < view.layout.dim; ++i) {
-    const uint16_t code = encode_bf16(x[i]);
-    std::memcpy(plain + (i - form.codes) * 2, &code, 2);
+  uint8_t* bf16_elements = view.bf16_elements(slot);
+  for (int64_t i = encoding.fp8_dims; i < view.layout.dim; ++i) {
+    const uint16_t bits16 = encode_bf16(x[i]);
+    std::memcpy(bf16_elements + (i - encoding.fp8_dims) * 2, &bits16, 2);
   }
 }
 
 void read_row(const LatentView& view, int64_t slot, float* x) {
-  const LatentForm& form = view.form;
-  const uint8_t* codes = view.row(slot);
-  for (int64_t i = 0; i < form.codes; ++i) {
+  const LatentEncoding& encoding = view.encoding;
+  const uint8_t* values = view.row(slot);
+  for (int64_t i = 0; i < encoding.fp8_dims; ++i) {
     const uint8_t* scales = view.row_scales(slot);
     const float scale = view.layout.format == LatentFormat::fp8_584
-                            ? decode_ue8m0(scales[i / form.group])
-                            : load_f32(scales + i / form.group * 4);
-    x[i] = decode_e4m3(codes[i]) * scale;
+                            ? decode_ue8m0(scales[i / encoding.group])
+                            : load_f32(scales + i / encoding.group * 4);
+    x[i] = decode_e4m3(values[i]) * scale;
   }
-  const uint8_t* plain = view.plain(slot);
-  for (int64_t i = form.codes; i < view.layout.dim; ++i) {
-    uint16_t code;
-    std::memcpy(&code, plain + (i - form.codes) * 2, 2);
-    x[i] = decode_bf16(code);
+  const uint8_t* bf16_elements = view.bf16_elements(slot);
+  for (int64_t i = encoding.fp8_dims; i < view.layout.dim; ++i) {
+    uint16_t bits16;
+    std::memcpy(&bits16, bf16_elements + (i - encoding.fp8_dims) * 2, 2);
+    x[i] = decode_bf16(bits16);
   }
 }
 
@@ -202,11 +202,11 @@ void latent_write(const LatentLayout& layout, const Tensor& cache, const Tensor&
           "; it must be f32, f16 or bf16 [tokens, ", layout.dim, "]");
   const int64_t tokens = rows.size(0);
   const int32_t* slot = check_slots(view, slots, tokens);
-  const Tensor plain =
+  const Tensor f32_rows =
       rows.format() == Format::f32 ? rows.contiguous_copy() : convert(rows, Format::f32, stream);
   // One thread: two tokens may share a slot, and the later one stays.
   for (int64_t i = 0; i < tokens; ++i) {
-    if (slot[i] >= 0) write_row(view, slot[i], plain.data<float>() + i * layout.dim);
+    if (slot[i] >= 0) write_row(view, slot[i], f32_rows.data<float>() + i * layout.dim);
   }
 }
 

@@ -1,4 +1,4 @@
-// The rules of a problem of sparse attention, the checks of its tensors, and the operation in FP64.
+// Rules of a sparse attention problem, the checks of its tensors, and the operation in FP64.
 #include <cmath>
 #include <limits>
 
@@ -107,7 +107,7 @@ Tensor sparse_attention_reference(const SparseAttentionProblem& p, const SparseA
   for (int64_t b = 0; b < p.batch; ++b) {
     for (int64_t i = 0; i < p.query_length; ++i) {
       std::vector<int32_t> slots, extra_slots;
-      for_listed_tokens(p, t, b, i, [&](int32_t slot, bool extra) {
+      for_selected_tokens(p, t, b, i, [&](int32_t slot, bool extra) {
         (extra ? extra_slots : slots).push_back(slot);
       });
       const auto rows_of = [](const LatentLayout& layout, const Tensor& cache,
@@ -120,36 +120,36 @@ Tensor sparse_attention_reference(const SparseAttentionProblem& p, const SparseA
       };
       std::vector<float> rows = rows_of(p.cache, t.cache, slots);
       if (p.extra) {
-        const std::vector<float> more = rows_of(*p.extra, t.extra_cache, extra_slots);
-        rows.insert(rows.end(), more.begin(), more.end());
+        const std::vector<float> extra_rows = rows_of(*p.extra, t.extra_cache, extra_slots);
+        rows.insert(rows.end(), extra_rows.begin(), extra_rows.end());
       }
       const size_t tokens = rows.size() / dim;
       for (int64_t head = 0; head < p.heads; ++head) {
         const int64_t row = (b * p.query_length + i) * p.heads + head;
         const float* query = q.data<float>() + row * p.cache.dim;
-        double largest = -std::numeric_limits<double>::infinity(), norm = 0;
+        double row_max = -std::numeric_limits<double>::infinity(), divisor = 0;
         std::vector<double> scores(tokens), sum(static_cast<size_t>(p.value_dim));
         for (size_t j = 0; j < tokens; ++j) {
           for (size_t d = 0; d < dim; ++d) {
             scores[j] += static_cast<double>(query[d]) * rows[j * dim + d];
           }
           scores[j] *= softmax_scale(p);
-          largest = std::max(largest, scores[j]);
+          row_max = std::max(row_max, scores[j]);
         }
         for (size_t j = 0; j < tokens; ++j) {
-          const double weight = std::exp(scores[j] - largest);
-          norm += weight;
-          for (size_t d = 0; d < sum.size(); ++d) sum[d] += weight * rows[j * dim + d];
+          const double p_j = std::exp(scores[j] - row_max);
+          divisor += p_j;
+          for (size_t d = 0; d < sum.size(); ++d) sum[d] += p_j * rows[j * dim + d];
         }
-        const double log = tokens == 0 ? largest : largest + std::log(norm);
+        const double log = tokens == 0 ? row_max : row_max + std::log(divisor);
         logs.data<float>()[(b * p.heads + head) * p.query_length + i] = static_cast<float>(log);
         if (tokens == 0) continue;
         // exp(lse) / (exp(lse) + exp(sink))
-        const double kept =
+        const double sink_factor =
             p.sinks ? 1 / (1 + std::exp(t.sinks.data<float>()[head * t.sinks.stride(0)] - log)) : 1;
         for (size_t d = 0; d < sum.size(); ++d) {
           out.data<float>()[row * p.value_dim + static_cast<int64_t>(d)] =
-              static_cast<float>(sum[d] / norm * kept);
+              static_cast<float>(sum[d] / divisor * sink_factor);
         }
       }
     }

@@ -1,4 +1,4 @@
-// What the sparse forms' driver and reference share.
+// What the driver and the reference of sparse attention share.
 #pragma once
 #include <vector>
 
@@ -22,10 +22,11 @@ struct SparseCaches {
 };
 SparseCaches check_sparse_tensors(const SparseAttentionProblem&, const SparseAttentionTensors&);
 
-// Calls f(slot, whether it is of the extra cache) for the tokens of query i of sequence b in order.
+// Calls f(slot, whether it is in the extra cache) for the selected tokens of query i of sequence b
+// in order.
 template <class F>
-void for_listed_tokens(const SparseAttentionProblem& p, const SparseAttentionTensors& t, int64_t b,
-                       int64_t i, const F& f) {
+void for_selected_tokens(const SparseAttentionProblem& p, const SparseAttentionTensors& t,
+                         int64_t b, int64_t i, const F& f) {
   const auto list = [&](const Tensor& indices, const Tensor& lengths, int64_t entries, bool extra) {
     if (entries == 0) return;
     const int32_t* slot = indices.data<int32_t>() + b * indices.stride(0) + i * indices.stride(1);
