@@ -1,6 +1,7 @@
 // halftone info: the machine, the devices, and which kernels are chosen and why.
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <functional>
 
 #include "base/kernel_table.h"

@@ -2,7 +2,10 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <filesystem>
+#include <system_error>
 
 #include "command.h"
 #include "console.h"

@@ -1,6 +1,7 @@
 #include "weight_names.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "command.h"
 #include "halftone/quantize.h"

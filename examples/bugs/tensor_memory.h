@@ -10,6 +10,7 @@
 #include "hw/mma/tcgen05_ld_st.h"
 #include "hw/mma/tcgen05_sync.h"
 #include "hw/thread.h"
+#include "hw/warp.h"
 
 namespace halftone::bugs {
 

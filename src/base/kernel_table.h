@@ -1,6 +1,7 @@
 // Dispatch: each family keeps one constexpr table of kernels, best first. `can_run`, `plan`,
 // `halftone info` and the support matrix are all made from it.
 #pragma once
+#include <cstddef>
 #include <span>
 #include <string>
 #include <utility>

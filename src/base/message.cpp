@@ -1,6 +1,7 @@
 #include "base/message.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <numeric>
 
 namespace halftone {

@@ -1,10 +1,12 @@
 // JSON of untrusted files: limits on size and nesting, no duplicate keys, and fields read with
 // their rule, so that each message names file, field, value and rule.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 

@@ -1,5 +1,6 @@
 // Random problems in every mode, shared by the attention tests.
 #pragma once
+#include <bit>
 #include <string>
 #include <vector>
 

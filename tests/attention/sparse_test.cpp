@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <utility>
 
 #include "attention/attention_fixture.h"
 #include "halftone/sparse_attention.h"

@@ -1,4 +1,5 @@
 // Memory of CUDA devices: tensors, copies, exchange.
+#include <cstdio>
 #include <cstring>
 
 #include "cuda/gpu.h"

@@ -2,6 +2,7 @@
 #include "halftone/elementwise.h"
 
 #include <numeric>
+#include <utility>
 
 #include "activation/activation_bound.h"
 #include "halftone/activation.h"

@@ -1,5 +1,6 @@
 // A decode step allocates no memory: everything is made when the session is, or when its cache
 // grows by a page. Every way to memory that the library has goes through one of these counters.
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <new>

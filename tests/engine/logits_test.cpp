@@ -1,5 +1,8 @@
 // Logits of small random models against those of Hugging Face Transformers (tests/fixtures).
+#include <algorithm>
 #include <filesystem>
+#include <ostream>
+#include <utility>
 
 #include "engine/checkpoint/safetensors.h"
 #include "engine/support/memory_model.h"

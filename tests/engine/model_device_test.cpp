@@ -1,5 +1,6 @@
 // A model on a GPU, real or simulated, beside the same model on the CPU.
 #include <thread>
+#include <utility>
 
 #include "engine/support/memory_model.h"
 #include "halftone/memory.h"

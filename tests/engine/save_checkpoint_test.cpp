@@ -1,6 +1,8 @@
 // Written checkpoints load again with the same logits, and read as Transformers would read them.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 

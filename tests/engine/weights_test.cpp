@@ -1,4 +1,5 @@
 // Loading with `weights`: every quantisation on the bundled models, memory, wrong files and names.
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 

@@ -1,4 +1,6 @@
 // Broken and hostile files: each is an Error whose message names what is wrong.
+#include <limits>
+
 #include <gtest/gtest.h>
 
 #include "engine/checkpoint/checkpoint.h"

@@ -1,5 +1,6 @@
 // Small valid checkpoints as a start for tests that break them.
 #pragma once
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <string>

@@ -1,5 +1,6 @@
 // Makes small SentencePiece models for tests.
 #pragma once
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <vector>

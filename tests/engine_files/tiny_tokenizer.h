@@ -1,6 +1,7 @@
 // Makes small tokenizer.json files for tests.
 #pragma once
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/tokenizer/unicode.h"

@@ -1,4 +1,5 @@
 // Blocks of several rows: a band of them at once gives what each block gives by itself.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <tuple>

@@ -2,6 +2,7 @@
 // with the codecs it checks.
 #pragma once
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

@@ -2,6 +2,8 @@
 // every midpoint, one ulp on either side of both, and the special values.
 #include "formats/codec.h"
 
+#include <limits>
+
 #include "formats/codec_model.h"
 #include "support/compare.h"
 

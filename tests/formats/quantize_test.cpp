@@ -1,6 +1,7 @@
 // quantize and dequantize as wholes: shapes, strides, recipes, special values.
 #include "halftone/quantize.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "formats/codec.h"

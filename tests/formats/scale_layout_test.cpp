@@ -2,6 +2,7 @@
 #include "formats/scale_layout.h"
 
 #include <cstring>
+#include <utility>
 
 #include "halftone/quantize.h"
 #include "support/compare.h"

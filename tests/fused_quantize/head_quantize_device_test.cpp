@@ -1,5 +1,8 @@
 // Rotation, smoothing and Walsh-Hadamard transforms with quantisation, here and on GPUs: bit for
 // bit what the operations give one after the other.
+#include <tuple>
+#include <utility>
+
 #include "halftone/elementwise.h"
 #include "halftone/fused_quantize.h"
 #include "halftone/hadamard.h"

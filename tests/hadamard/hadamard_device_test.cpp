@@ -1,6 +1,8 @@
 // The signed Walsh-Hadamard transform against FP64, and on GPUs against the CPU.
 #include "halftone/hadamard.h"
 
+#include <utility>
+
 #include "support/devices.h"
 
 namespace halftone {

@@ -1,5 +1,6 @@
 // mma.sync of FP8, FP6 and FP4 on the simulated sm_120a: every pair of types, every scale selector,
 // against FP64.
+#include <algorithm>
 #include <cmath>
 #include <random>
 

@@ -1,6 +1,8 @@
 // Block-scaled tcgen05.mma: scales brought to tensor memory by tcgen05.cp, products against FP64.
 #include "hw/tcgen05_product.h"
 
+#include <algorithm>
+
 namespace halftone::test {
 namespace {
 

@@ -1,4 +1,7 @@
 // Every step on the GPU, at sizes with partial tiles and with several tiles for each block.
+#include <cstddef>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "halftone/error.h"

@@ -1,5 +1,7 @@
 // Every step on the simulator: right, clean under many schedules, and without bank conflicts from
 // the fourth on.
+#include <cstddef>
+
 #include <gtest/gtest.h>
 
 #include "halftone/error.h"

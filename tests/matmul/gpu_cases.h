@@ -1,5 +1,8 @@
 // Products on a GPU, real or simulated, against FP64.
 #pragma once
+#include <algorithm>
+#include <utility>
+
 #include "halftone/matmul.h"
 #include "halftone/simulator.h"
 #include "matmul/epilogue.h"

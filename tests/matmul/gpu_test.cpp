@@ -1,4 +1,6 @@
 // The products of GPUs on simulated ones: values.
+#include <tuple>
+
 #include "halftone/activation.h"
 #include "matmul/gpu_cases.h"
 #include "ops/gemm/sm80/launch.h"

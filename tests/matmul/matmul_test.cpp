@@ -1,6 +1,8 @@
 // Values of matmul against FP64 for every weight format, shape edge and ISA level.
 #include "halftone/matmul.h"
 
+#include <algorithm>
+
 #include "matmul/weights.h"
 
 namespace halftone {

@@ -1,4 +1,6 @@
 // Products that normalise x first: in Hopper's kernel for one row, and by a kernel ahead of others.
+#include <tuple>
+
 #include "matmul/gpu_cases.h"
 #include "ops/matmul/together.h"
 #include "support/sanitized.h"

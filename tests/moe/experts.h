@@ -1,6 +1,9 @@
 // Random experts with their exact values, and the result and its error bound in FP64, worked out
 // here apart from the library.
 #pragma once
+#include <algorithm>
+#include <utility>
+
 #include "halftone/moe.h"
 #include "matmul/weights.h"
 

@@ -1,4 +1,6 @@
 // Experts on the GPU.
+#include <tuple>
+
 #include "cuda/gpu.h"
 #include "moe/grouped_cases.h"
 #include "support/draw.h"

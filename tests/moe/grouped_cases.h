@@ -1,5 +1,7 @@
 // Products of groups of rows, on any device against FP64.
 #pragma once
+#include <utility>
+
 #include "halftone/grouped_matmul.h"
 #include "moe/gpu_cases.h"
 

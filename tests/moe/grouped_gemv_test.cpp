@@ -1,6 +1,8 @@
 // Experts with a few rows of x each in Hopper's kernel for them, simulated.
 #include "moe/gpu_cases.h"
 
+#include <tuple>
+
 namespace halftone::test {
 namespace {
 

@@ -2,6 +2,8 @@
 // simulated.
 #include "moe/gpu_cases.h"
 
+#include <tuple>
+
 namespace halftone::test {
 namespace {
 

@@ -1,6 +1,8 @@
 // The grouped product against FP64, its invariance and its errors.
 #include "halftone/moe.h"
 
+#include <array>
+
 #include "moe/experts.h"
 
 namespace halftone {

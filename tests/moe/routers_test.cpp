@@ -1,5 +1,7 @@
 // The routers of DeepSeek-V3 and V4, Llama 4 and gpt-oss, and the permutation.
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "halftone/moe.h"
 #include "support/compare.h"

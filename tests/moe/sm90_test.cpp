@@ -1,6 +1,8 @@
 // Experts on Hopper's wgmma, simulated.
 #include "moe/gpu_cases.h"
 
+#include <tuple>
+
 namespace halftone::test {
 namespace {
 

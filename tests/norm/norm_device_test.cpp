@@ -3,6 +3,7 @@
 
 #include <numeric>
 #include <span>
+#include <utility>
 
 #include "support/devices.h"
 

@@ -1,6 +1,8 @@
 // Rotary embedding on GPUs.
 #include "halftone/rope.h"
 
+#include <utility>
+
 #include "support/devices.h"
 
 namespace halftone {

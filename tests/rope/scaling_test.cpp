@@ -1,4 +1,7 @@
 // Frequencies and magnitudes of every scaling against those of Transformers, and their rules.
+#include <algorithm>
+#include <type_traits>
+
 #include <gtest/gtest.h>
 
 #include "halftone/rope.h"

@@ -1,4 +1,6 @@
 // Tokens from logits on GPUs.
+#include <bit>
+
 #include "halftone/sampling.h"
 #include "support/devices.h"
 

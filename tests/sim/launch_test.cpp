@@ -1,4 +1,5 @@
 // Grids, clusters, limits, independence of the number of OS threads, polling across clusters.
+#include <algorithm>
 #include <atomic>
 #include <numeric>
 #include <vector>

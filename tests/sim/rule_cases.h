@@ -4,6 +4,7 @@
 #pragma once
 #include <algorithm>
 #include <functional>
+#include <ostream>
 #include <set>
 #include <string>
 #include <vector>

@@ -1,5 +1,6 @@
 // Reference results under tests/fixtures, read without the code under test.
 #pragma once
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>

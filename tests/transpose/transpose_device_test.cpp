@@ -1,4 +1,6 @@
 // Permutations on GPUs: the CPU's bytes.
+#include <utility>
+
 #include "halftone/transpose.h"
 #include "support/devices.h"
 

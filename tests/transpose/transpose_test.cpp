@@ -1,5 +1,7 @@
 #include "halftone/transpose.h"
 
+#include <utility>
+
 #include <gtest/gtest.h>
 
 #include "support/compare.h"

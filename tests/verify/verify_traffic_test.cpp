@@ -1,5 +1,8 @@
 // Atomics, reducing copies and what a cluster shares: the GPU gives the bits of the simulator.
 #include "verify_traffic.h"
+
+#include <algorithm>
+
 #include "verify_host.h"
 
 namespace halftone::verify {

@@ -1,4 +1,6 @@
 // Attention on a GPU, one query token a sequence.
+#include <utility>
+
 #include "base/message.h"
 #include "bench/gpu.h"
 #include "bench/gpu_data.h"

@@ -1,6 +1,7 @@
 // Layers of experts on a GPU, from one token to thousands: beside the bytes of the experts that the
 // tokens meet, or the operations, whichever takes longer.
 #include <set>
+#include <utility>
 
 #include "base/message.h"
 #include "bench/gpu.h"

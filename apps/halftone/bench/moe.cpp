@@ -3,6 +3,7 @@
 #include <cstring>
 #include <random>
 #include <set>
+#include <utility>
 
 #include "base/message.h"
 #include "bench/families.h"

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <random>
+#include <utility>
 
 #include "base/message.h"
 #include "bench/engine.h"

@@ -1,5 +1,7 @@
 #include "bench/report.h"
 
+#include <cstddef>
+
 #include <fmt/format.h>
 
 #include "bench/targets.h"

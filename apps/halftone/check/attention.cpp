@@ -1,7 +1,9 @@
 #include "check/attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <random>
+#include <utility>
 
 #include "base/device_memory.h"
 #include "base/message.h"

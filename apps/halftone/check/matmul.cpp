@@ -1,5 +1,7 @@
 #include "check/matmul.h"
 
+#include <utility>
+
 #include "base/message.h"
 #include "check/accuracy_data.h"
 #include "halftone/matmul.h"

@@ -1,6 +1,7 @@
 #include "check/ops.h"
 
 #include <functional>
+#include <utility>
 
 #include "base/message.h"
 #include "check/accuracy_data.h"

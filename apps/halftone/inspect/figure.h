@@ -1,5 +1,6 @@
 // What `halftone inspect` shows: facts, maps and bank conflicts, as text, JSON and SVG.
 #pragma once
+#include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <stop_token>
 #include <thread>
 #include <vector>
 

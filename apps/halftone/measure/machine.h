@@ -1,5 +1,6 @@
 // The machine and the build, as `info` and benchmark results state them.
 #pragma once
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 

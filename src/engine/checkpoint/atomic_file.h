@@ -1,5 +1,6 @@
 // A file that appears whole or not at all.
 #pragma once
+#include <cstddef>
 #include <string>
 #include <string_view>
 

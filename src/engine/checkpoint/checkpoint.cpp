@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <system_error>
 
 #include "engine/checkpoint/llama2c.h"
 #include "engine/checkpoint/safetensors.h"

@@ -1,5 +1,6 @@
 // Reading safetensors files, one or a sharded set, without copying.
 #pragma once
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>

@@ -6,6 +6,7 @@
 #include <deque>
 #include <filesystem>
 #include <map>
+#include <system_error>
 
 #include "base/message.h"
 #include "engine/checkpoint/checkpoint.h"

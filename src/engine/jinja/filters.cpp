@@ -1,5 +1,7 @@
 // Filters: `value | name(arguments)`.
+#include <cerrno>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 
 #include "engine/jinja/interpreter.h"

@@ -1,6 +1,7 @@
 // Runs the tree of a template.
 #pragma once
 #include <algorithm>
+#include <cstddef>
 #include <deque>
 #include <memory>
 #include <optional>

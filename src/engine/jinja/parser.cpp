@@ -1,6 +1,8 @@
 // Reads a template into its tree. What is not implemented is an Error that names line and feature.
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
+#include <system_error>
 
 #include "base/message.h"
 #include "engine/jinja/ast.h"

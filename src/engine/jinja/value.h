@@ -1,5 +1,6 @@
 // Values of templates, with the meaning that Python gives them.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <system_error>
+#include <utility>
 
 #include "base/message.h"
 #include "engine/checkpoint/mapped_file.h"

@@ -1,5 +1,6 @@
 // Tokens that are found in a text before any other step: special tokens and user additions.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>

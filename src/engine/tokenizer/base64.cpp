@@ -1,5 +1,6 @@
 #include "engine/tokenizer/base64.h"
 
+#include <cstddef>
 #include <cstdint>
 
 namespace halftone {

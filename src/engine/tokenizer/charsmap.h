@@ -1,6 +1,7 @@
 // The normaliser of SentencePiece: a map from character sequences to texts, stored as a double
 // array (a trie in one array of 32-bit units) and the texts behind it, each ended by a zero byte.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -1,5 +1,6 @@
 #include "engine/tokenizer/normalizer.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "engine/tokenizer/base64.h"

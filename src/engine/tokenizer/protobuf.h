@@ -1,9 +1,11 @@
 // The wire format of protocol buffers, as far as reading a message field by field needs it.
 #pragma once
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/message.h"
 

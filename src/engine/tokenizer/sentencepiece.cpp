@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cfloat>
 #include <queue>
+#include <utility>
 
 #include "base/message.h"
 #include "engine/tokenizer/added_tokens.h"

@@ -1,5 +1,7 @@
 // Pre-tokenisation: cutting text into the words that byte-pair merging works on.
 #pragma once
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>

@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
+#include <system_error>
 
 #include "engine/checkpoint/llama2c.h"
 #include "engine/checkpoint/mapped_file.h"

@@ -1,5 +1,6 @@
 // UTF-8, the character classes of tokenizer patterns, and normal forms.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>

@@ -2,6 +2,7 @@
 // scores, which are logarithms of probabilities. SentencePiece models and tokenizer.json share it.
 #pragma once
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <mutex>
+#include <type_traits>
 
 #include "base/cuda/api.h"
 #include "halftone/elementwise.h"

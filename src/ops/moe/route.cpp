@@ -1,4 +1,5 @@
 // Routing: which experts a token goes to, and with what weights.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>

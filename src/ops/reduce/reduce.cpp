@@ -1,6 +1,7 @@
 #include "halftone/reduce.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/arguments.h"
 #include "base/kernel_table.h"

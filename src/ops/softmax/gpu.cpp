@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "hw/image.h"
 #include "ops/softmax/gpu_ahead.cuh"
 

@@ -1,6 +1,7 @@
 // Tiles of 256 bytes a side are gathered row by row, turned in the first-level cache and written
 // row by row, so that memory sees whole lines however far apart the rows lie. A register holds 16
 // bytes at every level: lines, not instructions, bound a transposition.
+#include <immintrin.h>
 #include <algorithm>
 #include <cstring>
 

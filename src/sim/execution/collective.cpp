@@ -1,6 +1,7 @@
 #include "sim/execution/collective.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 
 #include "base/message.h"

@@ -1,6 +1,7 @@
 // Options as words, and what a stream on a simulated device keeps.
 #include <charconv>
 #include <cstdlib>
+#include <system_error>
 
 #include "base/message.h"
 #include "halftone/simulator.h"

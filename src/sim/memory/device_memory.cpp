@@ -1,10 +1,12 @@
 #include "sim/memory/device_memory.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
+#include <utility>
 
 #include "base/message.h"
 

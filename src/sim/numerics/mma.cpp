@@ -1,8 +1,10 @@
 #include "sim/numerics/mma.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 #include <string>
 #include <vector>

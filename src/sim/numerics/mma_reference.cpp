@@ -1,5 +1,6 @@
 // The definition of mma_exact: one output at a time, in integers wide enough for everything.
 #include <bit>
+#include <cstddef>
 #include <vector>
 
 #include "formats/codec.h"

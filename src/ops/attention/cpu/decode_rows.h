@@ -1,6 +1,8 @@
 // Rows of V as operands of the P V of decode on the CPU, for ISA levels with VDPBF16PS: 64 columns
 // of two rows at a time, dequantised in registers.
 #pragma once
+#include <type_traits>
+
 #include "ops/attention/cpu/decode_dequantise.h"
 #include "ops/attention/cpu/values.h"
 

@@ -1,6 +1,8 @@
 // O += P V of decode on the CPU, for ISA levels with VDPBF16PS: two rows of V at a time are
 // dequantised in registers to pairs and multiplied by the P of all rows of their KV head.
 #pragma once
+#include <type_traits>
+
 #include "ops/attention/cpu/decode_keys.h"
 #include "ops/attention/cpu/decode_rows.h"
 

@@ -1,4 +1,5 @@
 // Rules of a sparse attention problem, the checks of its tensors, and the operation in FP64.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 

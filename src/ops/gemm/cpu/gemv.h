@@ -1,6 +1,8 @@
 // Products of a few rows of x: W streams by, from end to end of its rows, and is expanded in
 // registers. The order of the sums is that of tile.h. `A` is the arithmetic.
 #pragma once
+#include <type_traits>
+
 #include "ops/gemm/cpu/gemm.h"
 
 namespace halftone::HALFTONE_LEVEL {

@@ -1,5 +1,6 @@
 #include "ops/gemm/sm80/launch.h"
 
+#include <algorithm>
 #include <bit>
 #include <numeric>
 #include <optional>
