@@ -19,9 +19,9 @@ HT_DEVICE bool present() {
 #endif
 }
 
-// The halves of launch_dependents_and_wait(): this kernel's turn, from which on it may read what
-// kernels ahead write; and leave for the next kernel's blocks to start.
-HT_DEVICE void wait_turn(Site site = Site::current()) {
+// The halves of launch_dependents_and_wait(): griddepcontrol.wait, from which on a kernel may read
+// what previous kernels write; and griddepcontrol.launch_dependents. No-ops before sm_90.
+HT_DEVICE void pdl_wait(Site site = Site::current()) {
   if constexpr (ThisTarget::has(Feature::mbarrier_tx)) {
     if (present<Feature::mbarrier_tx>()) griddepcontrol_wait(site);
   }

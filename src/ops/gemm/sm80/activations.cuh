@@ -1,6 +1,6 @@
-// Activations on their way into a product on a GPU: rows of any format as rows of bf16 terms, and
-// the scales that multiply sums. A block takes a row; where x is rounded to few bits on the way,
-// scales and codes are those of quantize(), from the same functions.
+// Prepares the activations of the GEMMs on GPUs: rows of x of any format as rows of BF16 terms (or
+// E4M3 values) and the scales that multiply the accumulator. A CTA takes a row; where x is
+// quantised on the way, scales and values are those of quantize(), from the same functions.
 #pragma once
 #include "base/launch.h"
 #include "formats/quantize_rows.h"
@@ -13,24 +13,24 @@
 
 namespace halftone::gemm {
 
-// How an element enters: as it is, as the number that code and scale stand for (one term where that
-// is exact in bf16), or as its code, the scale multiplying sums.
+// How an element is stored: as the number it stands for (one BF16 term where quantised value times
+// scale is exact), or as the quantised value, with the scale applied to the accumulator.
 enum class GpuEntry : uint8_t { value, code };
 
 struct GpuRowsParams {
   GpuLayout layout;  // of x as given
   GpuSource source;
-  const int32_t* order = nullptr;  // [rows]: of x; null: the same
+  const int32_t* order = nullptr;  // [rows]: which row of x; null: the identity
   uint32_t rows = 0, columns = 0;
   uint32_t terms = 1;
   GpuEntry entry = GpuEntry::value;
   bool quantise = false;
-  bool row_tensor_scale = false;  // nvfp4: a tensor scale for each row
+  bool row_tensor_scale = false;  // NVFP4: a tensor scale for each row
   Recipe recipe;                  // of rows quantised here; group in elements, 0: the row
-  float given = 0;                // above 0: the one scale of all codes
+  float given = 0;                // above 0: a static scale of all values
   uint16_t* out = nullptr;        // [rows, terms, stride]
   int64_t out_row = 0;            // elements
-  uint8_t* codes = nullptr;       // [rows, stride]: the codes of E4M3 instead, one term
+  uint8_t* codes = nullptr;       // [rows, stride]: E4M3 values instead, one term
   float* scales = nullptr;        // [rows, groups], or null
   uint32_t groups = 1;
   float* row_scales = nullptr;  // [rows], or null
@@ -77,7 +77,7 @@ struct GpuRows {
     if (p.terms == 1) return hw::store_global(out, hw::cvt_bf16(value));
     uint32_t terms[3];
     split_pair(value, 0, terms);
-    // The largest first: of an f16 the third is 0.
+    // The largest first: of an FP16 value the third is 0.
     for (uint32_t t = 0; t < p.terms; ++t) {
       hw::store_global(out + (p.terms - 1 - t) * p.out_row, static_cast<uint16_t>(terms[2 - t]));
     }
@@ -136,7 +136,7 @@ struct GpuRows {
   HT_DEVICE static void run(Params p) {
     hw::launch_dependents_and_wait();
     const uint32_t row = hw::block_index().x, thread = hw::thread_index().x;
-    // x is read as if it began where its row is this one.
+    // Offsets x so that this row index reads the gathered row.
     if (p.order != nullptr) p.source.first_row = int64_t{hw::load_global(p.order + row)} - row;
     if (p.quantise) return quantise(p, row);
     const bool grouped = p.source.scales != nullptr && p.layout.group > 0;

@@ -1,10 +1,10 @@
-// How the codes of each weight format become operands of mma.sync: eight consecutive codes of a
-// lane to four pairs of bf16, exactly. A number that bf16 cannot hold is the sum of two or three
-// that it can, its terms; each enters as a product of its own.
+// Dequantisation for mma.sync: eight consecutive packed weights of a lane to four pairs of BF16,
+// exactly. A value that BF16 cannot hold is the sum of two or three that it can, its terms; each is
+// multiplied separately.
 //
-// A policy says: kBits of a code; kType of the products; kHalfSums, whether they are summed in f16
-// until scales join them; kTerms; kScale, what `expand` needs beside
-// the codes; kFactor, what the sums of products are multiplied by to undo its scaling; and
+// A policy has: kBits of a value; kType of the MMA; kHalfSums, whether FP16 accumulates between
+// promotions; kTerms; kScale, what `expand` needs beside the values; kFactor, the alpha that undoes
+// its scaling; and
 //   expand(codes, scale, pairs): pairs[term], the largest term last,
 //   arrange(x): the eight elements of x in the order of the pairs.
 #pragma once
@@ -18,7 +18,7 @@ namespace halftone::gemm {
 
 enum class GpuCode : uint8_t { f32, f16, f16_sums, f16_terms, bf16, e4m3, e5m2, int8, e2m1, int4 };
 
-// Beside the codes: nothing; one pair for 16 elements (of scales) or for 32 (of zero points).
+// Scale pairs beside the values: none; one for 16 elements (scales) or for 32 (zero points).
 enum class PairOf : uint8_t { none, sixteen, chunk };
 
 template <GpuCode>
@@ -26,11 +26,11 @@ struct CodePolicy;
 
 struct PlainOrder {
   static constexpr bool kHalfSums = false;
-  static constexpr uint32_t kUnscaled = 0;  // nothing looks at it
+  static constexpr uint32_t kUnscaled = 0;  // unused
   HT_DEVICE static void arrange(uint32_t (&)[4]) {}
 };
 
-// a (multiplied) + c of two bf16, exact wherever it is used here.
+// a * multiplier + c in BF16x2, exact wherever it is used here.
 HT_DEVICE uint32_t fma_bf16x2(uint32_t a, uint32_t multiplier, uint32_t c) {
   return hw::fma_pair<hw::Type::bf16x2>(a, multiplier, c);
 }
@@ -67,7 +67,7 @@ struct CodePolicy<GpuCode::bf16> : PlainOrder {
   }
 };
 
-// With activations in f16.
+// With activations in FP16.
 template <>
 struct CodePolicy<GpuCode::f16> : CodePolicy<GpuCode::bf16> {
   static constexpr hw::Type kType = hw::Type::f16;
@@ -110,20 +110,20 @@ struct CodePolicy<GpuCode::f32> : PlainOrder {
   }
 };
 
-// FP8: exponent and mantissa move to where bf16 has them, and a power of two corrects the bias,
-// subnormals included. kHighest: the least code, as magnitude, that is no finite number.
+// FP8: exponent and mantissa are moved to where BF16 has them, and a power of two corrects the
+// bias, subnormals included. kHighest: the smallest magnitude that is not finite.
 template <hw::Type kFp8, uint32_t kShift, uint32_t kMagnitude, uint32_t kBias, uint32_t kHighest>
 struct Fp8Policy : PlainOrder {
   static constexpr uint32_t kUnscaled = 0x3f803f80;
   static constexpr uint32_t kBits = 8, kTerms = 1;
   static constexpr hw::Type kType = hw::Type::bf16;
   static constexpr PairOf kPair = PairOf::none;
-  // Where one of four codes is no finite number, bits of 0x80808080 are set: an addition turns the
-  // sign over, and carries into the next code only where it has done so.
+  // Sets bits of 0x80808080 where one of four values is not finite: an addition flips the sign, and
+  // carries into the next byte only where it has done so.
   HT_DEVICE static uint32_t special(uint32_t codes) {
     return codes ^ (codes + (0x80 - kHighest) * 0x01010101u);
   }
-  // A code beside eight copies of its sign moves up until one of these is where the sign belongs.
+  // A value beside eight copies of its sign is shifted up until one of these is the sign bit.
   HT_DEVICE static void expand_finite(const uint32_t (&codes)[2], uint32_t,
                                       uint32_t (&pairs)[1][4]) {
     HT_UNROLL
@@ -133,8 +133,8 @@ struct Fp8Policy : PlainOrder {
       pairs[0][i] = fma_bf16x2(bits, twice(kBias), kMinusZeros);
     }
   }
-  // By conversions where there are any: half the instructions, and none of the pipe of shifts and
-  // masks.
+  // By conversion instructions where the architecture has them: half the instructions, and none in
+  // the pipe of shifts and masks.
   HT_DEVICE static void expand(const uint32_t (&codes)[2], uint32_t, uint32_t (&pairs)[1][4]) {
     if constexpr (hw::ThisTarget::has(hw::Feature::fp8_convert)) {
       if (hw::present<hw::Feature::fp8_convert>()) {
@@ -149,7 +149,7 @@ struct Fp8Policy : PlainOrder {
       }
     }
     expand_finite(codes, 0, pairs);
-    // NaN and infinity have other bits in bf16. Four codes are looked at in one addition.
+    // NaN and infinity have other bits in BF16. Four values are checked in one addition.
     HT_UNROLL
     for (uint32_t word = 0; word < 2; ++word) {
       if ((special(codes[word]) & 0x80808080u) == 0) continue;
@@ -157,7 +157,7 @@ struct Fp8Policy : PlainOrder {
       for (uint32_t i = 0; i < 4; ++i) {
         const uint32_t code = codes[word] >> 8 * i & 0x7f;
         if (code < kHighest) continue;
-        // The infinity of E5M2 is its least such code; E4M3 has none.
+        // The infinity of E5M2 is its smallest such value; E4M3 has none.
         const bool nan = code > kHighest || kHighest == 0x7f;
         pairs[0][word * 2 + i / 2] |= (nan ? 0x7fffu : 0x7f80u) << 16 * (i % 2);
         if (!nan) pairs[0][word * 2 + i / 2] &= ~(0x007fu << 16 * (i % 2));
@@ -188,7 +188,7 @@ struct CodePolicy<GpuCode::int8> : PlainOrder {
   }
 };
 
-// Four bits: nibbles i and i + 4 make a pair, which one shift and mask find; x follows.
+// Four bits: nibbles i and i + 4 make a pair, which takes one shift and mask; x is arranged alike.
 struct NibbleOrder {
   static constexpr bool kHalfSums = false;
   HT_DEVICE static void arrange(uint32_t (&x)[4]) {
@@ -202,9 +202,9 @@ struct NibbleOrder {
   }
 };
 
-// Exponent and mantissa to their place; the pair, a scale times a power of two, corrects the bias:
-// 2^126 for the scale 1. An E4M3 scale would overflow with that: it comes times 2^118, and the sum
-// of products times kFactor is right again.
+// Exponent and mantissa are moved to their place; the pair, a scale times a power of two, corrects
+// the bias: 2^126 for the scale 1. An E4M3 scale would overflow with that: it comes times 2^118,
+// and kFactor corrects the accumulator.
 template <>
 struct CodePolicy<GpuCode::e2m1> : NibbleOrder {
   static constexpr uint32_t kBits = 4, kTerms = 1;
@@ -215,7 +215,7 @@ struct CodePolicy<GpuCode::e2m1> : NibbleOrder {
   HT_DEVICE static uint32_t pair_of(float scale) {
     return hw::cvt_bf16x2(scale * 0x1p118f, scale * 0x1p118f);
   }
-  // Of eight E4M3 scales.
+  // From eight E4M3 scales.
   HT_DEVICE static void pairs_of(const uint32_t (&scales)[2], uint32_t (&pairs)[8]) {
     uint32_t twos[1][4];
     CodePolicy<GpuCode::e4m3>::expand(scales, 0, twos);
@@ -227,7 +227,7 @@ struct CodePolicy<GpuCode::e2m1> : NibbleOrder {
       pairs[i] = hw::prmt(two, 0, i % 2 == 0 ? 0x1010 : 0x3232);
     }
   }
-  // Of two.
+  // From two.
   HT_DEVICE static void pairs_of(uint16_t scales, uint32_t (&pairs)[2]) {
     if constexpr (hw::ThisTarget::has(hw::Feature::fp8_convert)) {
       if (hw::present<hw::Feature::fp8_convert>()) {
@@ -242,9 +242,9 @@ struct CodePolicy<GpuCode::e2m1> : NibbleOrder {
     const uint32_t two = fma_bf16x2(twos[0][0], twice(0x7a80), kMinusZeros);  // times 2^118
     pairs[0] = hw::prmt(two, 0, 0x1010), pairs[1] = hw::prmt(two, 0, 0x3232);
   }
-  // Times 2^-126. One product puts a code in two places, its sign into the highest bit and the rest
-  // to exponent and mantissa: shifts and masks share one pipe of half the width, which four-bit
-  // weights keep busy.
+  // Times 2^-126. One multiplication puts a value in two places, its sign into the highest bit and
+  // the rest to exponent and mantissa: shifts and masks share one pipe of half the throughput,
+  // which four-bit weights keep busy.
   HT_DEVICE static void places(const uint32_t (&codes)[1], uint32_t (&pairs)[4]) {
     HT_UNROLL
     for (int i = 0; i < 4; ++i) {
@@ -272,7 +272,7 @@ struct CodePolicy<GpuCode::e2m1> : NibbleOrder {
   }
 };
 
-// The code as 128 + itself, less 128 + the zero point.
+// The value as 128 + itself, less 128 + the zero point.
 template <>
 struct CodePolicy<GpuCode::int4> : NibbleOrder {
   static constexpr uint32_t kBits = 4, kTerms = 1;

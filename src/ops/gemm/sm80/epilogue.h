@@ -1,4 +1,4 @@
-// The end of a product on a GPU: scales of the rows, bias, activation or gate, residual, rounding.
+// The epilogue of the GEMMs on GPUs: row scales, bias, activation or gate, residual, conversion.
 #pragma once
 #include "halftone/activation_function.h"
 #include "ops/gemm/sm80/operand.h"
@@ -7,10 +7,9 @@
 
 namespace halftone::gemm {
 
-// Ends that most products have, so that kernels have a short way to them: scales and a bias, or the
-// product of silu of the one and the other half; then a residual, if any, of 16 bits, and results
-// of 16 bits, both by fours that lie on 8 bytes. What a block does once takes as long as its
-// instructions take to come.
+// Common epilogues that kernels have a short path for: scales and a bias (affine), or SwiGLU of
+// both halves; then an optional 16-bit residual, and 16-bit outputs, both in groups of four aligned
+// to 8 bytes. Code that a CTA runs once costs as much as its instruction fetch.
 enum class SpecialisedEpilogue : uint8_t { none, affine, swiglu };
 
 // Strides in bytes; those of vectors are from one output to the next.
@@ -19,20 +18,20 @@ struct GpuEpilogue {
   int64_t out_row = 0;
   const char* residual = nullptr;  // [m, n]
   int64_t residual_row = 0;
-  const char* bias[2] = {};  // of the outputs, and of the gate's other half
+  const char* bias[2] = {};  // of the outputs, and of the up half of a gate
   int64_t bias_step = 0, bias_expert = 0;
   const float* row_scales = nullptr;   // [m]: of x; null: 1
-  uint32_t row_scale_step = 1;         // 0: one for all
-  const float* row_weights = nullptr;  // [m]: of the token at its expert; null: 1
+  uint32_t row_scale_step = 1;         // 0: one for all rows
+  const float* row_weights = nullptr;  // [m]: routing weight of the token; null: 1
   ActivationFunction activation{Activation::identity};
   GatedActivation gated;
   bool gate = false;
   SpecialisedEpilogue specialised =
-      SpecialisedEpilogue::none;  // of all products of a launch: specialised_epilogue
+      SpecialisedEpilogue::none;  // common to all fused GEMMs of a launch: specialised_epilogue
   Format out_format = Format::f32, bias_format = Format::f32, residual_format = Format::f32;
 };
 
-// What output (row, n) takes beside its sums. Asked for ahead of them, it holds nobody up.
+// What output (row, n) needs beside its sum. Loaded early, it stalls nobody.
 struct EpilogueInputs {
   float x_scale = 1, scale[2] = {1, 1}, bias[2] = {}, residual = 0;
 };
@@ -61,7 +60,7 @@ HT_DEVICE EpilogueInputs epilogue_inputs(const GpuEpilogue& f, const GpuLayout& 
   return in;
 }
 
-// Output (row, n) from the sums of its row of W and, of a gate, of the other half's.
+// Output (row, n) from the sum of its row of W and, with a gate, the up half's.
 HT_DEVICE void epilogue_output(const GpuEpilogue& f, const EpilogueInputs& in, uint32_t row,
                                uint32_t n, float sum, float up_sum,
                                hw::Site site = hw::Site::current()) {

@@ -1,4 +1,4 @@
-// Rows in another order, 16 bytes at a time where they allow it: a warp takes a row.
+// Gathers rows of x by an index list, 16 bytes at a time where alignment allows: a warp a row.
 #pragma once
 #include "base/launch.h"
 #include "hw/griddep.h"
@@ -11,7 +11,7 @@ struct GpuGatherParams {
   const uint8_t* x = nullptr;
   int64_t x_row = 0;               // bytes
   const int32_t* order = nullptr;  // [rows]: the row of x
-  uint8_t* out = nullptr;          // on 16 bytes
+  uint8_t* out = nullptr;          // 16-byte aligned
   int64_t out_row = 0;             // bytes, a multiple of 16
   uint32_t rows = 0, bytes = 0;    // of a row, even
 };
@@ -19,7 +19,7 @@ struct GpuGatherParams {
 struct GpuGather {
   using Params = GpuGatherParams;
   static constexpr uint32_t kWarps = 4, kThreads = kWarps * 32, kMinBlocks = 1;
-  // Loads of a lane under way.
+  // Loads of a lane in flight.
   static constexpr uint32_t kAhead = 4;
 
   static LaunchShape shape(const Params& p) {

@@ -1,18 +1,19 @@
-// y = x W^T for up to eight columns of x, or sixteen: W is read once, as fast as memory gives it,
-// and the rest stays below that. Weights of every format in checkpoint layout.
+// GEMV y = x W^T for any GPU from sm_80 on: up to 8 or 16 columns (rows of x times terms), weights
+// of every format in checkpoint layout, dense or grouped. Bound by the bandwidth of W, which is
+// read once.
 //
-// A warp takes 16 rows of W, the rows of an MMA, and of K every warps_k-th span of 128 bytes of a
-// row; x is the columns. The warp copies its spans to shared memory by cp.async some spans ahead,
-// waits for nobody but itself, and makes bf16 of the codes in registers (gpu_codes.h). A lane takes
-// eight consecutive elements of K, an octet, of a row of W and of a row of x. x comes through L1,
-// which cp.async leaves to it. Spans that are whole and well placed have loops of their own
-// (gpu_gemv_spans.h); here is the one for all others, in which the lanes of a quad have 32
-// elements, a chunk, two steps of the MMA whatever the width of a code.
+// A warp takes 16 rows of W, the M rows of an MMA, and of K every warps_k-th span of 128 bytes of a
+// row; x is the N operand. The warp copies its spans to shared memory by cp.async some spans ahead,
+// synchronises with no other warp, and dequantises to BF16 in registers (sm80/dequantise.h). A lane
+// takes eight consecutive elements of K, an octet, of a row of W and of a row of x. x comes through
+// the L1, which cp.async bypasses. Whole, aligned spans have specialised loops (sm80/gemv_spans.h);
+// here is the general one, in which the lanes of a quad have 32 elements, a chunk, two K steps of
+// the MMA whatever the width of the weights.
 //
-// Sums: a warp starts from zero at every span and wherever a group of scales may end, at most 128
-// elements of K further; scales multiply that sum, which joins the warp's f32 accumulator. At the
-// end the warps along K are added in their order, then the terms of x, the smallest first. So the
-// bits of an output are a function of its rows of W and x, the format and the loop.
+// Numerics: a warp's accumulator starts from zero at every span and wherever a scale group may end,
+// after at most 128 elements of K; it is scaled and promoted into an FP32 sum. At the end the warps
+// along K are added in order, then the terms of x, the smallest first. So the bits of an output are
+// a function of its rows of W and x, the format and the loop.
 #pragma once
 #include "base/launch.h"
 #include "hw/barrier.h"
@@ -41,20 +42,20 @@ struct GpuGemv {
       Spans::kRingBytes > kAnyBytes ? Spans::kRingBytes : kAnyBytes;
   static constexpr uint32_t kSharedBytes = kWarps * kWarpBytes;
   static constexpr uint32_t kFitting = 227 * 1024 / (kSharedBytes + 1024);
-  // 64 registers a thread are too few; 80 for the terms of wide codes and for two tiles of x.
-  static constexpr uint32_t kMost = Policy::kTerms > 1 || kTilesM > 1 ? 2 : 3;
-  static constexpr uint32_t kMinBlocks = kFitting < kMost ? kFitting : kMost;
+  // 64 registers a thread are too few; 80 are for the terms of wide weights and for two tiles of x.
+  static constexpr uint32_t kMaxCtas = Policy::kTerms > 1 || kTilesM > 1 ? 2 : 3;
+  static constexpr uint32_t kMinBlocks = kFitting < kMaxCtas ? kFitting : kMaxCtas;
 
-  // f32 weights are as many bytes as no model has: one way is enough for them.
-  static constexpr bool kLean = kCode != GpuCode::f32;
+  // FP32 weights are more bytes than any model has: the general loop is enough for them.
+  static constexpr bool kHasSpanLoops = kCode != GpuCode::f32;
 
-  // Warps that share the K of a row: as many as get two spans each. A function of K alone.
+  // Warps that split the K of a row: as many as get two spans each. A function of K alone.
   HT_HOST_DEVICE static uint32_t log2_warps_along_k(uint32_t k) {
     const uint32_t spans = (k + kDepth - 1) / kDepth;
     return spans < 4 ? 0 : spans < 8 ? 1 : spans < 16 ? 2 : kLog2Warps;
   }
 
-  // `parts` blocks along y where x's rows are not simply cut into tiles.
+  // `chunks`: CTAs along y where x's rows are in M-chunks; 0: they are simply cut into tiles.
   static LaunchShape shape(const Params& p, uint32_t chunks) {
     const auto tiles = [](uint32_t count, uint32_t size) { return (count + size - 1) / size; };
     const uint32_t rows = kRows << (kLog2Warps - log2_warps_along_k(p.k));
@@ -68,14 +69,14 @@ struct GpuGemv {
   using Copies = GpuGemvCopies<kCode>;
   using Column = GpuGemvColumn<kCode>;
 
-  // The octet of a chunk of a row of W, as stored. Chunks differ in bits of the address that the
-  // lane's place in a row leaves to them.
-  HT_DEVICE static uint32_t octet_place(uint32_t row, uint32_t quad) {
+  // The octet of a chunk of a row of W, as stored. Chunks differ in address bits that the lane's
+  // offset in a row leaves zero.
+  HT_DEVICE static uint32_t octet_offset(uint32_t row, uint32_t quad) {
     const uint32_t at = quad * Policy::kBits;
     return swizzled<Policy::kBits, kSpan>(row, at / 16) + at % 16;
   }
   HT_DEVICE static void load_octet(hw::SharedAddress stage, uint32_t place, uint32_t chunk,
-                                   uint32_t (&codes)[Policy::kBits / 4],
+                                   uint32_t (&packed)[Policy::kBits / 4],
                                    hw::Site site = hw::Site::current()) {
     constexpr uint32_t kBytes = Policy::kBits < 16 ? Policy::kBits : 16;
     using Load = hw::Vector<uint32_t, kBytes / 4>;
@@ -84,16 +85,16 @@ struct GpuGemv {
       const auto words =
           hw::load_shared<Load>(stage + (place ^ (chunk * 4 * Policy::kBits + i * 16)), site);
       HT_UNROLL
-      for (uint32_t w = 0; w < kBytes / 4; ++w) codes[i * 4 + w] = words[w];
+      for (uint32_t w = 0; w < kBytes / 4; ++w) packed[i * 4 + w] = words[w];
     }
   }
 
-  // A span of any kind; `every`: chunks after which a part joins the total.
-  HT_DEVICE static void multiply(const Params& p, const Column (&columns)[kTilesM], bool pairs,
-                                 uint32_t every, uint32_t index, hw::SharedAddress stage,
-                                 hw::SharedAddress table, Sums& sums) {
+  // The general span; `every`: chunks after which the accumulator is promoted.
+  HT_DEVICE static void mma(const Params& p, const Column (&columns)[kTilesM], bool pairs,
+                            uint32_t every, uint32_t index, hw::SharedAddress stage,
+                            hw::SharedAddress table, Sums& sums) {
     const uint32_t row = hw::lane_index() / 4, quad = hw::lane_index() % 4;
-    const uint32_t place = octet_place(row, quad);
+    const uint32_t place = octet_offset(row, quad);
     HT_ROLLED
     for (uint32_t c = 0; c < kChunks; ++c) {
       uint32_t x[kTilesM][4];
@@ -101,19 +102,19 @@ struct GpuGemv {
       for (uint32_t j = 0; j < kTilesM; ++j) {
         columns[j].load(p, index * kDepth + (c * 4 + quad) * 8, x[j]);
       }
-      multiply_chunk(p, x, pairs, every, c, stage, place, table, sums);
+      mma_chunk(p, x, pairs, every, c, stage, place, table, sums);
     }
   }
-  HT_DEVICE static void multiply_chunk(const Params& p, const uint32_t (&x)[kTilesM][4], bool pairs,
-                                       uint32_t every, uint32_t c, hw::SharedAddress stage,
-                                       uint32_t place, hw::SharedAddress table, Sums& sums,
-                                       hw::Site site = hw::Site::current()) {
+  HT_DEVICE static void mma_chunk(const Params& p, const uint32_t (&x)[kTilesM][4], bool pairs,
+                                  uint32_t every, uint32_t c, hw::SharedAddress stage,
+                                  uint32_t place, hw::SharedAddress table, Sums& sums,
+                                  hw::Site site = hw::Site::current()) {
     const uint32_t row = hw::lane_index() / 4, quad = hw::lane_index() % 4;
     uint32_t w[2][Policy::kTerms][4];  // rows r and r + 8
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
-      uint32_t codes[Policy::kBits / 4], pair = Policy::kUnscaled;
-      load_octet(stage + half * 8 * kSpan, place, c, codes, site);
+      uint32_t packed[Policy::kBits / 4], pair = Policy::kUnscaled;
+      load_octet(stage + half * 8 * kSpan, place, c, packed, site);
       if constexpr (Scales::kPairEntries > 0) {
         // Slots c, or 2 c and the next, of the row.
         constexpr bool kTwo = Policy::kPair == PairOf::sixteen;
@@ -124,7 +125,7 @@ struct GpuGemv {
                                            site);
         }
       }
-      Policy::expand(codes, pair, w[half]);
+      Policy::expand(packed, pair, w[half]);
     }
     HT_UNROLL
     for (uint32_t s = 0; s < 4; s += 2) {
@@ -134,18 +135,18 @@ struct GpuGemv {
         HT_UNROLL
         for (uint32_t j = 0; j < kTilesM; ++j) {
           const uint32_t b[2] = {x[j][s], x[j][s + 1]};
-          hw::mma_m16n8k16<Policy::kType>(sums.part[j], a, b, sums.part[j], site);
+          hw::mma_m16n8k16<Policy::kType>(sums.accumulator[j], a, b, sums.accumulator[j], site);
         }
       }
     }
     if (c + 1 == kChunks || (c + 1) % 4 == 0 || ((c + 1) & (every - 1)) == 0) {
-      join(p, table, c, sums, site);
+      promote(p, table, c, sums, site);
     }
   }
 
-  // The sums of products since the last time, times their scales.
-  HT_DEVICE static void join(const Params& p, hw::SharedAddress table, uint32_t chunk, Sums& sums,
-                             hw::Site site = hw::Site::current()) {
+  // Promotes the accumulator: FP32 sum += accumulator * scales.
+  HT_DEVICE static void promote(const Params& p, hw::SharedAddress table, uint32_t chunk,
+                                Sums& sums, hw::Site site = hw::Site::current()) {
     float w[2] = {p.alpha, p.alpha};
     if constexpr (Scales::kScaleEntries > 0) {
       if (p.scaled) {
@@ -166,30 +167,31 @@ struct GpuGemv {
       }
       HT_UNROLL
       for (uint32_t e = 0; e < 4; ++e) {
-        sums.total[j][e] = hw::fma(sums.part[j][e], w[e / 2] * x[e % 2], sums.total[j][e]);
-        sums.part[j][e] = 0;
+        sums.promoted[j][e] =
+            hw::fma(sums.accumulator[j][e], w[e / 2] * x[e % 2], sums.promoted[j][e]);
+        sums.accumulator[j][e] = 0;
       }
     }
   }
 
-  // At the end the sums take the place of the stages: [warp][column][row], rows of other halves of
-  // gates after those of the gates. Warps of neighbouring tiles continue each other's banks.
+  // In the epilogue the sums take the place of the stages: [warp][column][row], rows of the up half
+  // of gates behind those of the gates. Warps of neighbouring tiles continue each other's banks.
   static constexpr uint32_t kSumRow = kRows + 4;
-  HT_DEVICE static uint32_t sum_place(bool gate, uint32_t columns, uint32_t warp, uint32_t column,
-                                      uint32_t row) {
+  HT_DEVICE static uint32_t sum_offset(bool gate, uint32_t columns, uint32_t warp, uint32_t column,
+                                       uint32_t row) {
     return (warp * (columns * kSumRow + (gate ? 8 : 16)) + column * kSumRow + row) * 4;
   }
   static_assert(kWarps * (kColumns * kSumRow + 16) * 4 <= kWarps * kStages * kStageBytes);
 
-  HT_DEVICE static float whole_sum(const Params& p, hw::SharedAddress sums, uint32_t columns,
-                                   uint32_t log2_k, uint32_t tile, uint32_t m, uint32_t row) {
+  HT_DEVICE static float reduced_sum(const Params& p, hw::SharedAddress sums, uint32_t columns,
+                                     uint32_t log2_k, uint32_t tile, uint32_t m, uint32_t row) {
     float sum = 0;
     for (uint32_t t = 0; t < p.terms; ++t) {
       float term = 0;
       for (uint32_t k = 0; k < 1u << log2_k; ++k) {
         const uint32_t warp = (k << (kLog2Warps - log2_k)) + tile;
         term += hw::load_shared<float>(
-            sums + sum_place(p.epilogue.gate, columns, warp, m * p.terms + t, row));
+            sums + sum_offset(p.epilogue.gate, columns, warp, m * p.terms + t, row));
       }
       sum += term;
     }
@@ -197,46 +199,46 @@ struct GpuGemv {
   }
 
   // From the sums of `columns` columns; the first warp that has work is `first`.
-  HT_DEVICE static void finish(const Params& p, const GpuTask& task, hw::SharedAddress sums,
-                               uint32_t columns, uint32_t log2_k, uint32_t first) {
+  HT_DEVICE static void epilogue(const Params& p, const GpuTask& task, hw::SharedAddress sums,
+                                 uint32_t columns, uint32_t log2_k, uint32_t first) {
     const bool gate = p.epilogue.gate;
     const uint32_t log2_rows = gate ? 3 : 4;  // outputs of a tile
     const uint32_t log2_outputs = kLog2Warps - log2_k + log2_rows;
-    // A warp has outputs of one row of x: those of two would share banks.
+    // A warp has outputs of one row of x: those of two would conflict in banks.
     const uint32_t log2_width = log2_outputs < 5 ? 5 : log2_outputs;
     const uint32_t thread = (hw::thread_index().x - first * 32) % kThreads;
     for (uint32_t i = thread; i < task.rows << log2_width; i += kThreads) {
       const uint32_t m = i >> log2_width, o = i & ((1u << log2_width) - 1), n = task.n0 + o;
       if (o >> log2_outputs != 0 || n >= p.n) continue;
       const uint32_t tile = o >> log2_rows, row = o & ((1u << log2_rows) - 1);
-      const float sum = whole_sum(p, sums, columns, log2_k, tile, m, row);
-      const float up = gate ? whole_sum(p, sums, columns, log2_k, tile, m, row + 8) : 0;
+      const float sum = reduced_sum(p, sums, columns, log2_k, tile, m, row);
+      const float up = gate ? reduced_sum(p, sums, columns, log2_k, tile, m, row + 8) : 0;
       epilogue_output(p.epilogue, p.weight, task.source[0], task.source[1], task.expert,
                       task.row0 + m, static_cast<uint32_t>(x_row_of(p, task, m)), n, sum, up);
     }
   }
 
-  HT_DEVICE static void walk_any(const Params& p, const GpuTask& task, const GpuWalk& walk,
-                                 hw::SharedAddress ring, Sums& sums) {
-    const Copies copies(p, task, walk.tile_row);
-    const auto index_of = [&](uint32_t i) { return walk.first + i * walk.step; };
-    // Empty groups past the end: then "all but the newest" always means the span to be read.
-    uint32_t filled = 0;  // where the next span goes
+  HT_DEVICE static void run_any(const Params& p, const GpuTask& task, const GpuSpanRange& range,
+                                hw::SharedAddress ring, Sums& sums) {
+    const Copies copies(p, task, range.tile_row);
+    const auto index_of = [&](uint32_t i) { return range.first + i * range.step; };
+    // Empty groups beyond the end: then "all but the newest" always means the span to be read.
+    uint32_t filled = 0;  // offset of the next span to fill
     const auto fill = [&](uint32_t i) {
-      if (i < walk.count) copies.span(p, task, walk.tile_row, index_of(i), ring + filled);
+      if (i < range.count) copies.span(p, task, range.tile_row, index_of(i), ring + filled);
       hw::cp_async_commit();
       filled = filled + kStageBytes < kTables ? filled + kStageBytes : 0;
     };
     HT_UNROLL
     for (uint32_t s = 0; s + 1 < kStages; ++s) fill(s);
-    hw::wait_turn();
+    hw::pdl_wait();
 
     Column columns[kTilesM];
     HT_UNROLL
     for (uint32_t j = 0; j < kTilesM; ++j) columns[j].find(p, task, j);
     // The scales of the lane's row.
     const uint32_t r = hw::lane_index() / 2;
-    const uint32_t wanted = task.output(p.epilogue.gate, walk.tile_row + r);
+    const uint32_t wanted = task.output(p.epilogue.gate, range.tile_row + r);
     const uint32_t row = wanted < p.n ? wanted : p.n - 1;
     const GpuSource source = task.source_of(p.epilogue.gate, r);
     Scales scales;
@@ -247,57 +249,57 @@ struct GpuGemv {
     const uint32_t every = p.period == 0 || p.period % 4 == 0 ? 4 : p.period % 2 == 0 ? 2 : 1;
     uint32_t read = 0;
     HT_ROLLED
-    for (uint32_t i = 0; i < walk.count; ++i) {
+    for (uint32_t i = 0; i < range.count; ++i) {
       hw::cp_async_wait<kStages - 2>();  // this lane's copies of the span, ...
-      hw::warp_sync();                   // ... all lanes', and none reads the span before any more
+      hw::warp_sync();  // ... all lanes', and none reads the previous span any more
       fill(i + kStages - 1);
-      const bool more = i + 1 < walk.count;
+      const bool more = i + 1 < range.count;
       if (more) scales.load(p, task, source, row, index_of(i + 1) * kDepth);
-      multiply(p, columns, pairs, every, index_of(i), ring + read, table(i), sums);
+      mma(p, columns, pairs, every, index_of(i), ring + read, table(i), sums);
       if (more) scales.store(p, source, table(i + 1));
       read = read + kStageBytes < kTables ? read + kStageBytes : 0;
     }
     hw::cp_async_wait<0>();
   }
 
-  HT_DEVICE static void walk_spans(const Params& p, const GpuTask& task, const GpuWalk& walk,
-                                   hw::SharedAddress ring, Sums& sums) {
-    if constexpr (kLean) {
-      if (p.spans.loop != GpuLoop::any) return Spans::run(p, task, walk, ring, sums);
+  HT_DEVICE static void run_spans(const Params& p, const GpuTask& task, const GpuSpanRange& range,
+                                  hw::SharedAddress ring, Sums& sums) {
+    if constexpr (kHasSpanLoops) {
+      if (p.spans.loop != GpuLoop::any) return Spans::run(p, task, range, ring, sums);
     }
-    walk_any(p, task, walk, ring, sums);
+    run_any(p, task, range, ring, sums);
   }
 
   HT_DEVICE static void run(const Params& p) {
-    if (!p.static_weights) hw::wait_turn();
+    if (!p.static_weights) hw::pdl_wait();
     const uint32_t log2_k = log2_warps_along_k(p.k), log2_tiles = kLog2Warps - log2_k;
     const GpuTask task = task_of(p, kRows << log2_tiles, kColumns);
     if (task.rows == 0) return;
     const uint32_t warp = hw::warp_index(), tiles = 1u << log2_tiles, warps_k = 1u << log2_k;
     const uint32_t spans = (p.k + kDepth - 1) / kDepth, first = warp >> log2_tiles;
-    GpuWalk walk{(warp & (tiles - 1)) * kRows, first, warps_k, 0};
-    if (task.output(p.epilogue.gate, walk.tile_row) < p.n && first < spans) {
-      walk.count = (spans - first + warps_k - 1) >> log2_k;
+    GpuSpanRange range{(warp & (tiles - 1)) * kRows, first, warps_k, 0};
+    if (task.output(p.epilogue.gate, range.tile_row) < p.n && first < spans) {
+      range.count = (spans - first + warps_k - 1) >> log2_k;
     }
     Sums sums;
     const hw::SharedAddress ring = task.base + warp * kWarpBytes;
-    if (walk.count > 0) walk_spans(p, task, walk, ring, sums);
-    hw::wait_turn();  // of warps without spans
+    if (range.count > 0) run_spans(p, task, range, ring, sums);
+    hw::pdl_wait();  // for warps without spans
     hw::launch_dependents();
     hw::barrier_sync();
-    // Rows of other halves come eight further, as the tile has them.
+    // Rows of the up half come eight behind, as in the tile.
     HT_UNROLL
     for (uint32_t j = 0; j < kTilesM; ++j) {
       HT_UNROLL
       for (uint32_t e = 0; e < 4; ++e) {
         const uint32_t column = j * 8 + hw::lane_index() % 4 * 2 + e % 2;
         const uint32_t at =
-            sum_place(p.epilogue.gate, kColumns, warp, column, hw::lane_index() / 4 + e / 2 * 8);
-        hw::store_shared(task.base + at, sums.total[j][e]);
+            sum_offset(p.epilogue.gate, kColumns, warp, column, hw::lane_index() / 4 + e / 2 * 8);
+        hw::store_shared(task.base + at, sums.promoted[j][e]);
       }
     }
     hw::barrier_sync();
-    finish(p, task, task.base, kColumns, log2_k, 0);
+    epilogue(p, task, task.base, kColumns, log2_k, 0);
   }
 };
 

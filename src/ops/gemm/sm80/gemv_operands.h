@@ -1,10 +1,11 @@
-// The operands of products of few rows: how a warp copies its rows of W, and where a lane reads x.
+// The operands of the GEMV from sm_80 on: how a warp copies its rows of W, and where a lane reads
+// x.
 #pragma once
 #include "ops/gemm/sm80/tile_work.h"
 
 namespace halftone::gemm {
 
-// What a warp copies. A lane has one chunk of 16 bytes of every fourth row.
+// The copies of a warp. A lane has one chunk of 16 bytes of every fourth row.
 template <GpuCode kCode>
 struct GpuGemvCopies {
   using Policy = CodePolicy<kCode>;
@@ -24,7 +25,7 @@ struct GpuGemvCopies {
     for (uint32_t i = 0; i < kEach; ++i) {
       const uint32_t r = lane / 8 + i * 4;
       const uint32_t row = task.output(p.epilogue.gate, tile_row + r);
-      // Rows past the last are the last once more; nobody looks at their sums.
+      // Rows beyond the last repeat the last one; nobody reads their sums.
       rows[i] =
           row_address(p.weight, task.source_of(p.epilogue.gate, r), row < p.n ? row : p.n - 1);
       place[i] = swizzled<Policy::kBits, kSpan>(r, lane % 8);
@@ -35,7 +36,7 @@ struct GpuGemvCopies {
                       hw::SharedAddress to) const {
     const int64_t at = int64_t{index} * kSpan + chunk;
     if constexpr (kCode == GpuCode::f32) {
-      if (p.dequantise) return expand(p, task, tile_row, index, to);
+      if (p.dequantise) return dequantise(p, task, tile_row, index, to);
     }
     if (aligned && at + 16 <= end) {
       HT_UNROLL
@@ -47,9 +48,9 @@ struct GpuGemvCopies {
       copy_chunk(to + place[i], at < end ? rows[i] + at : rows[i], end - at);
     }
   }
-  // Codes and scales become f32 here.
-  HT_DEVICE void expand(const GpuGemm& p, const GpuTask& task, uint32_t tile_row, uint32_t index,
-                        hw::SharedAddress to) const {
+  // Dequantises values and scales to FP32.
+  HT_DEVICE void dequantise(const GpuGemm& p, const GpuTask& task, uint32_t tile_row,
+                            uint32_t index, hw::SharedAddress to) const {
     const uint32_t lane = hw::lane_index(), k = index * kDepth + lane % 8 * 4;
     HT_UNROLL
     for (uint32_t i = 0; i < kEach; ++i) {
@@ -60,11 +61,11 @@ struct GpuGemvCopies {
   }
 };
 
-// The column of x of a lane in a tile of eight.
+// The lane's column of x in a tile of eight.
 template <GpuCode kCode>
 struct GpuGemvColumn {
   using Policy = CodePolicy<kCode>;
-  const uint8_t* at = nullptr;  // null: no row of x has it
+  const uint8_t* at = nullptr;  // null: beyond the columns of x
   bool aligned = false;
 
   HT_DEVICE void find(const GpuGemm& p, const GpuTask& task, uint32_t tile) {
@@ -73,7 +74,7 @@ struct GpuGemvColumn {
     at = p.x + (x_row_of(p, task, column / p.terms) * p.terms + column % p.terms) * p.x_row;
     aligned = reinterpret_cast<uintptr_t>(at) % 16 == 0;
   }
-  // The octet from k on; what does not exist is 0.
+  // The octet from k on; elements that do not exist are 0.
   HT_DEVICE void load(const GpuGemm& p, uint32_t k, uint32_t (&x)[4],
                       hw::Site site = hw::Site::current()) const {
     HT_UNROLL

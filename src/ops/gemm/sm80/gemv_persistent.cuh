@@ -1,7 +1,8 @@
-// Blocks that stay: of a matrix with more rows than the multiprocessors take at once, a block takes
-// every grid-th tile, its warps the spans of all of them as one stream of copies, and x is put into
-// shared memory once, its octets as the lanes take them. For whole spans, in the loops that are
-// wide or of lanes.
+// Persistent GEMV for any GPU from sm_80 on: of a matrix with more rows than one wave of CTAs
+// takes, a CTA takes every grid-th tile of 16 rows, its eight warps split K and stream the spans of
+// all their tiles through one cp.async ring, and x is staged in shared memory once, in the order in
+// which lanes read it. For whole, aligned spans, in the loops `wide` and `lanes`
+// (sm80/gemv_spans.h).
 #pragma once
 #include "hw/barrier.h"
 #include "ops/gemm/sm80/gemv.cuh"
@@ -11,7 +12,7 @@ namespace halftone::gemm {
 template <GpuCode kCode, GpuLoop kLoop = GpuLoop::wide>
 struct GpuGemvPersistent {
   using Params = GpuGemm;
-  using Vector = GpuGemv<kCode, 1>;
+  using Gemv = GpuGemv<kCode, 1>;
   using Spans = GpuGemvSpans<kCode, 1>;
   using Policy = CodePolicy<kCode>;
   using Copies = typename Spans::template Copies<kLoop>;
@@ -39,7 +40,7 @@ struct GpuGemvPersistent {
   HT_DEVICE static uint32_t tile_outputs(const GpuGemm& p) { return p.epilogue.gate ? 8 : 16; }
 
   // Octets of x of all columns: [octet of a lane][column][lane of a quad].
-  HT_DEVICE static void place_x(const GpuGemm& p, hw::SharedAddress to,
+  HT_DEVICE static void stage_x(const GpuGemm& p, hw::SharedAddress to,
                                 hw::Site site = hw::Site::current()) {
     const uint32_t columns = p.m * p.terms, all = p.k / 8 * columns;
     constexpr uint32_t kOctets = Spans::kOctets, kOfHalf = Spans::kHalf / 8;
@@ -55,7 +56,7 @@ struct GpuGemvPersistent {
   }
 
   HT_DEVICE static void run(const GpuGemm& p) {
-    if (!p.static_weights) hw::wait_turn();
+    if (!p.static_weights) hw::pdl_wait();
     GpuTask task = task_of(p, kRows, 8);
     const uint32_t warp = hw::warp_index(), lane_index = hw::lane_index();
     const uint32_t outputs = tile_outputs(p), grid = hw::grid_size().x;
@@ -64,21 +65,21 @@ struct GpuGemvPersistent {
     const hw::SharedAddress ring = task.base + warp * ring_end;
     const hw::SharedAddress x = task.base + kWarps * ring_end, sums_at = x + x_bytes(p);
     const uint32_t spans = p.k / Spans::kDepth;
-    const GpuWalk walk{0, warp, kWarps, (spans - warp + kWarps - 1) / kWarps};
+    const GpuSpanRange range{0, warp, kWarps, (spans - warp + kWarps - 1) / kWarps};
 
     // The stream of copies.
-    GpuTask ahead = task;
-    ahead.n0 = first_tile * outputs;
-    Copies copies(p, ahead, walk);
+    GpuTask next_task = task;
+    next_task.n0 = first_tile * outputs;
+    Copies copies(p, next_task, range);
     uint32_t tile_ahead = first_tile, span_ahead = 0, filled = 0;
     const auto fill = [&] {
       if (tile_ahead < tiles) {
         copies.next(p, ring + filled, warp + span_ahead * kWarps, kWarps);
-        if (++span_ahead == walk.count) {
+        if (++span_ahead == range.count) {
           span_ahead = 0, tile_ahead += grid;
-          ahead.n0 = tile_ahead * outputs;
+          next_task.n0 = tile_ahead * outputs;
           if (tile_ahead < tiles) {
-            copies = Copies(p, ahead, walk);
+            copies = Copies(p, next_task, range);
           } else {
             hw::launch_dependents();
           }
@@ -89,47 +90,47 @@ struct GpuGemvPersistent {
     };
     HT_UNROLL
     for (uint32_t s = 0; s + 1 < Spans::kStages; ++s) fill();
-    hw::wait_turn();
-    place_x(p, x);
+    hw::pdl_wait();
+    stage_x(p, x);
     hw::barrier_sync();
 
     const uint32_t columns = p.m * p.terms, row = lane_index / 4, quad = lane_index % 4;
     const uint32_t step = kWarps * 2 * Spans::kOctets;  // octets to the warp's next span
     typename Spans::SharedLane lane;
     lane.unit = columns * 64;
-    lane.place = Spans::template place_of<kLoop>(row, quad);
+    lane.place = Spans::template chunk_offset<kLoop>(row, quad);
     lane.scale_row = Spans::kScales + row * p.spans.scale_bytes;
-    // A column that does not exist is one whose bytes lie in the same banks; nobody looks at its
-    // sums.
+    // A column that does not exist reads one in the same banks; nobody reads its sums.
     const uint32_t column = row < columns ? row : columns > 1 ? row % 2 : 0;
     const hw::SharedAddress x_first =
         x + (warp * 2 * Spans::kOctets * lane.unit + (column * 4 + quad) * 16);
-    uint32_t read = 0, turn = 0;
-    for (uint32_t tile = first_tile; tile < tiles; tile += grid, ++turn) {
+    uint32_t read = 0, iteration = 0;
+    for (uint32_t tile = first_tile; tile < tiles; tile += grid, ++iteration) {
       task.n0 = tile * outputs;
       lane.x = x_first;
       Sums sums;
       HT_ROLLED
-      for (uint32_t i = 0; i < walk.count; ++i) {
+      for (uint32_t i = 0; i < range.count; ++i) {
         hw::cp_async_wait<Spans::kStages - 2>();
         hw::warp_sync();
         fill();
-        Spans::template multiply<kLoop>(p, lane, ring + read, sums);
+        Spans::template mma<kLoop>(p, lane, ring + read, sums);
         lane.x = lane.x + step * lane.unit;
         read = read + stage < ring_end ? read + stage : 0;
       }
-      const hw::SharedAddress at = sums_at + turn % 2 * sum_bytes(p);
+      const hw::SharedAddress at = sums_at + iteration % 2 * sum_bytes(p);
       if (quad * 2 < columns) {
         HT_UNROLL
         for (uint32_t e = 0; e < 4; ++e) {
           const uint32_t place = warp * (sum_columns(p) * kSumRow + (p.epilogue.gate ? 8 : 16)) +
                                  (quad * 2 + e % 2) * kSumRow + row + e / 2 * 8;
-          hw::store_shared(at + place * 4, sums.total[0][e]);
+          hw::store_shared(at + place * 4, sums.promoted[0][e]);
         }
       }
-      // One barrier a tile: who comes to the next one has done with the sums of the one before.
+      // One barrier a tile: whoever reaches the next one has finished with the sums of the tile
+      // before.
       hw::barrier_sync();
-      Vector::finish(p, task, at, sum_columns(p), Vector::kLog2Warps, turn % kWarps);
+      Gemv::epilogue(p, task, at, sum_columns(p), Gemv::kLog2Warps, iteration % kWarps);
     }
     hw::cp_async_wait<0>();
   }

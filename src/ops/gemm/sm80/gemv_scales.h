@@ -1,7 +1,6 @@
-// What multiplies the codes of a warp's spans of few-row products: tables in shared memory, one of
-// the span in use and one of the next, each of 16 rows of W and of the columns of x. Scales are
-// loaded before a span is multiplied and written after it; two lanes share a row of W, each half a
-// span.
+// Scale staging of the general GEMV loop: double-buffered scale tables in shared memory, each of a
+// warp's 16 rows of W and of the columns of x, for one span. Scales are loaded before a span is
+// computed and stored after it; two lanes share a row of W, each half a span.
 #pragma once
 #include "ops/gemm/sm80/tile_work.h"
 
@@ -14,13 +13,14 @@ struct GpuGemvScales {
   static constexpr uint32_t kSpan = 128;  // bytes of a row of W
   static constexpr uint32_t kDepth = kSpan * 8 / Policy::kBits, kChunks = kDepth / 32;
 
-  // Of a lane: of 16 elements each where scales multiply pairs of codes, else of a chunk. A table
-  // has its second half 16 banks further, so that the two lanes of a row write to different ones.
-  static constexpr bool kCodes = Policy::kBits <= 8;
+  // Entries of a lane: of 16 elements each where scales multiply weights in pairs, else of a chunk.
+  // The second half of a table is 16 banks further, so that the two lanes of a row write to
+  // different ones.
+  static constexpr bool kQuantised = Policy::kBits <= 8;
   static constexpr uint32_t kPairEntries = Policy::kPair == PairOf::sixteen ? kChunks
                                            : Policy::kPair == PairOf::chunk ? kChunks / 2
                                                                             : 0;
-  static constexpr uint32_t kScaleEntries = kCodes ? kChunks / 2 : 0;
+  static constexpr uint32_t kScaleEntries = kQuantised ? kChunks / 2 : 0;
   static constexpr uint32_t bytes_of(uint32_t entries) {
     return entries > 0 ? (2 * entries + 1) * kRows * 4 : 0;
   }
@@ -37,11 +37,12 @@ struct GpuGemvScales {
     return ((slot / kEntries + slot) * kRows + row) * 4;
   }
 
-  // How the scales of a lane's half of a span lie: as a run of bytes, as one, or anyhow.
-  enum class Way : uint8_t { run, one, each };
+  // How the scales of a lane's half of a span lie: as consecutive bytes, as a single one, or
+  // scattered.
+  enum class Layout : uint8_t { contiguous, single, scattered };
   template <uint32_t kEntries>
   struct Loaded {
-    Way way = Way::each;
+    Layout layout = Layout::scattered;
     uint32_t words[kEntries > 0 ? kEntries : 1] = {};
   };
   Loaded<kScaleEntries> scales;
@@ -54,23 +55,23 @@ struct GpuGemvScales {
                                     uint32_t step, Loaded<kEntries>& to) {
     const GpuLayout& l = p.weight;
     const uint32_t reach = kEntries * step;
-    // Beyond the last column the codes are zeros, but their sums are those of the columns before
-    // in the same group: the scale is the last one.
+    // Beyond the last column the weights are zeros, but their accumulator is that of the columns
+    // before in the same group: the scale is the last one.
     const uint32_t first = k < p.k ? k : p.k - 1;
     const uint8_t* at = scale_address(l, s, row, first);
     if (l.group % reach == 0) {
-      to.way = Way::one;
+      to.layout = Layout::single;
       to.words[0] = load_scale(l.scale_format, at);
       return;
     }
     const uint32_t size = scale_bytes(l.scale_format);
     if (l.group == step && l.scales == ScaleLayout::linear && l.scale_step == size &&
         k + reach <= p.k && reinterpret_cast<uintptr_t>(at) % (kEntries * size) == 0) {
-      to.way = Way::run;
+      to.layout = Layout::contiguous;
       load_run(at, kEntries * size, to);
       return;
     }
-    to.way = Way::each;
+    to.layout = Layout::scattered;
     HT_ROLLED
     for (uint32_t i = 0; i < kEntries; ++i) {
       const uint32_t column = k + i * step < p.k ? k + i * step : p.k - 1;
@@ -101,8 +102,8 @@ struct GpuGemvScales {
   // Entry i of what was loaded.
   template <uint32_t kEntries>
   HT_DEVICE static uint32_t entry_of(const Loaded<kEntries>& from, uint32_t size, uint32_t i) {
-    if (from.way == Way::one) return from.words[0];
-    if (from.way == Way::each || size == 4) return from.words[i];
+    if (from.layout == Layout::single) return from.words[0];
+    if (from.layout == Layout::scattered || size == 4) return from.words[i];
     return size == 1 ? from.words[i / 4] >> 8 * (i % 4) & 0xff
                      : from.words[i / 2] >> 16 * (i % 2) & 0xffff;
   }
@@ -155,7 +156,7 @@ struct GpuGemvScales {
           HT_UNROLL
           for (uint32_t i = 0; i < kPairEntries; ++i) put(i, Policy::pair_of(pairs.words[i]));
         }
-      } else if (p.pairs && pairs.way == Way::run) {
+      } else if (p.pairs && pairs.layout == Layout::contiguous) {
         uint32_t each[kPairEntries];
         Policy::pairs_of({pairs.words[0], pairs.words[1]}, each);
         HT_UNROLL

@@ -1,4 +1,4 @@
-// The instances of the kernel: a code and a tile each.
+// The instances of the GEMM and GEMV kernels from sm_80 on: a weight type and a tile each.
 #pragma once
 #include "hw/image.h"
 #include "ops/gemm/sm80/gemm.cuh"
@@ -6,8 +6,8 @@
 
 namespace halftone::gemm {
 
-// Many columns: 32 x 64 a warp is 64 accumulators and 64 sums a thread, hence one block a
-// multiprocessor. 99 KB is what sm_89 and sm_120 give a block.
+// Tiled GEMM: 32 x 64 a warp is 64 accumulators and 64 sums a thread, hence one CTA an SM. 99 KB is
+// what sm_89 and sm_120 give a CTA.
 inline constexpr GpuTile kLargeTile{128, 128, 4, 2, 99 * 1024, 4, 1};
 
 template <GpuCode kCode>
@@ -22,11 +22,12 @@ struct GpuInstance {
   LaunchShape (*shape)(const GpuGemm&, uint32_t chunks);
 };
 
-// Of each file of entries, for so many columns of x a block; the code is one of its own.
+// The instances of each .cu file, for so many columns of x a CTA; the type must be one of that
+// file's.
 GpuInstance gpu_w16(GpuCode, uint32_t columns);
 GpuInstance gpu_w8(GpuCode, uint32_t columns);
 GpuInstance gpu_w4(GpuCode, uint32_t columns);
-// And of blocks that stay, of the codes of each file but f32 and f16 in terms.
+// The persistent GEMVs of the types of each file, except FP32 and FP16 in terms.
 KernelImage gpu_w16_persistent(GpuCode);
 KernelImage gpu_w8_persistent(GpuCode, GpuLoop);
 KernelImage gpu_w4_persistent(GpuCode, GpuLoop);
@@ -44,7 +45,7 @@ template <GpuCode kCode, GpuLoop kLoop = GpuLoop::wide>
 KernelImage persistent_image() {
   return hw::image_of<GpuGemvPersistent<kCode, kLoop> >("matmul_gpu_persistent");
 }
-// Of a code that may come with powers of two.
+// Of a type that may have UE8M0 scales.
 template <GpuCode kCode>
 KernelImage persistent_image(GpuLoop loop) {
   return loop == GpuLoop::lanes ? persistent_image<kCode, GpuLoop::lanes>()

@@ -1,4 +1,4 @@
-// One operand of a product on a GPU: codes and their scales as a tensor carries them.
+// An operand of a GEMM on a GPU: values and scales in the layout of its tensor.
 #pragma once
 #include "formats/recipe.h"
 #include "formats/scale_layout.h"
@@ -6,10 +6,12 @@
 
 namespace halftone::gemm {
 
-// What the two halves of a gate, and all experts of a layer, have in common. Strides in bytes.
+// The layout that both halves of a gate, and all experts of a layer, have in common. Strides in
+// bytes.
 struct GpuLayout {
-  int64_t row_bytes = 0, row_step = 1;    // rows of the operand are every row_step-th of the tensor
-  int64_t scale_row = 0, scale_step = 0;  // to the next row of blocks, to the next group of a row
+  int64_t row_bytes = 0, row_step = 1;  // rows of the operand are every row_step-th of the tensor
+  int64_t scale_row = 0,
+          scale_step = 0;  // to the next row of scale blocks, to the next group of a row
   int64_t zero_row = 0, zero_step = 0;
   uint32_t tensor_rows = 0, columns = 0;
   uint32_t block_rows = 0;  // that share a scale; 0: all
@@ -17,11 +19,11 @@ struct GpuLayout {
   Format format = Format::f32, scale_format = Format::f32;
   ScaleLayout scales = ScaleLayout::linear;
 };
-// And what is their own.
+// And the addresses of one matrix.
 struct alignas(16) GpuSource {
   const uint8_t* data = nullptr;
   const uint8_t* scales = nullptr;      // null: 1
-  const uint8_t* zeros = nullptr;       // asymmetric int4, u8
+  const uint8_t* zeros = nullptr;       // asymmetric INT4, u8
   const float* tensor_scale = nullptr;  // null: 1
   int64_t first_row = 0;                // of the tensor
 };
@@ -54,14 +56,14 @@ HT_DEVICE const uint8_t* row_address(const GpuLayout& l, const GpuSource& s, uin
   return s.data + (s.first_row + row * l.row_step) * l.row_bytes;
 }
 
-// The block of rows that a row of the tensor is in. In 32 bits, and mostly without a division: that
-// of 64 bits is a hundred instructions, which kernels of few rows run for every tile.
+// The scale block of a row of the tensor. In 32 bits, and mostly without a division: a 64-bit one
+// is a hundred instructions, which GEMVs run for every tile.
 HT_DEVICE uint32_t block_of_row(const GpuLayout& l, int64_t row) {
   const auto r = static_cast<uint32_t>(row);
   return l.block_rows == 1 ? r : l.block_rows > 0 ? r / l.block_rows : 0;
 }
 
-// Where a scale lies, and how to read it once it is loaded: loads are issued early, decoded late.
+// The address of a scale, and how to load it: loads are issued early, decoded late.
 HT_DEVICE const uint8_t* scale_address(const GpuLayout& l, const GpuSource& s, uint32_t row,
                                        uint32_t column) {
   const int64_t r = s.first_row + row * l.row_step;
@@ -95,7 +97,7 @@ HT_DEVICE uint32_t zero_of(const GpuLayout& l, const GpuSource& s, uint32_t row,
   const uint32_t g = l.group > 0 ? column / l.group : 0;
   return hw::load_global(s.zeros + block_of_row(l, r) * l.zero_row + g * l.zero_step, site);
 }
-// What multiplies the sum of a whole row.
+// The scale of a whole row, which multiplies its sum.
 HT_DEVICE float row_scale(const GpuLayout& l, const GpuSource& s, uint32_t row,
                           hw::Site site = hw::Site::current()) {
   float scale = s.tensor_scale != nullptr ? hw::load_global(s.tensor_scale, site) : 1.0f;

@@ -1,6 +1,5 @@
-// The stages of a product in shared memory: codes of W and elements of x as they are, copied
-// several stages ahead, and tables of what multiplies them, one of the stage in use and one of the
-// next.
+// The shared memory of the tiled GEMM from sm_80 on: a cp.async ring of stages of packed W and x,
+// and double-buffered scale tables, one of the stage in use and one of the next.
 #pragma once
 #include "ops/gemm/sm80/tile_work.h"
 
@@ -18,33 +17,33 @@ struct GpuStages {
   static constexpr uint32_t kRowBytes = kDepth * Policy::kBits / 8, kXRowBytes = kDepth * 2;
   static constexpr uint32_t kStageBytes = kRows * kRowBytes + kColumns * kXRowBytes;
 
-  // Tables of what multiplies, one of the stage in use and one of the next: of W's rows [slot][row]
-  // with room so that neighbouring slots lie in other banks, of x's columns [chunk][column].
-  static constexpr uint32_t kTableRow = kRows % 32 == 0 ? kRows + 16 : kRows;
+  // The scale tables: of W's rows [slot][row], padded so that neighbouring slots fall into other
+  // banks; of x's columns [chunk][column].
+  static constexpr uint32_t kScaleTableRow = kRows % 32 == 0 ? kRows + 16 : kRows;
   static constexpr uint32_t kPairSlots = Policy::kPair == PairOf::sixteen ? kDepth / 16
                                          : Policy::kPair == PairOf::chunk ? kChunks
                                                                           : 0;
-  static constexpr bool kCodes = Policy::kBits <= 8;
-  static constexpr uint32_t kScaleSlots = kCodes ? kChunks : 0;
-  static constexpr uint32_t kPairBytes = kPairSlots * kTableRow * 4;
-  static constexpr uint32_t kScaleBytes = kScaleSlots * kTableRow * 4;
+  static constexpr bool kQuantised = Policy::kBits <= 8;
+  static constexpr uint32_t kScaleSlots = kQuantised ? kChunks : 0;
+  static constexpr uint32_t kPairBytes = kPairSlots * kScaleTableRow * 4;
+  static constexpr uint32_t kScaleBytes = kScaleSlots * kScaleTableRow * 4;
   static constexpr uint32_t kXScaleBytes = kChunks * kColumns * 4;
-  static constexpr uint32_t kTableBytes = kPairBytes + kScaleBytes + kXScaleBytes;
+  static constexpr uint32_t kScaleTableBytes = kPairBytes + kScaleBytes + kXScaleBytes;
 
-  static constexpr uint32_t kFitting = (kTile.bytes - 2 * kTableBytes) / kStageBytes;
-  static constexpr uint32_t kStages = kFitting < kTile.stages ? kFitting : kTile.stages;
+  static constexpr uint32_t kFittingStages = (kTile.bytes - 2 * kScaleTableBytes) / kStageBytes;
+  static constexpr uint32_t kStages = kFittingStages < kTile.stages ? kFittingStages : kTile.stages;
   static_assert(kStages >= 2, "one stage is read while another is filled");
-  static constexpr uint32_t kTables = kStages * kStageBytes;
-  static constexpr uint32_t kUsed = kTables + 2 * kTableBytes;
+  static constexpr uint32_t kScaleTables = kStages * kStageBytes;
+  static constexpr uint32_t kUsed = kScaleTables + 2 * kScaleTableBytes;
 
-  HT_HOST_DEVICE static uint32_t w_place(uint32_t row, uint32_t chunk) {
+  HT_HOST_DEVICE static uint32_t w_offset(uint32_t row, uint32_t chunk) {
     return swizzled<kOctet, kRowBytes>(row, chunk);
   }
-  HT_HOST_DEVICE static uint32_t x_place(uint32_t row, uint32_t chunk) {
+  HT_HOST_DEVICE static uint32_t x_offset(uint32_t row, uint32_t chunk) {
     return swizzled<16, kXRowBytes>(row, chunk);
   }
 
-  // Columns that no row of x has are zeros for good.
+  // Columns that x does not have stay zero.
   HT_DEVICE static void clear(const GpuGemm& p, const GpuTask& task) {
     const uint32_t first = task.rows * p.terms * kXRowBytes / 16;
     constexpr uint32_t kPieces = kColumns * kXRowBytes / 16;
@@ -64,14 +63,14 @@ struct GpuStages {
       const uint32_t r = i / kPieces, piece = i % kPieces;
       const uint32_t row = task.output(p.epilogue.gate, r);
       const GpuSource s = task.source_of(p.epilogue.gate, r);
-      const hw::SharedAddress at = to + w_place(r, piece);
+      const hw::SharedAddress at = to + w_offset(r, piece);
       if constexpr (kCode == GpuCode::f32) {
         if (p.dequantise) {
           hw::store_shared(at, dequantised(p, s, row, k0 + piece * 4));
           continue;
         }
       }
-      // The bytes of the row that exist from here on; of a row that does not, none.
+      // The bytes of the row from here on; none of a row that does not exist.
       const int64_t offset = int64_t{k0} * Policy::kBits / 8 + piece * 16;
       const int64_t valid = row < p.n ? int64_t{p.k} * Policy::kBits / 8 - offset : 0;
       const uint8_t* from = row_address(p.weight, s, row) + offset;
@@ -84,11 +83,11 @@ struct GpuStages {
       const uint8_t* from =
           p.x + (x_row_of(p, task, column / p.terms) * p.terms + column % p.terms) * p.x_row +
           offset;
-      copy_chunk(x_to + x_place(column, piece), valid > 0 ? from : p.x, valid);
+      copy_chunk(x_to + x_offset(column, piece), valid > 0 ? from : p.x, valid);
     }
   }
 
-  // The tables of a stage: scales are loaded before a stage is multiplied and written after it.
+  // The scales of a stage are loaded before the previous one is computed and stored after it.
   static constexpr uint32_t kPairLoads = (kPairSlots * kRows + kThreads - 1) / kThreads;
   static constexpr uint32_t kScaleLoads = (kScaleSlots * kRows + kThreads - 1) / kThreads;
   static constexpr uint32_t kXScaleLoads = (kChunks * kColumns + kThreads - 1) / kThreads;
@@ -105,11 +104,11 @@ struct GpuStages {
       if (entry < kSlots * kWidth) f(i, entry / kWidth, entry % kWidth);
     }
   }
-  HT_DEVICE static void load_tables(const GpuGemm& p, const GpuTask& task, uint32_t step,
+  HT_DEVICE static void load_scales(const GpuGemm& p, const GpuTask& task, uint32_t step,
                                     Scales& scales) {
     const uint32_t k0 = step * kDepth;
-    // Beyond the last column the codes are zeros, but their sums are those of the columns before
-    // in the same group: the scale is the last one.
+    // Beyond the last column the weights are zeros, but their accumulator is that of the columns
+    // before in the same group: the scale is the last one.
     const auto within = [&](uint32_t k) { return k < p.k ? k : p.k - 1; };
     const auto load = [&](uint32_t r, uint32_t k, auto from) -> uint32_t {
       const uint32_t row = task.output(p.epilogue.gate, r);
@@ -147,9 +146,9 @@ struct GpuStages {
                            : 0;
     });
   }
-  HT_DEVICE static void store_tables(const GpuGemm& p, const GpuTask& task, uint32_t step,
+  HT_DEVICE static void store_scales(const GpuGemm& p, const GpuTask& task, uint32_t step,
                                      const Scales& scales) {
-    const hw::SharedAddress table = task.base + (kTables + step % 2 * kTableBytes);
+    const hw::SharedAddress table = task.base + (kScaleTables + step % 2 * kScaleTableBytes);
     if constexpr (kPairSlots > 0) {
       each_entry<kPairSlots, kRows>([&](uint32_t i, uint32_t slot, uint32_t r) {
         uint32_t pair;
@@ -159,13 +158,13 @@ struct GpuStages {
           pair = p.pairs ? Policy::pair_of(decode_scale(p.weight.scale_format, scales.pair[i]))
                          : Policy::kUnscaled;
         }
-        hw::store_shared(table + (slot * kTableRow + r) * 4, pair);
+        hw::store_shared(table + (slot * kScaleTableRow + r) * 4, pair);
       });
     }
     if constexpr (kScaleSlots > 0) {
       if (p.scaled) {
         each_entry<kScaleSlots, kRows>([&](uint32_t i, uint32_t slot, uint32_t r) {
-          hw::store_shared(table + (kPairBytes + (slot * kTableRow + r) * 4),
+          hw::store_shared(table + (kPairBytes + (slot * kScaleTableRow + r) * 4),
                            decode_scale(p.weight.scale_format, scales.scale[i]));
         });
       }

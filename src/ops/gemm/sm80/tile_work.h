@@ -1,4 +1,4 @@
-// What a block of a product works on, and how operands reach shared memory.
+// The tile of a CTA, and how operands reach shared memory, for the kernels from sm_80 on.
 #pragma once
 #include "hw/copy/cp_async.h"
 #include "hw/thread.h"
@@ -12,8 +12,8 @@ struct GpuTask {
   uint32_t expert;
   hw::SharedAddress base;
 
-  // Row of the tile to a row of the operand; gates and their other halves alternate by eights, so
-  // that one thread has both.
+  // Row of the tile to a row of the operand; gate and up alternate by eights, so that one thread
+  // has both.
   HT_DEVICE uint32_t output(bool gate, uint32_t r) const {
     return n0 + (gate ? r / 16 * 8 + r % 8 : r);
   }
@@ -24,8 +24,8 @@ struct GpuTask {
   }
 };
 
-// Of a block whose tile has `tile_rows` rows of W and `columns` columns of x; without rows where
-// there is nothing to do.
+// For tiles of `tile_rows` rows of W and `columns` columns of x; without rows where there is
+// nothing to do.
 HT_DEVICE GpuTask task_of(const GpuGemm& p, uint32_t tile_rows, uint32_t columns) {
   GpuTask task{};
   task.base = hw::shared_memory_base();
@@ -49,22 +49,21 @@ HT_DEVICE int64_t x_row_of(const GpuGemm& p, const GpuTask& task, uint32_t row) 
   return p.x_rows != nullptr ? hw::load_global(p.x_rows + task.row0 + row) : task.row0 + row;
 }
 
-// Where a row of a stage has its chunks of 16 bytes: exchanged so that the rows a quarter, half or
-// whole warp reads together, kBytes a lane, lie in all banks: two rows of 64 bytes, four of 32,
-// eight of 16.
+// The swizzled offset of a row's 16-byte chunk: so that the rows that a quarter, half or whole warp
+// reads together, kBytes a lane, cover all banks: two rows of 64 bytes, four of 32, eight of 16.
 template <uint32_t kBytes, uint32_t kRow>
 HT_HOST_DEVICE uint32_t swizzled(uint32_t row, uint32_t chunk) {
   if constexpr (kBytes == 32) {  // read in two halves: every other chunk of two rows
     return row * kRow + ((chunk ^ (row & 1)) * 16);
   } else {
-    constexpr uint32_t kTogether = 32 / kBytes, kLines = kRow >= 128 ? 1 : 128 / kRow;
-    return row * kRow + ((chunk ^ (row % kTogether / kLines * (8 / kTogether))) * 16);
+    constexpr uint32_t kRowsAtOnce = 32 / kBytes, kLines = kRow >= 128 ? 1 : 128 / kRow;
+    return row * kRow + ((chunk ^ (row % kRowsAtOnce / kLines * (8 / kRowsAtOnce))) * 16);
   }
 }
 
-// 16 bytes from `from`, of which `valid` exist: asynchronously where they are aligned and whole. By
-// the letter cp.async can fill up a part with zeros and read no more than that, but checkers of
-// memory count all of it as read.
+// 16 bytes from `from`, of which `valid` exist: asynchronously where they are aligned and whole.
+// cp.async could zero-fill a part and read no more than that, but memory checkers count all of it
+// as read.
 HT_DEVICE void copy_chunk(hw::SharedAddress to, const uint8_t* from, int64_t valid,
                           hw::Site site = hw::Site::current()) {
   const auto bytes = static_cast<uint32_t>(valid < 0 ? 0 : valid > 16 ? 16 : valid);
@@ -79,7 +78,7 @@ HT_DEVICE void copy_chunk(hw::SharedAddress to, const uint8_t* from, int64_t val
   hw::store_shared(to, words, site);
 }
 
-// Four elements of an operand of any format as f32, of those that exist.
+// Four elements of an operand of any format, dequantised to FP32; 0 where they do not exist.
 HT_DEVICE hw::Vector<float, 4> dequantised(const GpuGemm& p, const GpuSource& s, uint32_t row,
                                            uint32_t k) {
   hw::Vector<float, 4> values{};
