@@ -68,7 +68,7 @@ Operation attention_rows() {
     AttentionProblem decode = p;
     if (!is_plain_float(mode.qk)) decode.q = Format::bf16;  // queries stay in 16 bits
     decode.query_length = 1;
-    decode.paged = decode.variable_length = true;
+    decode.variable_length = true;
     decode.mask = Format::u8;
     decode.page_size = 64;
     decode.window_left = 32;

@@ -1,5 +1,5 @@
 // Scaled dot-product attention in every mode. A mode is written `qk+pv`: the format of Q and K, and
-// that of P and V, for example nvfp4+fp8.
+// that of P and V, for example nvfp4+fp8. docs/numerics.md has the rules in full.
 #pragma once
 #include <memory>
 #include <optional>
@@ -24,71 +24,49 @@ std::vector<AttentionMode> attention_modes();          // every mode this versio
 
 // Shapes, formats and mask, no data.
 //
-// The score of a query and a key is q . k * softmax_scale; with softcap > 0 it becomes
-// softcap * tanh(score / softcap) (Gemma 2); then the mask tensor is added (Transformers' order).
-// A key takes part when causal, the window, the chunk and a boolean mask all let it.
-//
-// `mode` says in which formats the products are, so that a mode means the same on every device and
-// only the order of the sums differs:
-//  * f32 multiplies in f32; f16 multiplies f16 numbers exactly and adds in f32; every other mode
-//    multiplies exact expansions to bf16 and adds in f32 (subnormal bf16 numbers count as 0).
-//  * Q may be f32, f16 or bf16 in every mode, or mode.qk itself; where products are bf16, Q in f32
-//    or f16 is rounded to bf16. This is how decode runs over a quantised cache.
-//  * K and V may be in any format that expands exactly into mode.qk and mode.pv: a quantised one
-//    into f32, f16 and bf16; fp8, mxfp8 and mxfp4 into fp8.
-//  * P, the softmax before its division, is rounded to mode.pv; for fp8 it is multiplied by 2^8
-//    before, so that a row's largest is 256 of at most 448. The divisor is the sum of the P that
-//    are not rounded. Where V has a scale a row, P times that scale is rounded to bf16.
-//    The tensor cores of Hopper add products of fp8 with 13 fraction bits, cut off: scores are such
-//    sums over head_dim, P V over tiles of 96 to 256 keys, whose P are relative to the tile's
-//    largest; a scale a row of V is taken over a power of two that none of its tile exceeds, and P
-//    times it rounded to fp8.
-//  * P in NVFP4 has two levels. Within a tile of keys (256, 128 above dimensions of 256, 64 above
-//    512; on Hopper 96 up to 64, 128 up to 192 and 128, else 64), P is taken relative to the row's
-//    largest score in the tile, so that it is at most 1; that score and 1/2688 are the f32 second
-//    level, folded into O. Each 16 keys from a multiple of 16, hidden ones as 0, share
-//    scale = E4M3(448 * largest P); an element is E2M1(P * RN(2688 / scale)), 0 where the scale is
-//    0. Conversions round to nearest even and saturate, products and the quotient are single
-//    roundings of f32. V has its scales along value_dim, like K, and expands exactly.
+// Scores are q . k * softmax_scale, then softcap, then the mask tensor. A key is visible when
+// causal, the window, the chunk and a boolean mask all let it. Products are in the formats of
+// `mode`, accumulated in FP32; P is rounded to mode.pv, its sum is not.
+// Q may be f32, f16, bf16 or mode.qk; K and V any format that dequantises exactly to mode.qk and
+// mode.pv.
 struct AttentionProblem {
   int64_t batch = 0;
-  int64_t heads = 0, kv_heads = 0;      // heads is a multiple of kv_heads
-  int64_t query_length = 0;             // largest of the batch
-  int64_t key_length = 0;               // largest of the batch
+  int64_t heads = 0, kv_heads = 0;      // heads is a multiple of kv_heads (GQA)
+  int64_t query_length = 0;             // longest of the batch
+  int64_t key_length = 0;               // longest of the batch
   int64_t head_dim = 0, value_dim = 0;  // value_dim 0: head_dim
   Format q = Format::bf16, k = Format::bf16, v = Format::bf16, out = Format::bf16;
-  // Format of the products: P is rounded to mode.pv before the second one.
+  // Formats of the products: P is rounded to mode.pv before P V.
   AttentionMode mode;
   bool causal = false;                          // aligned bottom-right
-  int64_t window_left = -1, window_right = -1;  // -1: unbounded, relative to the aligned diagonal
-  // Llama 4: a query at position i (aligned bottom-right) sees keys j of the same chunk alone,
+  int64_t window_left = -1, window_right = -1;  // -1: unbounded; relative to the aligned diagonal
+  // Llama 4: keys j in the same chunk as the query's position i (aligned bottom-right) are visible,
   // floor(i / size) = floor(j / size). 0: none.
   int64_t attention_chunk_size = 0;
   std::optional<float> softmax_scale;  // default head_dim^-0.5
   float softcap = 0;                   // 0: none
-  // Format of AttentionTensors::mask. u8: boolean, a key takes part where it is not 0. f32, f16,
-  // bf16: added to the score, -inf hides the key.
+  // Format of AttentionTensors::mask. u8: boolean, a key is visible where it is not 0. f32, f16,
+  // bf16: added to the score, -inf masks the key.
   std::optional<Format> mask;
-  // A learned logit a query head (gpt-oss, StreamingLLM): it takes part in the softmax as a key
-  // whose value is 0 would.
+  // A learned logit a query head (gpt-oss, StreamingLLM): one more key, of value 0, in the softmax.
   bool sinks = false;
-  bool paged = false;
-  int64_t page_size = 0;
-  bool variable_length = false;  // seqused_k or cu_seqlens given
+  std::optional<int64_t> page_size;  // paged KV: tokens of a page
+  bool variable_length = false;      // seqused_k or cu_seqlens given
   bool lse = false;
-  // A row has the same bits in whatever batch: a GPU may not cut long caches according to how many
-  // sequences there are. On CPUs it has them anyway.
+  // A row has the same bits in whatever batch: a GPU may not split long caches according to how
+  // many sequences there are. On CPUs it has them anyway.
   bool batch_invariant = false;
-  // A promise: whatever writes lengths and pages, and keys and values but the last of a sequence,
-  // has ended before `run` is called or, of a graph, before that is launched. In a graph decode on
-  // Hopper and later then reads the cache before the kernels ahead have ended.
+  // A promise for programmatic dependent launch: whatever writes lengths, pages, and keys and
+  // values except the last of a sequence has ended before `run` is called or, in a graph, before
+  // the graph is launched. In a graph decode on Hopper and later then prefetches the cache before
+  // the kernels ahead have ended.
   bool prefetch_cache = false;
 };
 
-// fp8 and int8 operands carry f32 scales or none: one a tensor, head, row or 128 tokens from the
-// first, [batch, length or ceil(length / 128), heads, 1] where any extent may be 1; tensors without
-// a batch, of packed sequences, not one for 128 tokens. Of a paged cache, pages are the batch and
-// their rows the length. Block formats carry theirs in the linear layout.
+// fp8 and int8 operands carry f32 scales or none: per tensor, head, row or 128 tokens, [batch,
+// length or ceil(length / 128), heads, 1] where any extent may be 1; packed sequences (no batch)
+// not per 128 tokens. With a paged cache, pages are the batch and their rows the length. Block
+// formats carry theirs in the linear layout.
 struct AttentionTensors {
   // [batch, query_length, heads, head_dim]; with cu_seqlens_q: [total_q, heads, head_dim].
   Tensor q;
@@ -96,16 +74,17 @@ struct AttentionTensors {
   // with cu_seqlens_k: [total_k, kv_heads, head_dim]. Any strides but the last, which is 1.
   Tensor k, v;
   Tensor out;  // as q with value_dim
-  // f32 [batch, heads, query_length]: the natural logarithm of the softmax's divisor, the sink
-  // included; -inf (or the sink) for a row without keys.
+  // LSE, f32 [batch, heads, query_length]: the natural logarithm of the softmax's divisor, the sink
+  // included; -inf (or the sink) for a row with no visible key.
   Tensor lse;
-  // [batch, heads, query_length, key_length], each extent may be 1 and each stride anything, 0
-  // included. Query i and key j count from the beginning of their sequence.
+  // [batch, heads, query_length, key_length], each extent may be 1 (broadcast) and each stride
+  // anything, 0 included. Query i and key j count from the beginning of their sequence.
   Tensor mask;
   Tensor sinks;       // f32 [heads]
   Tensor page_table;  // i32 [batch, max_pages]
-  // On a GPU lengths and pages are read when the kernel runs, and not checked before: a sequence is
-  // as long as its number, the plan and the tensor allow; a page that does not exist is of zeros.
+  // On a GPU lengths and page table are read when the kernel runs, and not checked before: a
+  // sequence is as long as its entry, the plan and the tensor allow; a page that does not exist is
+  // of zeros.
   Tensor seqused_k;     // i32 [batch]: keys in use
   Tensor cu_seqlens_q;  // i32 [batch + 1]
   Tensor cu_seqlens_k;  // i32 [batch + 1]
@@ -116,8 +95,8 @@ struct AttentionPlan {
   AttentionProblem problem;
   Device device;
   const AttentionKernel* kernel = nullptr;
-  // Of each CPU thread; threads keep theirs between calls. On a GPU of the plan itself, so that its
-  // runs are to follow one another.
+  // Of each CPU thread, which keeps it between calls; on a GPU of the plan, whose runs must not
+  // overlap.
   int64_t workspace_bytes = 0;
   std::shared_ptr<void> workspace;
 };
@@ -125,14 +104,11 @@ std::string describe(const AttentionPlan&);
 
 Support can_run(const AttentionProblem&, const Device&);
 AttentionPlan plan(const AttentionProblem&, const Device&);
-// A row without keys gives 0. On a given ISA level the bits of a row are a function of its
-// query, of the keys it sees and of whether its sequence is in decode (queries in this call * heads
-// / kv_heads up to 8): neither the batch, the other queries and heads of the call, the layout of
-// the cache nor the threads matter; a prompt in one call or in pieces above that limit gives the
-// same, and so does decode by one token or by several. Decode adds a score in another order than
-// prefill does, which saves it a transposition of every key (docs/findings/cpu-decode.md). Keys
-// beyond a sequence are never read. Keys hidden from a row need not be finite; only in the kernels
-// for Hopper, of bf16, f16 and fp8 (fp8+fp8), must V be, within a sequence.
+// A row with no visible key gives 0. Keys past the end of a sequence are never read. Masked K and V
+// need not be finite, except that the Hopper kernels for bf16, f16 and fp8+fp8 need a finite V
+// within a sequence. On a given ISA level the bits of a row are a function of its query, of its
+// visible keys and of whether its sequence is in decode (queries in this call * heads / kv_heads up
+// to 8): neither the batch nor the layout of the cache nor the threads matter (docs/numerics.md).
 void run(const AttentionPlan&, const AttentionTensors&, Stream&);
 
 struct AttentionOptions {
@@ -145,13 +121,13 @@ struct AttentionOptions {
   std::optional<float> softmax_scale;
   float softcap = 0;
   Tensor mask, sinks;  // as in AttentionTensors; none when undefined
-  // Whether K that is quantised here is smoothed before; by default in int8, unless softcap or
-  // sinks are given, which do not allow it.
+  // Whether K is smoothed before it is quantised here; by default in int8, unless softcap or sinks
+  // are given, which do not allow it.
   std::optional<bool> smooth_keys;
-  // That share a scale where fp8 and int8 are made here: 1, a scale a row, 128, or 0, all.
+  // Tokens that share a scale where fp8 and int8 are made here: 1, a scale a row, 128, or 0, all.
   int64_t scale_tokens = 1;
-  // Whether Q and K that are quantised here are transformed before (hadamard.h), which spreads
-  // outliers over their rows and changes no score.
+  // Whether Q and K are Hadamard-transformed before they are quantised here (hadamard.h), which
+  // spreads outliers over their rows and changes no score.
   bool hadamard = false;
 };
 // q [batch, length, heads, head_dim], k and v [batch, length, kv_heads, head_dim], on the stream's
@@ -159,22 +135,21 @@ struct AttentionOptions {
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& = {},
                  Stream& = Stream::default_stream());
 
-// x as attention() makes its operands: itself where it is quantised already; fp8 and int8 with a
-// scale a row of a head, or, with `scale_tokens` 128, for 128 tokens of a head, or, with 0, one for
-// the tensor; nvfp4 and mxfp4 with adaptive scales. x is [batch, length, heads, head_dim], or any
-// tensor where a row has its scale. With 128 tokens the codes lie head by head, which the strides
-// of the result say.
+// Quantises x as attention() does its operands: x itself where it is quantised already; fp8 and
+// int8 with a scale a row of a head, or, with `scale_tokens` 128, for 128 tokens of a head, or,
+// with 0, one for the tensor; nvfp4 and mxfp4 with adaptive scales. x is [batch, length, heads,
+// head_dim], or any tensor where a row has its scale. With 128 tokens the values lie head by head,
+// as the strides of the result say.
 Tensor attention_operand(const Tensor& x, Format, Stream& = Stream::default_stream(),
                          int64_t scale_tokens = 1);
-// V as attention() makes it: as attention_operand does, but in fp8 a row's scale is the power of
-// two above. Kernels that round P to fp8 multiply it by that scale before: a power of two keeps its
-// bits, and E4M3 loses at most one of its 17 binades.
+// Quantises V as attention() does: as attention_operand, but in fp8 a row's scale is the power of
+// two above (docs/numerics.md).
 Tensor attention_values(const Tensor& v, Format, Stream& = Stream::default_stream(),
                         int64_t scale_tokens = 1);
-// K less its mean over the keys, channel by channel of each KV head, in f32: softmax is the same,
-// and int8 does not spend its range on what all keys share (SageAttention). k is [batch, length,
-// kv_heads, head_dim] or one sequence of it; `mean`, if not null, receives the means, length 1.
-// The lse of the original is softmax_scale * q . mean more.
+// K less its mean over the keys, channel by channel of each KV head, in f32 (SageAttention):
+// softmax is invariant to it. k is [batch, length, kv_heads, head_dim] or one sequence of it;
+// `mean`, if not null, receives the means, length 1. The LSE of the original is larger by
+// softmax_scale * q . mean.
 Tensor smooth_keys(const Tensor& k, Tensor* mean = nullptr, Stream& = Stream::default_stream());
 
 // FP64 from the operands as quantised (P as exact softmax); `lse` may be null. f32 result.

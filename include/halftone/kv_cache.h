@@ -1,5 +1,5 @@
-// Keys and values per layer, paged, in any cache format: of one sequence, or of several that are
-// always equally long.
+// Paged KV cache, a cache of K and V per layer in any cache format: of one sequence, or of several
+// that are always equally long.
 #pragma once
 #include <vector>
 
@@ -19,8 +19,8 @@ struct KvCacheOptions {
   int64_t page_size = 64;
   int64_t max_length = 0;  // of a sequence
   int64_t sequences = 1;
-  // fp8_e4m3: static scales, one of each layer, in place of every token's and head's own; a layer
-  // with 0 keeps those. Codes are x * (1 / scale), saturated. Empty: no layer has one.
+  // fp8_e4m3: static scales, one a layer, in place of a scale a token and head; a layer with 0
+  // keeps those. Values are x * (1 / scale), saturated. Empty: no layer has one.
   std::vector<float> key_scales, value_scales;
 };
 
@@ -28,17 +28,17 @@ Support can_run(const KvCacheOptions&, const Device&);
 
 // What queries and keys go through on their way to attention, in this order.
 struct HeadTransform {
-  Tensor q_weight, k_weight;  // [head_dim] of RMS norms over each head; undefined: none
+  Tensor q_weight, k_weight;  // [head_dim] of RMS norms over each head (QK norm); undefined: none
   float eps = 1e-6f, weight_offset = 0;
   const RopePlan* rope = nullptr;  // of head_dim and format, whatever its tokens and heads; or none
-  // A promise: whatever writes positions and pages has ended before the call or, of a graph, before
-  // that is launched. In a graph angles and cells are then found before the kernels ahead have
-  // ended, on Hopper and later.
+  // A promise for programmatic dependent launch: whatever writes positions and pages has ended
+  // before the call or, in a graph, before the graph is launched. In a graph angles and slots are
+  // then prefetched before the kernels ahead have ended, on Hopper and later.
   bool prefetch_positions = false;
 };
 
-// Storage doubles by whole pages up to max_length; growing moves it, so tensors of a layer are
-// asked for after the append. Not shared between threads.
+// Storage doubles by whole pages up to max_length; growing moves it, so get the tensors of a layer
+// after the append. Not shared between threads.
 class KvCache {
  public:
   explicit KvCache(const KvCacheOptions&, Device = Device::cpu());
@@ -49,18 +49,18 @@ class KvCache {
   static int64_t bytes(const KvCacheOptions&, int64_t length);
   // Makes room for sequences of this length, so that appending up to it moves nothing.
   void reserve(int64_t length);
-  // Writes k, v (f32, f16 or bf16 [rows, kv_heads, head_dim], the rows of each sequence together)
-  // of one layer behind `length()`, quantised to the cache's format. `advance` makes them count.
+  // Appends k, v (f32, f16 or bf16 [rows, kv_heads, head_dim], the rows of each sequence together)
+  // of one layer after `length()`, quantised to the cache's format. `advance` makes them count.
   void append(int64_t layer, const Tensor& k, const Tensor& v, Stream&);
-  // The same at `positions` (i32 [rows], on the cache's device), which are read when the work is
-  // done: a captured graph appends elsewhere each time. Rows beyond what is reserved are left out.
+  // The same at `positions` (i32 [rows], on the cache's device), which are read when the kernel
+  // runs: a captured graph appends elsewhere each time. Rows beyond what is reserved are left out.
   void append(int64_t layer, const Tensor& k, const Tensor& v, const Tensor& positions, Stream&);
-  // Queries and keys normalised and rotated, q [rows, heads, head_dim] in place, then k and v
-  // appended: the same bits as one after the other, in one pass over memory where a GPU has a
-  // kernel for the shape. k holds nothing of use afterwards.
+  // Fused QK norm, RoPE and append: q [rows, heads, head_dim] in place, then k and v appended. The
+  // same bits as one after the other, in one kernel where a GPU has it for the shape. k holds
+  // nothing of use afterwards.
   void append(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v,
               const HeadTransform&, const Tensor& positions, Stream&);
-  // Whether that is one pass for these rows.
+  // Whether that is one kernel for these rows.
   bool appends_in_one_pass(const Tensor& q, const Tensor& k, const Tensor& v, const HeadTransform&,
                            const Tensor& positions) const;
   void advance(int64_t tokens);  // of each sequence

@@ -1,6 +1,7 @@
-// Attention of many query heads over chosen tokens of a cache that has one head, whose values are
-// the first numbers of its keys: multi-head latent attention as decode runs it, with DeepSeek's
-// sparse selection (V3.2) and its window beside compressed tokens (V4).
+// Sparse attention over selected tokens of a latent cache: many query heads over one KV head whose
+// values are the first elements of its keys. Multi-head latent attention (MLA) as decode runs it,
+// with DeepSeek's sparse selection (V3.2) and its window beside compressed tokens (V4).
+// docs/numerics.md has the roundings.
 #pragma once
 #include <optional>
 #include <string>
@@ -11,21 +12,21 @@
 
 namespace halftone {
 
-// How a token lies in the cache; FlashMLA's layouts have the same bytes.
-//  * bf16: `dim` numbers.
-//  * fp8: `dim` E4M3 and one f32 scale, its inverse scale: value = code * scale.
-//  * fp8_656 (V3.2, dim 576): 512 E4M3, four f32 scales, one for 128 of them, and 64 bf16 that
-//    carry the rotary position: 656 bytes.
-//  * fp8_584 (V4, "MODEL1", dim 512): 448 E4M3 and 64 bf16, 576 bytes; behind all tokens of a page
-//    8 bytes a token, seven E8M0 scales, one for 64 E4M3, and one unused. A page is padded to a
-//    multiple of 576 bytes.
+// Layout of a token in the cache; FlashMLA's layouts have the same bytes.
+// * bf16: `dim` elements.
+// * fp8: `dim` E4M3 and one f32 dequantisation scale: value = element * scale.
+// * fp8_656 (V3.2, dim 576): 512 E4M3, four f32 scales, one for 128 of them, and 64 bf16 that carry
+// the rotary position: 656 bytes.
+// * fp8_584 (V4, "MODEL1", dim 512): 448 E4M3 and 64 bf16, 576 bytes; after all tokens of a page 8
+// bytes a token, seven E8M0 scales, one for 64 E4M3, and one unused. A page is padded to a multiple
+// of 576 bytes.
 enum class LatentFormat : uint8_t { bf16, fp8, fp8_656, fp8_584 };
 const char* name(LatentFormat);
 
 struct LatentLayout {
   LatentFormat format = LatentFormat::bf16;
   int64_t page_size = 64;  // tokens
-  int64_t dim = 576;       // numbers a token; fixed by fp8_656 and fp8_584
+  int64_t dim = 576;       // elements a token; fixed by fp8_656 and fp8_584
 };
 Support can_run(const LatentLayout&, const Device&);
 
@@ -34,19 +35,15 @@ Support can_run(const LatentLayout&, const Device&);
 // may have any stride from page to page.
 Tensor latent_cache(const LatentLayout&, int64_t pages);
 
-// Writes rows [tokens, dim] (f32, f16 or bf16) to the slots (i32 [tokens], page * page_size + place
-// in the page; a negative one is skipped, one beyond the cache an error). A scale of fp8_656 and
-// fp8_584 is 2^ceil(log2(max(largest / 448, 1e-4))) of its numbers, one of fp8 max(largest, 1e-4) /
-// 448; codes are rounded to the nearest even and saturate.
+// Writes rows [tokens, dim] (f32, f16 or bf16) to the slots (i32 [tokens], page * page_size +
+// offset in the page; a negative one is skipped, one beyond the cache an error).
 void latent_write(const LatentLayout&, const Tensor& cache, const Tensor& rows, const Tensor& slots,
                   Stream& = Stream::default_stream());
-// The numbers of the slots as f32 [tokens, dim]; zeros for a negative one.
+// The elements of the slots as f32 [tokens, dim]; zeros for a negative one.
 Tensor latent_read(const LatentLayout&, const Tensor& cache, const Tensor& slots);
 
-// Out = softmax(q . keys * softmax_scale) values over the listed tokens. Products are of bf16 and
-// sums of f32: E4M3 times a power of two expands exactly, times another scale of fp8_656 it is
-// rounded to bf16; with fp8 the scale multiplies the score, and P times it is rounded to bf16. P is
-// rounded to bf16 as in attention mode bf16+bf16.
+// out = softmax(q . keys * softmax_scale) values over the selected tokens, by BF16 products and
+// FP32 sums.
 struct SparseAttentionProblem {
   int64_t batch = 0, query_length = 1, heads = 0;
   LatentLayout cache;
@@ -66,11 +63,12 @@ struct SparseAttentionTensors {
   // i32 [batch, query_length, entries]: slots. A negative one is skipped, one beyond the cache is
   // an error; a token listed twice counts twice.
   Tensor indices, extra_indices;
-  // Optional, i32 [batch] or [batch, query_length]: entries of a list that count, from its begin.
+  // Optional, i32 [batch] or [batch, query_length]: valid entries of a list, from its beginning.
   Tensor lengths, extra_lengths;
   Tensor sinks;  // f32 [heads]: out *= exp(lse) / (exp(lse) + exp(sink))
   Tensor out;    // [batch, query_length, heads, value_dim]
-  // f32 [batch, heads, query_length], natural logarithm, without the sink; -inf without tokens.
+  // LSE, f32 [batch, heads, query_length], natural logarithm, without the sink; -inf without
+  // tokens.
   Tensor lse;
 };
 
@@ -84,8 +82,8 @@ struct SparseAttentionPlan {
 std::string describe(const SparseAttentionPlan&);
 Support can_run(const SparseAttentionProblem&, const Device&);
 SparseAttentionPlan plan(const SparseAttentionProblem&, const Device&);
-// A query without tokens gives 0. The bits of a row are a function of its query, of the tokens
-// listed, in their order, and of whether the problem has more than 8 heads; batch and threads do
+// A query without tokens gives 0. The bits of a row are a function of its query, of the selected
+// tokens, in their order, and of whether the problem has more than 8 heads; batch and threads do
 // not matter.
 void run(const SparseAttentionPlan&, const SparseAttentionTensors&, Stream&);
 

@@ -52,7 +52,6 @@ inline Case paged(const Case& c, int64_t page_size) {
     }
   }
   Case result = c;
-  result.problem.paged = true;
   result.problem.page_size = page_size;
   result.tensors.k = rearrange(c.tensors.k, pages, page_size, rows);
   result.tensors.v = rearrange(c.tensors.v, pages, page_size, rows);

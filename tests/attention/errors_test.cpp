@@ -33,7 +33,7 @@ TEST(AttentionRules, CanRunNamesTheArgumentItsValueAndTheRule) {
       {[](auto& p) { p.key_length = -2; }, {"key_length is -2"}},
       {[](auto& p) { p.window_left = -2; }, {"window_left is -2"}},
       {[](auto& p) { p.window_right = -3; }, {"window_right is -3"}},
-      {[](auto& p) { p.paged = true; }, {"page_size is 0"}},
+      {[](auto& p) { p.page_size = 0; }, {"page_size is 0"}},
       {[](auto& p) { p.attention_chunk_size = -8; }, {"attention_chunk_size is -8"}},
       {[](auto& p) { p.softcap = -2; }, {"softcap is -2"}},
       {[](auto& p) { p.softcap = NAN; }, {"softcap is nan"}},
@@ -142,7 +142,7 @@ TEST(AttentionRules, PageTablesAndCumulativeLengthsAreChecked) {
   Stream stream(Device::cpu(), 1);
   Case c = make_case({2, 4, 32, 4, 2, 32}, {Format::bf16, Format::bf16});
   c.problem.lse = false;
-  c.problem.paged = true, c.problem.page_size = 16;
+  c.problem.page_size = 16;
   c.tensors.k = c.tensors.v = random_tensor({4, 16, 2, 32}, Format::bf16, 1);
   c.tensors.out = Tensor::empty({2, 4, 4, 32}, Format::f32);
   const auto with_table = [&](std::vector<int32_t> pages) {

@@ -43,7 +43,7 @@ TEST(TokenScales, PagesHaveTheirOwn) {
   Case c = token_case({1, 5, 600, 2, 1, 64}, {Format::fp8_e4m3, Format::fp8_e4m3}, 9);
   c.problem.causal = true;
   Case paged_rows = paged(make_case({1, 5, 600, 2, 1, 64}, c.problem.mode, 9), 256);
-  c.problem.paged = true, c.problem.page_size = 256;
+  c.problem.page_size = 256;
   c.tensors.page_table = paged_rows.tensors.page_table;
   const auto pages = [&](const Tensor& t) {
     const Tensor whole =

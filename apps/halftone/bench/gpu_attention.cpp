@@ -27,7 +27,7 @@ AttentionProblem prefill_problem(const PrefillShape& s, const AttentionMode& mod
   if (s.rule == "window 1024") p.window_left = 1023;
   if (s.rule == "softcap") p.softcap = 30;
   if (s.rule == "mask") p.mask = Format::bf16;
-  p.paged = page_size(s) > 0, p.page_size = page_size(s);
+  if (page_size(s) > 0) p.page_size = page_size(s);
   p.variable_length = s.rule == "lengths" || s.rule == "packed";
   return p;
 }

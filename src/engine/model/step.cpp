@@ -170,11 +170,10 @@ Step::Step(const LoadedModel& model, const Activations& buffers, const KvCache& 
   attention.mode = cache_mode(cache.options().format);
   attention.causal = true;
   attention.sinks = c.attention_sinks;
-  attention.paged = true;
   attention.page_size = cache.options().page_size;
   attention.variable_length = true;
   attention.prefetch_cache = true;  // a pass writes the last keys alone; lengths are its inputs
-  attention.key_length = std::max(tokens, attention.page_size);
+  attention.key_length = std::max(tokens, cache.options().page_size);
   for (int64_t i = 0; i < c.layers; ++i) {
     const int64_t window = c.windows.empty() ? 0 : c.windows[static_cast<size_t>(i)];
     if (attention_with(window) != nullptr) continue;
@@ -319,7 +318,7 @@ void Step::set_capacity(const KvCache& cache) {
 
 void Step::plan_attention(int64_t length) {
   for (AttentionPlan& p : attentions_) {
-    const int64_t page = p.problem.page_size, capacity = (length + page - 1) / page * page;
+    const int64_t page = *p.problem.page_size, capacity = (length + page - 1) / page * page;
     if (p.problem.key_length == capacity) continue;
     AttentionProblem problem = p.problem;
     problem.key_length = capacity;

@@ -80,9 +80,9 @@ AttentionRows rows_of(const Tensor& t, const AttentionProblem& p, const Attentio
   rows.format = t.format();
   rows.row_bytes = byte_stride(t, row_dim);
   rows.head_bytes = byte_stride(t, head_dim);
-  if (p.paged) {
+  if (p.page_size) {
     rows.pages = all.page_table.data<int32_t>() + b * all.page_table.stride(0);
-    rows.page_size = p.page_size;
+    rows.page_size = *p.page_size;
     rows.page_bytes = byte_stride(t, 0);
   } else {
     rows.data += key_begin * rows.row_bytes + (t.rank() == 4 ? b * byte_stride(t, 0) : 0);
@@ -96,7 +96,7 @@ AttentionRows rows_of(const Tensor& t, const AttentionProblem& p, const Attentio
     rows.scale_rows_bytes = std::exchange(rows.scale_row_bytes, 0);
   }
   rows.scale_head_bytes = scale_stride(t, head_dim);
-  if (p.paged) {
+  if (p.page_size) {
     rows.scale_page_bytes = scale_stride(t, 0);
   } else {
     scales += key_begin * rows.scale_row_bytes + (t.rank() == 4 ? b * scale_stride(t, 0) : 0);
@@ -278,7 +278,7 @@ std::string describe(const AttentionPlan& plan) {
   const AttentionProblem& p = plan.problem;
   return concat(plan.kernel->name, ": ", to_string(p.mode), ", q ", name(p.q), ", k ", name(p.k),
                 ", v ", name(p.v), ", ", p.heads, "/", p.kv_heads, " heads of ", p.head_dim,
-                p.causal ? ", causal" : "", p.paged ? ", paged" : "", "; ",
+                p.causal ? ", causal" : "", p.page_size ? ", paged" : "", "; ",
                 plan.kernel->function.gpu != nullptr ? plan.kernel->function.gpu->describe(plan)
                                                      : describe_cpu(plan));
 }

@@ -117,9 +117,9 @@ Tensor attention_reference(const AttentionProblem& p, const AttentionTensors& t,
     for (int64_t kv_head = 0; kv_head < p.kv_heads; ++kv_head) {
       for (int64_t j = 0; j < s.keys; ++j) {
         int64_t a = b, row = s.key_begin + j;
-        if (p.paged) {
+        if (p.page_size) {
           const int32_t* pages = t.page_table.data<int32_t>() + b * t.page_table.stride(0);
-          a = pages[j / p.page_size], row = j % p.page_size;
+          a = pages[j / *p.page_size], row = j % *p.page_size;
         }
         decode_row(t.k, a, row, kv_head, &keys[static_cast<size_t>(j)]);
         decode_row(t.v, a, row, kv_head, &values[static_cast<size_t>(j)]);

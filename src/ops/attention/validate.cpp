@@ -85,7 +85,7 @@ std::string attention_problem_error(const AttentionProblem& p) {
   if (p.mask && *p.mask != Format::u8 && !is_plain_float(*p.mask)) {
     return concat("mask is ", name(*p.mask), "; it must be u8 (boolean), f32, f16 or bf16");
   }
-  if (p.paged && p.page_size < 1) return length_error("page_size", p.page_size, 1);
+  if (p.page_size && *p.page_size < 1) return length_error("page_size", *p.page_size, 1);
   return {};
 }
 
@@ -190,7 +190,7 @@ void check_attention_tensors(const AttentionProblem& p, const AttentionTensors& 
   }
   const int64_t dv = value_dim(p);
   const bool packed_q = t.cu_seqlens_q.defined(), packed_k = t.cu_seqlens_k.defined();
-  require(!(packed_k && p.paged), "cu_seqlens_k is given with a paged cache; give seqused_k");
+  require(!(packed_k && p.page_size), "cu_seqlens_k is given with a paged cache; give seqused_k");
   if (packed_q) {
     check_operand("q", t.q, {-1, p.heads, p.head_dim}, p.q);
     check_shape("out", t.out, {t.q.size(0), p.heads, dv}, p.out);
@@ -202,9 +202,9 @@ void check_attention_tensors(const AttentionProblem& p, const AttentionTensors& 
   }
   require(t.out.stride(-1) == 1 || dv == 1, "out has stride ", t.out.stride(-1),
           " in its last dimension; it must be 1");
-  if (p.paged) {
-    check_operand("k", t.k, {-1, p.page_size, p.kv_heads, p.head_dim}, p.k);
-    check_operand("v", t.v, {t.k.size(0), p.page_size, p.kv_heads, dv}, p.v);
+  if (p.page_size) {
+    check_operand("k", t.k, {-1, *p.page_size, p.kv_heads, p.head_dim}, p.k);
+    check_operand("v", t.v, {t.k.size(0), *p.page_size, p.kv_heads, dv}, p.v);
     check_shape("page_table", t.page_table, {p.batch, -1}, Format::i32);
     require(t.page_table.stride(-1) == 1 || t.page_table.size(-1) <= 1, "page_table has stride ",
             t.page_table.stride(-1), " in its last dimension; it must be 1");
@@ -224,14 +224,14 @@ void check_attention_tensors(const AttentionProblem& p, const AttentionTensors& 
     const AttentionSequence s = device.is_cpu()
                                     ? attention_sequence(p, t, b)
                                     : AttentionSequence{0, p.query_length, 0, p.key_length};
-    const int64_t room = p.paged    ? t.page_table.size(1) * p.page_size
-                         : packed_k ? t.k.size(0) - s.key_begin
-                                    : t.k.size(1);
+    const int64_t room = p.page_size ? t.page_table.size(1) * *p.page_size
+                         : packed_k  ? t.k.size(0) - s.key_begin
+                                     : t.k.size(1);
     require(s.keys >= 0 && s.keys <= p.key_length && s.keys <= room, "sequence ", b, " has ",
             s.keys, " keys; the plan allows ", p.key_length, " and the cache holds ", room);
-    if (!p.paged || !device.is_cpu()) continue;
+    if (!p.page_size || !device.is_cpu()) continue;
     const int32_t* pages = t.page_table.data<int32_t>() + b * t.page_table.stride(0);
-    for (int64_t i = 0; i * p.page_size < s.keys; ++i) {
+    for (int64_t i = 0; i * *p.page_size < s.keys; ++i) {
       require(pages[i] >= 0 && pages[i] < t.k.size(0), "page_table[", b, ", ", i, "] is ", pages[i],
               "; the cache has ", t.k.size(0), " pages");
     }

@@ -73,7 +73,7 @@ struct LaidOut {
     if (how.keys.empty()) how.keys.assign(static_cast<size_t>(p.batch), p.key_length);
     p.softcap = l.softcap, p.softmax_scale = l.scale, p.mask = l.mask;
     p.batch_invariant = l.batch_invariant;
-    p.paged = l.layout == Keys::paged, p.page_size = p.paged ? l.page_size : 0;
+    if (l.layout == Keys::paged) p.page_size = l.page_size;
     p.variable_length = l.layout == Keys::packed || !l.keys.empty() || !l.queries.empty();
     if (!l.mask) return;
     Shape shape{p.batch, p.heads, p.query_length, p.key_length};
@@ -158,13 +158,13 @@ struct LaidOut {
     if (p.variable_length) {
       t.seqused_k = i32({how.keys.begin(), how.keys.end()}).to(device);
     }
-    if (p.paged) {
-      const int64_t pages = (p.key_length + p.page_size - 1) / p.page_size;
+    if (p.page_size) {
+      const int64_t pages = (p.key_length + *p.page_size - 1) / *p.page_size;
       std::vector<int32_t> table;
       for (int64_t b = 0; b < p.batch; ++b) {
         for (int64_t i = 0; i < pages; ++i) {
           // What no key needs may be anything.
-          const bool used = i * p.page_size < how.keys[static_cast<size_t>(b)];
+          const bool used = i * *p.page_size < how.keys[static_cast<size_t>(b)];
           table.push_back(used ? static_cast<int32_t>(page(b, i, pages, p.batch)) : -5);
         }
       }
@@ -182,7 +182,7 @@ struct LaidOut {
   Case sequence(int64_t b) const {
     Case c = whole;
     AttentionProblem& p = c.problem;
-    p.batch = 1, p.paged = p.variable_length = false;
+    p.batch = 1, p.variable_length = false, p.page_size.reset();
     p.query_length = how.queries[static_cast<size_t>(b)];
     p.key_length = how.keys[static_cast<size_t>(b)];
     const auto cut = [&](const Tensor& t, int64_t rows) {

@@ -181,7 +181,7 @@ void run_decode(const AttentionPlan& plan, const AttentionTensors& t, Stream& st
   // Outside a graph the kernels of an earlier call may still run.
   params.prefetch_cache =
       p.prefetch_cache && (stream.device().kind() != Device::Kind::cuda || cuda::captures());
-  if (p.paged) params.page_divisor = pipe::Divisor(params.page_size);
+  if (p.page_size) params.page_divisor = pipe::Divisor(params.page_size);
   launch(kernel.image, with_pdl(kernel.shape(params), stream), params, stream);
 }
 

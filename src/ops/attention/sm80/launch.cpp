@@ -166,7 +166,8 @@ KeyRange range_of(const AttentionProblem& p) {
 
 void set_layout(const AttentionProblem& p, const AttentionTensors& t, Params& params) {
   params.q = operand_of(t.q, false);
-  params.k = operand_of(t.k, p.paged), params.v = operand_of(t.v, p.paged);
+  params.k = operand_of(t.k, p.page_size.has_value());
+  params.v = operand_of(t.v, p.page_size.has_value());
   const int row = t.out.rank() - 3;
   Output& out = params.out;
   out.data = const_cast<uint8_t*>(t.out.data<uint8_t>());
@@ -193,12 +194,12 @@ void set_layout(const AttentionProblem& p, const AttentionTensors& t, Params& pa
   params.used_keys = lengths(t.seqused_k);
   params.cu_queries = lengths(t.cu_seqlens_q), params.cu_keys = lengths(t.cu_seqlens_k);
   int64_t room = t.k.size(params.cu_keys != nullptr ? 0 : 1);
-  if (p.paged) {
+  if (p.page_size) {
     params.page_table = t.page_table.data<int32_t>();
     params.page_table_stride = t.page_table.stride(0);
-    params.page_size = static_cast<uint32_t>(p.page_size);
+    params.page_size = static_cast<uint32_t>(*p.page_size);
     params.page_count = static_cast<uint32_t>(t.k.size(0));
-    room = t.page_table.size(1) * p.page_size;
+    room = t.page_table.size(1) * *p.page_size;
   }
   params.key_rows = static_cast<int32_t>(std::min(room, kLongest));
   params.query_rows = static_cast<int32_t>(params.cu_queries != nullptr ? t.q.size(0) : 0);
@@ -280,9 +281,10 @@ std::string attention_sm80_error(const AttentionProblem& p) {
                     "; attention_sm80 takes up to 256");
     }
   }
-  if (p.query_length > kLongest || p.key_length > kLongest || p.page_size > kLongest) {
+  if (p.query_length > kLongest || p.key_length > kLongest || p.page_size.value_or(0) > kLongest) {
     return concat("query_length is ", p.query_length, ", key_length ", p.key_length,
-                  " and page_size ", p.page_size, "; attention_sm80 takes up to ", kLongest);
+                  " and page_size ", p.page_size.value_or(0), "; attention_sm80 takes up to ",
+                  kLongest);
   }
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   const int64_t rows = p.query_length * (p.heads / p.kv_heads);

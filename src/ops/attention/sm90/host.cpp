@@ -167,11 +167,11 @@ void set_general(const AttentionProblem& p, const AttentionTensors& t, const Dev
   int64_t key_rows = t.k.size(t.k.rank() - 3);
   params->query_rows = static_cast<int32_t>(std::min(query_rows, 2 * kLongest - 1));
   params->key_rows = static_cast<int32_t>(std::min(key_rows, 2 * kLongest - 1));
-  if (p.paged) {
+  if (p.page_size) {
     params->pages = t.page_table.data<int32_t>(), params->pages_stride = t.page_table.stride(0);
-    params->page_size = static_cast<uint32_t>(p.page_size);
+    params->page_size = static_cast<uint32_t>(*p.page_size);
     params->page_count = static_cast<uint32_t>(t.k.size(0));
-    key_rows = t.page_table.size(1) * p.page_size;
+    key_rows = t.page_table.size(1) * *p.page_size;
   }
   params->range.count = static_cast<int32_t>(std::min<int64_t>(params->range.count, key_rows));
   params->pack = params->splits = 1;
@@ -187,8 +187,8 @@ std::string size_error(const AttentionProblem& p, const char* kernel) {
     return concat("query_length is ", p.query_length, " and key_length ", p.key_length, "; ",
                   kernel, " takes up to ", kLongest);
   }
-  if (p.paged && p.page_size > kLongest) {
-    return concat("page_size is ", p.page_size, "; ", kernel, " takes up to ", kLongest);
+  if (p.page_size && *p.page_size > kLongest) {
+    return concat("page_size is ", *p.page_size, "; ", kernel, " takes up to ", kLongest);
   }
   // Tiles, of 64 rows at least, are numbered in 32 bits; so are the rows of the split-KV combine.
   const double rows = static_cast<double>(p.batch) * static_cast<double>(p.heads) *

@@ -76,7 +76,7 @@ Instance<GeneralParams> general_kernel(hw::Type type, const Choice& c) {
 }
 
 Choice choice(const AttentionProblem& p, const Device& device) {
-  const bool general = p.paged || p.variable_length || p.mask || p.softcap != 0 ||
+  const bool general = p.page_size || p.variable_length || p.mask || p.softcap != 0 ||
                        !(softmax_scale(p) > 0) || p.query_length < kMinFullTileQueries ||
                        p.head_dim % 8 != 0 || value_dim(p) % 8 != 0;
   if (general) return general_choice(p, device);
@@ -142,7 +142,7 @@ void run_general(const AttentionPlan& plan, const AttentionTensors& t, Choice c,
 
   // A swizzle pattern is 8 rows: boxes are whole patterns.
   const uint32_t box =
-      p.paged ? static_cast<uint32_t>(std::gcd<int64_t>(p.page_size, tile.keys)) : tile.keys;
+      p.page_size ? static_cast<uint32_t>(std::gcd<int64_t>(*p.page_size, tile.keys)) : tile.keys;
   if (box % 8 == 0 && tma_compatible(t.k) && tma_compatible(t.v)) {
     params.key_box = box;
     params.k = workspace.maps.get(box_of(t.k, box, 1, t.k.size(t.k.rank() - 3)), device);

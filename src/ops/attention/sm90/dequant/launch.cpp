@@ -37,12 +37,13 @@ struct DequantisedOperand {
 };
 std::array<DequantisedOperand, 3> dequantised_operands(const AttentionProblem& p) {
   const auto by_rows = [](Format f) { return f == Format::fp8_e4m3 || f == Format::int8; };
-  return {
-      {{quantised(p.q), false, {p.batch, p.query_length, p.heads, p.head_dim}},
-       {quantised(p.k) || p.paged, by_rows(p.k), {p.batch, p.key_length, p.kv_heads, p.head_dim}},
-       {quantised(p.v) || p.paged,
-        by_rows(p.v),
-        {p.batch, p.key_length, p.kv_heads, value_dim(p)}}}};
+  return {{{quantised(p.q), false, {p.batch, p.query_length, p.heads, p.head_dim}},
+           {quantised(p.k) || p.page_size,
+            by_rows(p.k),
+            {p.batch, p.key_length, p.kv_heads, p.head_dim}},
+           {quantised(p.v) || p.page_size,
+            by_rows(p.v),
+            {p.batch, p.key_length, p.kv_heads, value_dim(p)}}}};
 }
 // Workspace bytes, with room for per-row scales.
 int64_t dequantised_bytes(const AttentionProblem& p) {
@@ -60,7 +61,8 @@ constexpr int64_t kMaxDequantisedBytes = int64_t{1} << 30;
 enum class Form { dense, general, other };
 Form form_of(const AttentionProblem& p) {
   if (dequantised_bytes(p) > kMaxDequantisedBytes) return Form::other;
-  const bool general = p.paged || p.variable_length || p.softcap != 0 || !(softmax_scale(p) > 0);
+  const bool general =
+      p.page_size || p.variable_length || p.softcap != 0 || !(softmax_scale(p) > 0);
   return general || p.key_length == 0 ? Form::general : Form::dense;
 }
 // Whether P is rounded to NVFP4: the same tiles have instances for that.
@@ -152,7 +154,7 @@ void dequantise(AttentionProblem& p, AttentionTensors& t, QuantisedOperands& qua
   DequantiseParams params{};
   uint32_t count = 0, largest = 0;
   const int64_t pages = t.k.size(0);
-  if (p.paged) p.key_length = std::min(p.key_length, t.page_table.size(1) * p.page_size);
+  if (p.page_size) p.key_length = std::min(p.key_length, t.page_table.size(1) * *p.page_size);
   const auto shapes = dequantised_operands(p);
   Tensor* const tensors[] = {&t.q, &t.k, &t.v};
   Operand* const operands[] = {&quantised.q, &quantised.k, &quantised.v};
@@ -175,14 +177,15 @@ void dequantise(AttentionProblem& p, AttentionTensors& t, QuantisedOperands& qua
         packed ? Tensor::view(memory, {x.shape[1], x.shape[2], x.shape[3]}, Format::bf16, device)
                : Tensor::view(memory, x.shape, Format::bf16, device);
     memory += x.bytes();
-    if (keys && p.paged) {
+    if (keys && p.page_size) {
       to.pages = t.page_table.data<int32_t>();
       params.pages_stride = t.page_table.stride(0);
-      params.page_size = static_cast<uint32_t>(p.page_size);
+      params.page_size = static_cast<uint32_t>(*p.page_size);
       params.page_count = static_cast<uint32_t>(pages);
     }
     // Per-head scales without pages stay with the softmax, or the epilogue.
-    const bool rows = to.from.scaling == Scales::row && (p.paged || to.from.scale_row_bytes != 0);
+    const bool rows =
+        to.from.scaling == Scales::row && (p.page_size || to.from.scale_row_bytes != 0);
     if (!x.scaled || !rows) continue;
     to.scales = reinterpret_cast<float*>(memory);
     operands[i]->scales = memory;
@@ -193,7 +196,7 @@ void dequantise(AttentionProblem& p, AttentionTensors& t, QuantisedOperands& qua
     memory += x.scale_bytes();
   }
   p.q = t.q.format(), p.k = t.k.format(), p.v = t.v.format();
-  p.paged = false;
+  p.page_size.reset();
   if (largest == 0) return;
   launch(dequantise_image(), {.grid = {largest, count, 1}, .block = {Dequantise::kThreads, 1, 1}},
          params, stream);
@@ -276,9 +279,10 @@ void run_dequant(const AttentionPlan& plan, const AttentionTensors& tensors, Str
   if (p.batch == 0 || p.query_length == 0 || tensors.out.numel() == 0) return;
   auto& workspace = *static_cast<Workspace*>(plan.workspace.get());
   AttentionTensors t = tensors;
-  QuantisedOperands quantised{
-      attention_sm80::operand_of(t.q, false), attention_sm80::operand_of(t.k, p.paged),
-      attention_sm80::operand_of(t.v, p.paged), p.mode.pv == Format::fp8_e4m3};
+  QuantisedOperands quantised{attention_sm80::operand_of(t.q, false),
+                              attention_sm80::operand_of(t.k, p.page_size.has_value()),
+                              attention_sm80::operand_of(t.v, p.page_size.has_value()),
+                              p.mode.pv == Format::fp8_e4m3};
   bool supported = form_of(p) != Form::other;
   const auto shapes = dequantised_operands(p);
   const Operand operands[] = {quantised.q, quantised.k, quantised.v};

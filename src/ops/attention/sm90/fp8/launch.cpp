@@ -35,7 +35,7 @@ using namespace attention_sm90;
 
 // What needs lengths, pages, softcap, masks or other strides runs in the general form.
 bool needs_general(const AttentionProblem& p) {
-  return p.paged || p.variable_length || p.mask || p.softcap != 0 || !(softmax_scale(p) > 0) ||
+  return p.page_size || p.variable_length || p.mask || p.softcap != 0 || !(softmax_scale(p) > 0) ||
          p.head_dim % 16 != 0 || value_dim(p) % 16 != 0;
 }
 int tile_of(const AttentionProblem& p) {
@@ -84,7 +84,7 @@ void run_general(const AttentionPlan& plan, const AttentionTensors& t, Stream& s
   set_scales(t, &params);
   // In the general form keys have scales of their own where not all of a head share one.
   const auto own = [&](const Tensor& x) {
-    return rows_of_scale(x) > 0 || (p.paged && x.has_scales() && x.scales().size(0) > 1);
+    return rows_of_scale(x) > 0 || (p.page_size && x.has_scales() && x.scales().size(0) > 1);
   };
   params.scaled_keys = own(t.k) || own(t.v);
   params.counter = workspace.counter;
@@ -93,7 +93,7 @@ void run_general(const AttentionPlan& plan, const AttentionTensors& t, Stream& s
                               plan.device);
   };
   const uint32_t box =
-      p.paged ? static_cast<uint32_t>(std::gcd<int64_t>(p.page_size, tile.keys)) : tile.keys;
+      p.page_size ? static_cast<uint32_t>(std::gcd<int64_t>(*p.page_size, tile.keys)) : tile.keys;
   if (box % 8 == 0 && tma_compatible(t.k) && tma_compatible(t.v)) {
     params.key_box = box;
     params.k = map(t.k, box, tile.head_dim), params.v = map(t.v, box, tile.value_dim);
