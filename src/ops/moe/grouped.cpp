@@ -134,16 +134,16 @@ void combine(const MoeProblem& p, const MoeTensors& t, const Workspace& w, const
           add(tokens * p.top_k + i,
               scale.defined() ? scale.data<float>()[(t0 + i) * scale.stride(0)] : 1.0f);
         }
-        gemm::Finish finish;
-        finish.sums = sums;
-        finish.count = count;
-        finish.out = t.out.data<char>() + ((t0 + i) * t.out.stride(0) + h) * size;
-        finish.out_format = p.x;
+        gemm::EpilogueArgs epilogue;
+        epilogue.sums = sums;
+        epilogue.count = count;
+        epilogue.out = t.out.data<char>() + ((t0 + i) * t.out.stride(0) + h) * size;
+        epilogue.out_format = p.x;
         if (const Tensor& r = t.residual; r.defined()) {
-          finish.residual = r.data<char>() + ((t0 + i) * r.stride(0) + h) * size;
-          finish.residual_format = p.x;
+          epilogue.residual = r.data<char>() + ((t0 + i) * r.stride(0) + h) * size;
+          epilogue.residual_format = p.x;
         }
-        kernels.finish(finish);
+        kernels.epilogue(epilogue);
       }
     }
   });

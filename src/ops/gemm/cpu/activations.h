@@ -1,9 +1,9 @@
-// Activations on their way into a product: plain, given quantised, or rounded to few bits row by
-// row; packed with the scales that the kernels multiply by.
+// Prepares the activations of the GEMMs on CPUs: x as given, given quantised, or quantised row by
+// row on the way; packed for the kernels, with the scales that they multiply by.
 //
-// Codes with scales whose product with the element is a bf16 number (powers of two, or E4M3 times
-// E2M1) enter as that number. Codes of 8 bits with one scale a row enter as they are, and the scale
-// multiplies the sum. Other scales within a row multiply the sums of their groups.
+// Quantised values whose product with their scale is a BF16 number (power-of-two scales, or E4M3
+// times E2M1) enter as that number. 8-bit values with one scale a row enter as they are, and the
+// scale multiplies the sum. Other scales within a row multiply the accumulators of their groups.
 #pragma once
 #include <optional>
 #include <string>
@@ -13,12 +13,12 @@
 
 namespace halftone::gemm {
 
-// What a problem says of x.
+// The format of x in a problem.
 struct XSpec {
   Format format = Format::bf16;
   bool scaled = false;  // given with scales
   Scaling scaling;
-  std::optional<QuantizeOptions> quantize;  // of a plain x
+  std::optional<QuantizeOptions> quantize;  // quantisation of an unquantised x on the way
 };
 // Empty, or why no kernel takes such rows of k elements.
 std::string refuse_x(const XSpec&, int64_t k);
@@ -29,7 +29,8 @@ class XRows {
   XRows() = default;
   XRows(const XSpec&, bool octets, int64_t k);
 
-  // The format that the kernels see: plain, bf16 for codes, or int8 for the integer kernels.
+  // The format that the kernels see: that of x, BF16 for quantised values, or INT8 for the integer
+  // kernels.
   Format packed() const { return packed_; }
   bool has_row_scales() const { return kind_ != Kind::plain && kind_ != Kind::rounded; }
   bool integer() const { return packed_ == Format::int8; }
@@ -38,7 +39,7 @@ class XRows {
   bool can_use_integers() const { return kind_ == Kind::row && codes_ == Format::int8; }
 
   int64_t panel_bytes(const Kernels&, int64_t m) const;
-  int64_t scale_bytes(const Kernels&, int64_t m) const;  // of a panel; 0: none within rows
+  int64_t scale_bytes(const Kernels&, int64_t m) const;  // of a panel; 0: no scales within rows
 
   struct Panel {
     int64_t m = 0;
@@ -53,7 +54,7 @@ class XRows {
   void pack(const Kernels&, const void* x, Format, const Panel&, int64_t to) const;
 
  private:
-  // How codes and scales enter: see above. `rounded`: the product with the scale, rounded to f32.
+  // How values and scales enter: see above. `rounded`: the product with the scale, rounded to FP32.
   enum class Kind { plain, row, exact, lanes, rounded };
 
   void pack_codes(const Kernels&, const uint8_t* codes, const float* scales, float row_scale,
@@ -61,7 +62,7 @@ class XRows {
   void spread(const Kernels&, const float* scales, const Panel&, int64_t to) const;
 
   XSpec spec_;
-  Recipe recipe_;  // of a row rounded on the way
+  Recipe recipe_;  // of a row quantised on the way
   Kind kind_ = Kind::plain;
   Format codes_ = Format::bf16, packed_ = Format::bf16;
   bool octets_ = false;

@@ -1,7 +1,7 @@
-// Products of bf16 activations by the bf16 dot-product instruction, two elements of K a lane.
-// Every weight of 8 bits or fewer is a bf16 number exactly, and bf16 products are exact in f32, so
-// only the order of the sums differs from the f32 kernels, and that VDPBF16PS reads and writes
-// subnormals as zero: operands below 2^-126 count as 0, and so do sums that stay below it.
+// GEMM and GEMV of BF16 activations by the BF16 dot-product instruction (VDPBF16PS), two elements
+// of K a lane. Every weight of 8 bits or fewer is exact in BF16, and BF16 products are exact in
+// FP32, so only the order of summation differs from the FP32 kernels, and that VDPBF16PS reads and
+// writes subnormals as zero: operands below 2^-126 count as 0, and so do sums that stay below it.
 #if defined(__AVX512BF16__) && defined(__AVX512VBMI__)
 
 // GCC 12 takes the undefined operand of its own AVX-512 intrinsics for a mistake.
@@ -28,7 +28,7 @@ struct Bf16 {
   static constexpr int kPerLane = 16;
   static constexpr int kSteps = 8;
   static constexpr int kBlockChunks = 8;  // a strip takes 32 KiB
-  // Scales, 4 KiB of a strip, and 12 KiB of x would fill the first-level cache to the last line.
+  // Scales, 4 KiB of a strip, and 12 KiB of x would fill the L1 cache to the last line.
   static constexpr int kScaledBlockChunks = kBlockChunks / 2;
 
   HALFTONE_INLINE static f32v multiply_add(words w, words x, f32v acc) {
@@ -36,7 +36,8 @@ struct Bf16 {
         _mm512_dpbf16_ps(bits_as<__m512>(acc), bits_as<__m512bh>(w), bits_as<__m512bh>(x)));
   }
 
-  // Vectors 4 part .. 4 part + 3 of a chunk: codes as expand_pairs orders them, bf16 as it lies.
+  // Vectors 4 part .. 4 part + 3 of a chunk: quantised values as expand_pairs orders them, BF16 in
+  // natural order.
   template <Code C>
   HALFTONE_INLINE static void expand(const uint8_t* p, const int32_t* zeros, int part,
                                      words out[4]) {
@@ -78,22 +79,23 @@ void pack(const void* x, Format, bool octets, int64_t k, void* out, int64_t stri
   }
 }
 
-void gemv(const Weights& w, int64_t n0, int64_t n1, const gemm::FewRows& few) {
-  if (w.code == Code::bf16) return gemv_code<Bf16, Code::bf16, false>(w, n0, n1, few);
-  if (w.code == Code::int8_rows) return gemv_code<Bf16, Code::int8_rows, false>(w, n0, n1, few);
-  gemv_octets<Bf16>(w, n0, n1, few);
+void gemv(const Weights& w, int64_t n0, int64_t n1, const gemm::GemvArgs& args) {
+  if (w.code == Code::bf16) return gemv_code<Bf16, Code::bf16, false>(w, n0, n1, args);
+  if (w.code == Code::int8_rows) return gemv_code<Bf16, Code::int8_rows, false>(w, n0, n1, args);
+  gemv_octets<Bf16>(w, n0, n1, args);
 }
 
 void expand(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int64_t count, void* strip,
             float* scales) {
   if (w.code == Code::bf16) {
-    return expand_rows<Bf16, Code::bf16>(w, n0, rows, chunk0, count, strip, scales);
+    return dequantise_rows<Bf16, Code::bf16>(w, n0, rows, chunk0, count, strip, scales);
   }
   if (w.code == Code::int8_rows) {
-    return expand_rows<Bf16, Code::int8_rows>(w, n0, rows, chunk0, count, strip, scales);
+    return dequantise_rows<Bf16, Code::int8_rows>(w, n0, rows, chunk0, count, strip, scales);
   }
-  with_octet_code(
-      w.code, [&]<Code C>() { expand_rows<Bf16, C>(w, n0, rows, chunk0, count, strip, scales); });
+  with_octet_code(w.code, [&]<Code C>() {
+    dequantise_rows<Bf16, C>(w, n0, rows, chunk0, count, strip, scales);
+  });
 }
 
 }  // namespace
@@ -101,7 +103,7 @@ void expand(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int64_t 
 extern const Kernels bf16_kernels;
 const Kernels bf16_kernels = {kLanes, kChunk,       Bf16::kBlockChunks, Bf16::kScaledBlockChunks,
                               2,      kTileColumns, Format::bf16,       pack,
-                              gemv,   expand,       multiply<Bf16>,     finish_row};
+                              gemv,   expand,       gemm_pass<Bf16>,    epilogue_row};
 
 }  // namespace halftone::HALFTONE_LEVEL
 

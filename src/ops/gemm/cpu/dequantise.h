@@ -1,6 +1,7 @@
-// Codes of a chunk of K to the lanes that multiply them. Included by level sources.
+// Dequantisation of packed weights on CPUs: the values of a chunk of K to vector lanes. Included by
+// ISA-level sources.
 //
-// What a code stands for is in simd/decode.h; here is which lane gets it.
+// What a value decodes to is in simd/decode.h; here is which lane gets it.
 #pragma once
 #include "ops/gemm/cpu/kernels.h"
 #include "simd/decode.h"
@@ -82,7 +83,7 @@ HALFTONE_INLINE void split_octets(const uint8_t* p, u32v* low, u32v* high) {
 #if defined(__AVX512VBMI__)
 typedef uint16_t words __attribute__((vector_size(64)));
 
-// Bytes of 128 codes that become words of steps 0 and 1 (and, plus 2, of steps 2 and 3): word w of
+// Bytes of 128 values that become words of steps 0 and 1 (and, plus 2, of steps 2 and 3): word w of
 // step j is byte 4w + j, as unpacking the low and high halves of 128-bit lanes wants them.
 struct Arrangement {
   alignas(64) uint8_t bytes[2][64];
@@ -101,7 +102,7 @@ constexpr Arrangement arrangement() {
 }
 inline constexpr Arrangement kArrangement = arrangement();
 
-// Two vectors of words from 128 codes in two vectors (bytes) or one (nibbles): word w of vector j
+// Two vectors of words from 128 values in two vectors (8 bits) or one (4 bits): word w of vector j
 // is element 4w + 2 pair + j.
 template <Code C>
 HALFTONE_INLINE void expand_words(__m512i a, [[maybe_unused]] __m512i b,
@@ -129,18 +130,18 @@ HALFTONE_INLINE void expand_words(__m512i a, [[maybe_unused]] __m512i b,
 }
 #endif
 
-// Which element of its octet vector j of a chunk holds: those of the lower and the upper half in
-// turn, as pairs of bf16 split into floats.
+// Which element of its octet vector j of a chunk holds: alternating between the lower and the upper
+// half, as BF16 pairs split into floats.
 HALFTONE_INLINE constexpr int octet_element(int j) { return j % 2 * 4 + j / 2; }
 
 #if defined(__AVX512VBMI__)
-// Pairs of bf16: of a chunk of 16 elements a lane, words 4 half + 2 pair and the next. Word w of
+// BF16 pairs: of a chunk of 16 elements a lane, words 4 half + 2 pair and the next. Word w of
 // vector j is element 16 (w / 2) + 8 (j / 4) + 4 (w % 2) + j % 4.
 template <Code C>
 HALFTONE_INLINE void expand_pairs(const uint8_t* p, const int32_t* zeros, int half, int pair,
                                   words out[2]) {
   if constexpr (kBits<C> == 8) {
-    // Of each 16 bytes the lower or upper half: 128 codes as expand_words wants them.
+    // Of each 16 bytes the lower or upper half: 128 values as expand_words wants them.
     const __m512i pick = half == 0 ? _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14)
                                    : _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15);
     const __m512i a = load_raw<__m512i>(p), b = load_raw<__m512i>(p + 64);
@@ -155,8 +156,8 @@ HALFTONE_INLINE void expand_pairs(const uint8_t* p, const int32_t* zeros, int ha
   }
 }
 
-// Elements of a lane of a chunk of floats: one octet where a dword of codes is expanded by
-// arithmetic, two where they are expanded as pairs of bf16.
+// Elements of a lane of a chunk of floats: one octet where a dword of values is dequantised by
+// arithmetic, two where they are dequantised as BF16 pairs.
 inline constexpr int kFloatsPerLane = 16;
 
 // Vectors 4 part .. 4 part + 3 of a chunk: lane d of vector j is element 16d + 8 (j / 8) +

@@ -1,5 +1,5 @@
-// The end of a product: scales of the rows, bias, activation, residual, rounding. A file of its
-// own, so that the activations are compiled once a level and not for every arithmetic.
+// The epilogue of a GEMM on CPUs: row scales, bias, activation, residual, conversion. A file of its
+// own, so that the activations are compiled once an ISA level and not for every arithmetic.
 #include "ops/gemm/cpu/epilogue.h"
 
 #include "simd/activate.h"
@@ -27,7 +27,7 @@ HALFTONE_INLINE void store_any(Format format, void* p, int64_t i, f32v x, int co
                                 : store_partial<Format::f16>(p, i, x, count);
 }
 
-// Full precision: the result may be f32, and products cost far more than what follows them.
+// Full precision: the result may be FP32, and a GEMM costs far more than its epilogue.
 void activate_row(const ActivationFunction& f, float* x, int64_t n) {
   with_activation(f.kind, [&]<Activation kKind>() {
     for (int64_t i = 0; i < n; i += kLanes) {
@@ -46,9 +46,9 @@ void gate_row(const GatedActivation& g, float* gate, const float* up, int64_t n)
   }
 }
 
-// Rows in pieces that stay in the first-level cache, so that each step is a loop of its own and the
-// activation is chosen once a piece.
-void finish_piecewise(const gemm::Finish& f) {
+// Rows in pieces that stay in the L1 cache, so that each step is a loop of its own and the
+// activation is selected once a piece.
+void epilogue_by_pieces(const gemm::EpilogueArgs& f) {
   constexpr int kPiece = 512;
   alignas(64) float rows[2][kPiece];
   for (int64_t from = 0; from < f.count; from += kPiece) {
@@ -89,6 +89,6 @@ void finish_piecewise(const gemm::Finish& f) {
 
 }  // namespace
 
-void finish_row(const gemm::Finish& f) { finish_piecewise(f); }
+void epilogue_row(const gemm::EpilogueArgs& f) { epilogue_by_pieces(f); }
 
 }  // namespace halftone::HALFTONE_LEVEL

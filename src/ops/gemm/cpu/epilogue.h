@@ -1,9 +1,9 @@
-// The end of a product, once per ISA level: cpu_finish.cpp.
+// The epilogue of a GEMM on CPUs, compiled once per ISA level: epilogue.cpp.
 #pragma once
 #include "ops/gemm/cpu/kernels.h"
 
 namespace halftone::HALFTONE_LEVEL {
 
-void finish_row(const gemm::Finish&);
+void epilogue_row(const gemm::EpilogueArgs&);
 
 }  // namespace halftone::HALFTONE_LEVEL

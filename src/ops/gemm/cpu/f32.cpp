@@ -1,5 +1,5 @@
-// Products in f32: weights of any format are expanded exactly to f32, x is widened to f32, and
-// every product is an FMA (a multiplication and an addition on baseline processors).
+// GEMM and GEMV in FP32: weights of any format are dequantised exactly to FP32, x is converted to
+// FP32, and every product is an FMA (a multiplication and an addition on baseline processors).
 // GCC 12 takes the undefined operand of its own AVX-512 intrinsics for a mistake.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -22,8 +22,8 @@ struct F32 {
   typedef f32v Vector;
   static constexpr int kPerLane = kFloatsPerLane;
   static constexpr int kSteps = kPerLane;
-  // A strip of W takes 32 KiB, two thirds of the first-level cache of the processors this was tuned
-  // for; 8 KiB on the narrower levels. The x rows of a tile pass beside it.
+  // A strip of W takes 32 KiB, two thirds of the L1 cache of the processors this was tuned for; 8
+  // KiB on the narrower ISA levels. The x rows of a tile pass beside it.
   static constexpr int kBlockChunks = 64 / kSteps;
   static constexpr int kScaledBlockChunks = kBlockChunks;  // scales are a sixteenth of a strip
 
@@ -84,8 +84,8 @@ void pack(const void* x, Format format, bool octets, int64_t k, void* out, int64
   pack_row<Format::f16>(x, octets, k, to, stride);
 }
 
-// Rows without a kernel of their own go through a buffer of f32, block by block.
-void gemv_dequantised(const Weights& w, int64_t n0, int64_t n1, const gemm::FewRows& few) {
+// Rows in a format without a kernel go through a buffer of FP32, block by block.
+void gemv_dequantised(const Weights& w, int64_t n0, int64_t n1, const gemm::GemvArgs& args) {
   constexpr int64_t kBlock = int64_t{F32::kBlockChunks} * kChunk;
   alignas(64) float row[kBlock];
   Weights view = w;
@@ -96,14 +96,14 @@ void gemv_dequantised(const Weights& w, int64_t n0, int64_t n1, const gemm::FewR
     for (int64_t k0 = 0; k0 < w.k; k0 += kBlock) {
       view.k = w.k - k0 < kBlock ? w.k - k0 : kBlock;
       w.dequantise(w, n, k0, view.k, row);
-      for (int64_t m = 0; m < few.m; ++m) {
+      for (int64_t m = 0; m < args.m; ++m) {
         float sum;
-        gemm::FewRows one;
-        one.x = static_cast<const char*>(few.x) + m * few.x_row + k0 / kBlock * few.x_block;
+        gemm::GemvArgs one;
+        one.x = static_cast<const char*>(args.x) + m * args.x_row + k0 / kBlock * args.x_block;
         one.m = 1;
         one.sums = &sum;
         gemv_rows<F32, Code::f32, false, 1>(view, 0, 1, one, 0);
-        float& total = few.sums[m * few.sums_stride + n - n0];
+        float& total = args.sums[m * args.sums_stride + n - n0];
         total = k0 == 0 ? sum : total + sum;
       }
     }
@@ -124,23 +124,23 @@ void expand_dequantised(const Weights& w, int64_t n0, int64_t rows, int64_t chun
   for (int64_t r = 0; r < rows; ++r) {
     w.dequantise(w, n0 + r, k0, view.k, values + r * kBlock);
   }
-  expand_rows<F32, Code::f32>(view, 0, rows, 0, count, strip, scales);
+  dequantise_rows<F32, Code::f32>(view, 0, rows, 0, count, strip, scales);
 }
 
-void gemv(const Weights& w, int64_t n0, int64_t n1, const gemm::FewRows& few) {
+void gemv(const Weights& w, int64_t n0, int64_t n1, const gemm::GemvArgs& args) {
   switch (w.code) {
     case Code::f32:
-      return gemv_code<F32, Code::f32, false>(w, n0, n1, few);
+      return gemv_code<F32, Code::f32, false>(w, n0, n1, args);
     case Code::f16:
-      return gemv_code<F32, Code::f16, false>(w, n0, n1, few);
+      return gemv_code<F32, Code::f16, false>(w, n0, n1, args);
     case Code::bf16:
-      return gemv_code<F32, Code::bf16, false>(w, n0, n1, few);
+      return gemv_code<F32, Code::bf16, false>(w, n0, n1, args);
     case Code::int8_rows:
-      return gemv_code<F32, Code::int8_rows, false>(w, n0, n1, few);
+      return gemv_code<F32, Code::int8_rows, false>(w, n0, n1, args);
     case Code::dequantised:
-      return gemv_dequantised(w, n0, n1, few);
+      return gemv_dequantised(w, n0, n1, args);
     default:
-      return gemv_octets<F32>(w, n0, n1, few);
+      return gemv_octets<F32>(w, n0, n1, args);
   }
 }
 
@@ -148,18 +148,18 @@ void expand(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int64_t 
             float* scales) {
   switch (w.code) {
     case Code::f32:
-      return expand_rows<F32, Code::f32>(w, n0, rows, chunk0, count, strip, scales);
+      return dequantise_rows<F32, Code::f32>(w, n0, rows, chunk0, count, strip, scales);
     case Code::f16:
-      return expand_rows<F32, Code::f16>(w, n0, rows, chunk0, count, strip, scales);
+      return dequantise_rows<F32, Code::f16>(w, n0, rows, chunk0, count, strip, scales);
     case Code::bf16:
-      return expand_rows<F32, Code::bf16>(w, n0, rows, chunk0, count, strip, scales);
+      return dequantise_rows<F32, Code::bf16>(w, n0, rows, chunk0, count, strip, scales);
     case Code::int8_rows:
-      return expand_rows<F32, Code::int8_rows>(w, n0, rows, chunk0, count, strip, scales);
+      return dequantise_rows<F32, Code::int8_rows>(w, n0, rows, chunk0, count, strip, scales);
     case Code::dequantised:
       return expand_dequantised(w, n0, rows, chunk0, count, strip, scales);
     default:
       return with_octet_code(w.code, [&]<Code C>() {
-        expand_rows<F32, C>(w, n0, rows, chunk0, count, strip, scales);
+        dequantise_rows<F32, C>(w, n0, rows, chunk0, count, strip, scales);
       });
   }
 }
@@ -169,6 +169,6 @@ void expand(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int64_t 
 extern const Kernels f32_kernels;
 const Kernels f32_kernels = {kLanes, kChunk,       F32::kBlockChunks, F32::kScaledBlockChunks,
                              4,      kTileColumns, Format::f32,       pack,
-                             gemv,   expand,       multiply<F32>,     finish_row};
+                             gemv,   expand,       gemm_pass<F32>,    epilogue_row};
 
 }  // namespace halftone::HALFTONE_LEVEL

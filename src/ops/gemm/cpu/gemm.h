@@ -1,6 +1,6 @@
-// Products of many rows of x, tile by tile of an expanded strip, for one ISA level. `A` is
-// the arithmetic: its vector type, the steps of a chunk and the multiply-add (see cpu_f32.cpp,
-// cpu_bf16.cpp).
+// GEMM y = x W^T on CPUs for many rows of x, for one ISA level: register tiles of kTileRows rows of
+// x by kTileColumns rows of W, which are dequantised into a strip first. `A` is the arithmetic: its
+// vector type, the steps of a chunk and the multiply-add (f32.cpp, bf16.cpp).
 #pragma once
 #include "ops/gemm/cpu/prefetch.h"
 #include "ops/gemm/cpu/scales.h"
@@ -62,7 +62,7 @@ HALFTONE_INLINE __m128 reduce_four(const f32v v[4]) {
 #endif
 
 // 24 accumulators of 3 rows of x and 8 of W leave room for the operands in 32 registers; 12 of 3
-// and 4 in 16. Either way there are enough chains to hide the latency of the multiply-add.
+// and 4 in 16. Either way there are enough independent accumulators to hide the latency of the FMA.
 inline constexpr int kTileRows = 3;
 inline constexpr int kTileColumns = kLanes == 16 ? 8 : 4;
 
@@ -85,13 +85,12 @@ HALFTONE_INLINE void add_lanes(const f32v v[kTileColumns], float* sums, bool fir
 // Which operands have scales within the row.
 enum class Scaled { none, weight, both };
 
-// Lanes of kColumns columns, from `column` on, of kRows rows of x (`row` bytes apart) times a
-// strip. With scales an accumulator holds one chunk and joins the total with them.
+// kColumns columns, from `column` on, of kRows rows of x (`row` bytes apart) times a strip. With
+// scales an accumulator holds one chunk, and is scaled and added to the total.
 template <class A, Scaled kWhich, int kRows, int kColumns>
-HALFTONE_INLINE void multiply_columns(const unsigned char* x, int64_t row,
-                                      const unsigned char* strip, const float* scales,
-                                      [[maybe_unused]] const float* x_scales, int64_t chunks,
-                                      int column, f32v total[kRows][kTileColumns]) {
+HALFTONE_INLINE void gemm_columns(const unsigned char* x, int64_t row, const unsigned char* strip,
+                                  const float* scales, [[maybe_unused]] const float* x_scales,
+                                  int64_t chunks, int column, f32v total[kRows][kTileColumns]) {
   constexpr bool kScaled = kWhich != Scaled::none;
   [[maybe_unused]] constexpr int64_t kScaleRow = int64_t{A::kBlockChunks} * kLanes;
   typedef typename A::Vector Vector;
@@ -141,66 +140,64 @@ HALFTONE_INLINE void multiply_columns(const unsigned char* x, int64_t row,
 }
 
 // One tile. With scales it is done in two halves, so that accumulators and totals fit the
-// registers: a chunk's accumulators start from 0, so that half as many chains are enough.
+// registers: a chunk's accumulators start from 0, so that half as many independent ones are enough.
 template <class A, Scaled kWhich, int kRows>
-HALFTONE_INLINE void multiply_tile(const unsigned char* x, int64_t row, const unsigned char* strip,
-                                   const float* scales, const float* x_scales, int64_t chunks,
-                                   float* sums, int64_t sums_stride, bool first) {
+HALFTONE_INLINE void gemm_tile(const unsigned char* x, int64_t row, const unsigned char* strip,
+                               const float* scales, const float* x_scales, int64_t chunks,
+                               float* sums, int64_t sums_stride, bool first) {
   f32v total[kRows][kTileColumns];
   if constexpr (kWhich != Scaled::none) {
     constexpr int kHalf = kTileColumns / 2;
-    multiply_columns<A, kWhich, kRows, kHalf>(x, row, strip, scales, x_scales, chunks, 0, total);
-    multiply_columns<A, kWhich, kRows, kHalf>(x, row, strip, scales, x_scales, chunks, kHalf,
-                                              total);
+    gemm_columns<A, kWhich, kRows, kHalf>(x, row, strip, scales, x_scales, chunks, 0, total);
+    gemm_columns<A, kWhich, kRows, kHalf>(x, row, strip, scales, x_scales, chunks, kHalf, total);
   } else {
-    multiply_columns<A, kWhich, kRows, kTileColumns>(x, row, strip, nullptr, nullptr, chunks, 0,
-                                                     total);
+    gemm_columns<A, kWhich, kRows, kTileColumns>(x, row, strip, nullptr, nullptr, chunks, 0, total);
   }
 #pragma GCC unroll 3
   for (int m = 0; m < kRows; ++m) add_lanes(total[m], sums + m * sums_stride, first);
 }
 
 template <class A, Scaled kWhich>
-void multiply_rows(const gemm::Pass& p) {
+void gemm_rows(const gemm::GemmArgs& p) {
   const auto* x = static_cast<const unsigned char*>(p.x);
   const auto* strip = static_cast<const unsigned char*>(p.strip);
   const float* x_scales = p.x_scales;
   float* sums = p.sums;
   int64_t m = p.m;
   for (; m >= kTileRows; m -= kTileRows) {
-    ask(*p.ahead);
-    multiply_tile<A, kWhich, kTileRows>(x, p.x_row, strip, p.scales, x_scales, p.chunks, sums,
-                                        p.sums_stride, p.first);
+    prefetch_lines(*p.prefetch);
+    gemm_tile<A, kWhich, kTileRows>(x, p.x_row, strip, p.scales, x_scales, p.chunks, sums,
+                                    p.sums_stride, p.first);
     x += kTileRows * p.x_row;
     if constexpr (kWhich == Scaled::both) x_scales += kTileRows * A::kBlockChunks * kLanes;
     sums += kTileRows * p.sums_stride;
   }
-  if (m > 0) ask(*p.ahead);
+  if (m > 0) prefetch_lines(*p.prefetch);
   if (m == 2) {
-    multiply_tile<A, kWhich, 2>(x, p.x_row, strip, p.scales, x_scales, p.chunks, sums,
-                                p.sums_stride, p.first);
+    gemm_tile<A, kWhich, 2>(x, p.x_row, strip, p.scales, x_scales, p.chunks, sums, p.sums_stride,
+                            p.first);
   }
   if (m == 1) {
-    multiply_tile<A, kWhich, 1>(x, p.x_row, strip, p.scales, x_scales, p.chunks, sums,
-                                p.sums_stride, p.first);
+    gemm_tile<A, kWhich, 1>(x, p.x_row, strip, p.scales, x_scales, p.chunks, sums, p.sums_stride,
+                            p.first);
   }
 }
 
 template <class A>
-void multiply(const gemm::Pass& p) {
+void gemm_pass(const gemm::GemmArgs& p) {
   if (p.x_scales != nullptr) {
-    multiply_rows<A, Scaled::both>(p);
+    gemm_rows<A, Scaled::both>(p);
   } else if (p.scales != nullptr) {
-    multiply_rows<A, Scaled::weight>(p);
+    gemm_rows<A, Scaled::weight>(p);
   } else {
-    multiply_rows<A, Scaled::none>(p);
+    gemm_rows<A, Scaled::none>(p);
   }
 }
 
-// The codes of the chunk that K ends in: copied and filled with code 0, which meets zeros of x
-// (every format decodes 0 to a finite number).
+// The packed values of the chunk in which K ends: copied and filled with the value 0, which meets
+// zeros of x (every format decodes 0 to a finite number).
 template <Code C, int kChunk>
-HALFTONE_INLINE const uint8_t* partial_codes(const uint8_t* p, int64_t elements, uint8_t* copy) {
+HALFTONE_INLINE const uint8_t* partial_packed(const uint8_t* p, int64_t elements, uint8_t* copy) {
   const int64_t bytes = (elements * kBits<C> + 7) / 8;
 #if defined(__AVX512BW__)
   // Otherwise it becomes string instructions: they start slowly, and loads wait for their stores.
@@ -217,10 +214,10 @@ HALFTONE_INLINE const uint8_t* partial_codes(const uint8_t* p, int64_t elements,
   return copy;
 }
 
-// Expands `count` chunks, at most a block, of up to kTileColumns rows.
+// Dequantises `count` chunks, at most a block, of up to kTileColumns rows.
 template <class A, Code C>
-void expand_rows(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int64_t count,
-                 void* strip, float* scales) {
+void dequantise_rows(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int64_t count,
+                     void* strip, float* scales) {
   typedef typename A::Vector Vector;
   constexpr int kBlock = A::kBlockChunks, kChunk = A::kPerLane * kLanes;
   constexpr int64_t kCodeBytes = kChunk * kBits<C> / 8;
@@ -233,14 +230,14 @@ void expand_rows(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int
   alignas(64) int32_t zeros[kBlock * kLanes] = {};
   auto* out = static_cast<unsigned char*>(strip);
   for (int64_t r = 0; r < kTileColumns; ++r, out += sizeof(Vector), scales += kLanes) {
-    if (r >= rows) {  // absent rows are 0
+    if (r >= rows) {  // rows that do not exist are 0
       for (int64_t i = 0; i < count * A::kSteps; ++i) store_raw(out + i * kStep, Vector{});
       for (int64_t c = 0; scaled && c < count; ++c) {
         store_raw(scales + c * kTileColumns * kLanes, f32v{});
       }
       continue;
     }
-    const uint8_t* codes = w.data + (n0 + r) * w.row_bytes + chunk0 * kCodeBytes;
+    const uint8_t* packed = w.data + (n0 + r) * w.row_bytes + chunk0 * kCodeBytes;
     if (scaled) {
       const int64_t row = block_row(w, n0 + r);
       scale_lanes<A::kPerLane>(w, groups, w.scales + row * w.scale_row, chunk0, count, row_scales);
@@ -253,8 +250,8 @@ void expand_rows(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int
     }
     for (int64_t c = 0; c < count; ++c) {
       Vector ws[A::kSteps];
-      const uint8_t* p = codes + c * kCodeBytes;
-      const uint8_t* from = c < whole ? p : partial_codes<C, kChunk>(p, w.k % kChunk, copy);
+      const uint8_t* p = packed + c * kCodeBytes;
+      const uint8_t* from = c < whole ? p : partial_packed<C, kChunk>(p, w.k % kChunk, copy);
       for (int part = 0; part < A::kSteps / 4; ++part) {
         A::template expand<C>(from, zeros + c * kLanes, part, ws + 4 * part);
       }

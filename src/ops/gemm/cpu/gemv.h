@@ -1,5 +1,5 @@
-// Products of a few rows of x: W streams by, from end to end of its rows, and is expanded in
-// registers. The order of the sums is that of tile.h. `A` is the arithmetic.
+// GEMV y = x W^T on CPUs for a few rows of x: W is streamed from end to end of its rows and
+// dequantised in registers. The order of summation is that of gemm.h. `A` is the arithmetic.
 #pragma once
 #include <type_traits>
 
@@ -7,13 +7,14 @@
 
 namespace halftone::HALFTONE_LEVEL {
 
-// Rows of W read side by side: as many streams for the prefetcher, as add_four takes.
+// Rows of W read side by side: as many streams for the prefetcher, as many as add_four takes.
 inline constexpr int kGemvRows = 4;
-// Rows of x that meet W at once. With the four rows of W that makes 16 accumulators, which 32
-// registers hold beside the codes.
+// Rows of x that share a pass over W. With the four rows of W that makes 16 accumulators, which 32
+// registers hold beside the packed weights.
 inline constexpr int kGemvX = kLanes == 16 ? 4 : 1;
-// Bytes of a row of W asked for in advance: the latency of memory at a core's share of its rate.
-inline constexpr int64_t kAhead = 2048;
+// Prefetch distance in bytes of a row of W: the latency of memory at a core's share of its
+// bandwidth.
+inline constexpr int64_t kPrefetchBytes = 2048;
 
 // sums[0..4) += the lanes of v, or = when first.
 HALFTONE_INLINE void add_four(const f32v v[kGemvRows], float* sums, bool first) {
@@ -26,11 +27,12 @@ HALFTONE_INLINE void add_four(const f32v v[kGemvRows], float* sums, bool first) 
 }
 
 // kChunks chunks of kGemvRows rows of W times kX rows of x into their accumulators. Where the
-// chains of multiply-adds of the rows of W alone must hide its latency, they and with scales those
-// of the chunks are interleaved: one after the other they would fill the scheduler before the next
-// chain starts. Elsewhere each row of W is used up as it is expanded, which takes fewer registers.
+// accumulators of the rows of W alone must hide the FMA latency, they and, with scales, those of
+// the chunks are interleaved: one after the other they would fill the scheduler before the next
+// dependency chain starts. Elsewhere each row of W is consumed as it is dequantised, which takes
+// fewer registers.
 template <class A, Code C, bool kScaled, int kX, int kChunks>
-HALFTONE_INLINE void add_chunks(const uint8_t* const codes[kGemvRows], const int32_t* zeros,
+HALFTONE_INLINE void add_chunks(const uint8_t* const packed[kGemvRows], const int32_t* zeros,
                                 const float* scales, int64_t row_lanes,
                                 const unsigned char* const x[kX], f32v acc[kX][kGemvRows]) {
   typedef typename A::Vector Vector;
@@ -56,12 +58,12 @@ HALFTONE_INLINE void add_chunks(const uint8_t* const codes[kGemvRows], const int
       Vector ws[kGemvRows][4];
 #pragma GCC unroll 4
       for (int r = 0; r < kGemvRows; ++r) {
-        const uint8_t* from = codes[r] + c * kCodeBytes;
-        // A line or two at a time: a burst fills the queue of outstanding lines and holds up loads.
+        const uint8_t* from = packed[r] + c * kCodeBytes;
+        // A line or two at a time: a burst fills the queue of outstanding lines and delays loads.
         constexpr int kLines = static_cast<int>(kCodeBytes / 64);
 #pragma GCC unroll 4
         for (int i = part * kLines / kParts; i < (part + 1) * kLines / kParts; ++i) {
-          __builtin_prefetch(from + kAhead + 64 * i, 0, 3);
+          __builtin_prefetch(from + kPrefetchBytes + 64 * i, 0, 3);
         }
         A::template expand<C>(from, zeros + r * row_lanes + c * kLanes, part, ws[r]);
         if constexpr (!kRowByRow) continue;
@@ -99,8 +101,8 @@ HALFTONE_INLINE void add_chunks(const uint8_t* const codes[kGemvRows], const int
   }
 }
 
-// The chunk that rows of f32 end in, as add_chunks would add it, but for the vectors beyond the
-// last of `count` elements, which are 0 there.
+// The chunk in which rows of FP32 end, as add_chunks would add it, but without the vectors beyond
+// the last of `count` elements, which are 0 there.
 template <int kX>
 HALFTONE_INLINE void add_floats(const uint8_t* const rows[kGemvRows], int64_t count,
                                 const unsigned char* const x[kX], f32v acc[kX][kGemvRows]) {
@@ -131,21 +133,21 @@ HALFTONE_INLINE void gemv_scales(const Weights& w, const Groups& groups, const u
 
 // Rows of x from m0 on, at most kX.
 template <class A, Code C, bool kScaled, int kX>
-void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const gemm::FewRows& few, int64_t m0) {
+void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const gemm::GemvArgs& args, int64_t m0) {
   constexpr int kBlock = kScaled ? A::kScaledBlockChunks : A::kBlockChunks;
   constexpr int kChunk = A::kPerLane * kLanes;
   constexpr int64_t kCodeBytes = kChunk * kBits<C> / 8;
   constexpr int64_t kXBytes = A::kSteps * static_cast<int64_t>(sizeof(typename A::Vector));
   const int64_t chunks = gemm::ceil_div(w.k, kChunk);
   const Groups groups = groups_of<A::kPerLane>(w);
-  // Scales are spread for several blocks at once.
+  // Scales are spread to lanes for several blocks at once.
   constexpr int64_t kSpan = gemm::kMaxBlockChunks;
   static_assert(kSpan % kBlock == 0);
   alignas(64) float scales[kGemvRows][kSpan * kLanes];
   alignas(64) int32_t zeros[kGemvRows][kSpan * kLanes];
   alignas(64) uint8_t ends[kGemvRows][kCodeBytes];
-  // Each of the rows read side by side goes on with the row that follows it in memory, so that the
-  // processor's prefetchers see a few long streams.
+  // Each of the rows read side by side continues with the row that follows it in memory, so that
+  // the hardware prefetchers see a few long streams.
   const int64_t each = gemm::ceil_div(n1 - n0, kGemvRows);
   for (int64_t n = 0; n < each; ++n) {
     const uint8_t* rows[kGemvRows];
@@ -164,16 +166,16 @@ void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const gemm::FewRows& fe
     for (int64_t chunk0 = 0, c = kSpan; chunk0 < chunks; chunk0 += kBlock) {
       const unsigned char* xs[kX];
       for (int m = 0; m < kX; ++m) {
-        const int64_t mine = m0 + m < few.m ? m0 + m : few.m - 1;  // here too
-        xs[m] = static_cast<const unsigned char*>(few.x) + mine * few.x_row +
-                chunk0 / A::kBlockChunks * few.x_block + chunk0 % A::kBlockChunks * kXBytes;
+        const int64_t mine = m0 + m < args.m ? m0 + m : args.m - 1;  // here too
+        xs[m] = static_cast<const unsigned char*>(args.x) + mine * args.x_row +
+                chunk0 / A::kBlockChunks * args.x_block + chunk0 % A::kBlockChunks * kXBytes;
       }
       if (c == kSpan) {
         c = 0;
         const int64_t span = chunks - chunk0 < kSpan ? chunks - chunk0 : kSpan;
         for (int r = 0; r < kGemvRows; ++r) {
           if constexpr (kScaled) {
-            gemv_scales<A>(w, groups, scale_rows[r], few.x_scales, chunk0, span, scales[r]);
+            gemv_scales<A>(w, groups, scale_rows[r], args.x_scales, chunk0, span, scales[r]);
           }
           if constexpr (C == Code::int4_asymmetric) {
             zero_lanes<A::kPerLane>(w, groups, zero_rows[r], chunk0, span, zeros[r]);
@@ -183,7 +185,7 @@ void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const gemm::FewRows& fe
       const int64_t count = chunks - chunk0 < kBlock ? chunks - chunk0 : kBlock;
       const int64_t whole = (chunk0 + count) * kChunk <= w.k ? count : count - 1;
       f32v acc[kX][kGemvRows] = {};
-      // Two chunks at a time where their chains are apart and short.
+      // Two chunks at a time where their accumulators are separate and short.
       constexpr int kPair = kScaled && kLanes == 16 && kX == 1 && A::kSteps == 8 ? 2 : 1;
       const auto add = [&](auto chunks_at_once) {
         constexpr int kAtOnce = decltype(chunks_at_once)::value;
@@ -201,38 +203,38 @@ void gemv_rows(const Weights& w, int64_t n0, int64_t n1, const gemm::FewRows& fe
       }
       while (c < last) {
         for (int r = 0; r < kGemvRows && c == end; ++r) {
-          rows[r] = partial_codes<C, kChunk>(rows[r], w.k % kChunk, ends[r]);
+          rows[r] = partial_packed<C, kChunk>(rows[r], w.k % kChunk, ends[r]);
         }
         add(std::integral_constant<int, 1>());
       }
       for (int m = 0; m < kX; ++m) add_four(acc[m], total[m], chunk0 == 0);
     }
-    for (int m = 0; m < kX && m0 + m < few.m; ++m) {
+    for (int m = 0; m < kX && m0 + m < args.m; ++m) {
       for (int r = 0; r < kGemvRows; ++r) {
-        few.sums[(m0 + m) * few.sums_stride + row[r] - n0] = total[m][r];
+        args.sums[(m0 + m) * args.sums_stride + row[r] - n0] = total[m][r];
       }
     }
   }
 }
 
-// One row of x has more of its codes under way at once than rows side by side would.
+// One row of x has more packed weights in flight at once than rows side by side would.
 template <class A, Code C, bool kScaled>
-void gemv_code(const Weights& w, int64_t n0, int64_t n1, const gemm::FewRows& few) {
+void gemv_code(const Weights& w, int64_t n0, int64_t n1, const gemm::GemvArgs& args) {
   int64_t m = 0;
   if constexpr (kGemvX > 1) {
-    for (; few.m - m > 2; m += kGemvX) gemv_rows<A, C, kScaled, kGemvX>(w, n0, n1, few, m);
-    for (; few.m - m > 1; m += 2) gemv_rows<A, C, kScaled, 2>(w, n0, n1, few, m);
+    for (; args.m - m > 2; m += kGemvX) gemv_rows<A, C, kScaled, kGemvX>(w, n0, n1, args, m);
+    for (; args.m - m > 1; m += 2) gemv_rows<A, C, kScaled, 2>(w, n0, n1, args, m);
   }
-  for (; m < few.m; ++m) gemv_rows<A, C, kScaled, 1>(w, n0, n1, few, m);
+  for (; m < args.m; ++m) gemv_rows<A, C, kScaled, 1>(w, n0, n1, args, m);
 }
 
 template <class A>
-void gemv_octets(const Weights& w, int64_t n0, int64_t n1, const gemm::FewRows& few) {
+void gemv_octets(const Weights& w, int64_t n0, int64_t n1, const gemm::GemvArgs& args) {
   with_octet_code(w.code, [&]<Code C>() {
-    if (C == Code::int4_asymmetric || scaled_in_row(w) || few.x_scales != nullptr) {
-      gemv_code<A, C, true>(w, n0, n1, few);
+    if (C == Code::int4_asymmetric || scaled_in_row(w) || args.x_scales != nullptr) {
+      gemv_code<A, C, true>(w, n0, n1, args);
     } else if constexpr (C != Code::int4_asymmetric) {
-      gemv_code<A, C, false>(w, n0, n1, few);
+      gemv_code<A, C, false>(w, n0, n1, args);
     }
   });
 }

@@ -1,10 +1,10 @@
-// Products of int8 activations by int8 weights, summed exactly in 32-bit integers: 64 products an
-// instruction where there is VPDPBUSD, pairs of 16-bit products elsewhere. Order does not matter,
-// so every level gives the same bits.
+// GEMM and GEMV of INT8 activations by INT8 weights, summed exactly in 32-bit integers: 64 products
+// an instruction where there is VPDPBUSD, pairs of 16-bit products elsewhere. Order does not
+// matter, so every ISA level gives the same bits.
 //
-// VPDPBUSD multiplies unsigned by signed bytes: the weights enter as w + 128, and `finish` takes
-// 128 sum x, known when x is packed, from the sum. Sums wrap around 2^32 in between; the result
-// fits for K below 2^17.
+// VPDPBUSD multiplies unsigned by signed bytes: the weights enter as w + 128, and the epilogue
+// subtracts 128 sum x, known when x is packed. Sums wrap around 2^32 in between; the result fits
+// for K below 2^17.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -52,8 +52,8 @@ HALFTONE_INLINE i32v multiply_add(i32v w, i32v x, i32v acc) {
 #endif
 }
 
-// kStep codes as the multiplication takes them: of W (biased by 128 where bytes are multiplied), of
-// x as they are.
+// kStep values as the multiplication takes them: of W (biased by 128 where bytes are multiplied),
+// of x as they are.
 HALFTONE_INLINE i32v widen(const uint8_t* p) {
 #if defined(__AVX512VNNI__)
   return load_raw<i32v>(p);
@@ -107,7 +107,7 @@ HALFTONE_INLINE void reduce(const i32v v[kTileColumns], int32_t sums[kTileColumn
 #endif
 }
 
-// sums hold integers in the place of floats.
+// The sums hold integers in place of floats.
 HALFTONE_INLINE void add_sums(const i32v v[kTileColumns], float* sums, bool first) {
   int32_t add[kTileColumns];
   reduce(v, add);
@@ -122,8 +122,8 @@ HALFTONE_INLINE void add_sums(const i32v v[kTileColumns], float* sums, bool firs
 }
 
 template <int kRows>
-HALFTONE_INLINE void multiply_tile(const unsigned char* x, int64_t row, const unsigned char* strip,
-                                   int64_t steps, float* sums, int64_t sums_stride, bool first) {
+HALFTONE_INLINE void gemm_tile(const unsigned char* x, int64_t row, const unsigned char* strip,
+                               int64_t steps, float* sums, int64_t sums_stride, bool first) {
   i32v acc[kRows][kTileColumns] = {};
   for (int64_t j = 0; j < steps; ++j) {
     i32v xs[kRows];
@@ -142,25 +142,25 @@ HALFTONE_INLINE void multiply_tile(const unsigned char* x, int64_t row, const un
   for (int m = 0; m < kRows; ++m) add_sums(acc[m], sums + m * sums_stride, first);
 }
 
-void multiply(const gemm::Pass& p) {
+void gemm_pass(const gemm::GemmArgs& p) {
   const auto* xs = static_cast<const unsigned char*>(p.x);
   const auto* ws = static_cast<const unsigned char*>(p.strip);
   const int64_t row = p.x_row, steps = p.chunks * kSteps;
   float* sums = p.sums;
   int64_t m = p.m;
   for (; m >= kTileRows; m -= kTileRows) {
-    ask(*p.ahead);
-    multiply_tile<kTileRows>(xs, row, ws, steps, sums, p.sums_stride, p.first);
+    prefetch_lines(*p.prefetch);
+    gemm_tile<kTileRows>(xs, row, ws, steps, sums, p.sums_stride, p.first);
     xs += kTileRows * row;
     sums += kTileRows * p.sums_stride;
   }
   if (m == 0) return;
-  ask(*p.ahead);
-  if (m == 2) multiply_tile<2>(xs, row, ws, steps, sums, p.sums_stride, p.first);
-  if (m == 1) multiply_tile<1>(xs, row, ws, steps, sums, p.sums_stride, p.first);
+  prefetch_lines(*p.prefetch);
+  if (m == 2) gemm_tile<2>(xs, row, ws, steps, sums, p.sums_stride, p.first);
+  if (m == 1) gemm_tile<1>(xs, row, ws, steps, sums, p.sums_stride, p.first);
 }
 
-// The codes of a last, partial chunk; 0 beyond K, where x is 0 too.
+// The values of a last, partial chunk; 0 beyond K, where x is 0 too.
 HALFTONE_INLINE const uint8_t* whole_chunk(const uint8_t* p, int64_t elements, uint8_t* copy) {
   if (elements >= kChunk) return p;
   std::memset(copy, 0, kChunk);
@@ -184,7 +184,7 @@ void expand(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int64_t 
   uint8_t copy[kChunk];
   for (int64_t r = 0; r < kTileColumns; ++r) {
     auto* out = static_cast<unsigned char*>(strip) + r * kVector;
-    // Absent rows repeat the last one; nobody reads their sums.
+    // Rows that do not exist repeat the last one; nobody reads their sums.
     const uint8_t* row = w.data + (n0 + (r < rows ? r : rows - 1)) * w.row_bytes;
     for (int64_t c = chunk0; c < chunk0 + count; ++c) {
       const uint8_t* p = whole_chunk(row + c * kChunk, w.k - c * kChunk, copy);
@@ -195,18 +195,18 @@ void expand(const Weights& w, int64_t n0, int64_t rows, int64_t chunk0, int64_t 
   }
 }
 
-// Four rows side by side: as many chains, and as many streams for the prefetcher; the next four are
-// asked for while these are multiplied.
-void gemv(const Weights& w, int64_t n0, int64_t n1, const gemm::FewRows& few) {
+// Four rows side by side: as many accumulators, and as many streams for the prefetcher; the next
+// four are prefetched while these are computed.
+void gemv(const Weights& w, int64_t n0, int64_t n1, const gemm::GemvArgs& args) {
   constexpr int kRows = 4;
   uint8_t copy[kChunk];
-  const int64_t ahead = kRows * w.row_bytes;
+  const int64_t prefetch = kRows * w.row_bytes;
   for (int64_t n = n0; n < n1; n += kRows) {
     const uint8_t* rows[kRows];
     for (int r = 0; r < kRows; ++r) {
       rows[r] = w.data + (n + r < n1 ? n + r : n1 - 1) * w.row_bytes;
     }
-    const auto* xs = static_cast<const unsigned char*>(few.x);  // one row: no gaps
+    const auto* xs = static_cast<const unsigned char*>(args.x);  // one row: no gaps
     i32v acc[kTileColumns] = {};
     int64_t k0 = 0;
     for (; k0 + kChunk <= w.k; k0 += kChunk) {
@@ -216,7 +216,7 @@ void gemv(const Weights& w, int64_t n0, int64_t n1, const gemm::FewRows& few) {
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) {
           const uint8_t* p = rows[r] + k0 + j * kStep;
-          __builtin_prefetch(p + ahead, 0, 2);
+          __builtin_prefetch(p + prefetch, 0, 2);
           acc[r] = multiply_add(weight(p), v, acc[r]);
         }
       }
@@ -233,7 +233,7 @@ void gemv(const Weights& w, int64_t n0, int64_t n1, const gemm::FewRows& few) {
     int32_t all[kTileColumns];
     reduce(acc, all);
     const int64_t count = n1 - n < kRows ? n1 - n : kRows;
-    std::memcpy(few.sums + (n - n0), all, static_cast<size_t>(count) * 4);
+    std::memcpy(args.sums + (n - n0), all, static_cast<size_t>(count) * 4);
   }
 }
 
@@ -242,6 +242,6 @@ void gemv(const Weights& w, int64_t n0, int64_t n1, const gemm::FewRows& few) {
 extern const Kernels int8_kernels;
 const Kernels int8_kernels = {
     kLanes, kChunk, kBlockChunks, kBlockChunks, kElementBytes, kTileColumns, Format::u8 /* none */,
-    pack,   gemv,   expand,       multiply,     finish_row,    true,         kBytes ? 128 : 0};
+    pack,   gemv,   expand,       gemm_pass,    epilogue_row,  true,         kBytes ? 128 : 0};
 
 }  // namespace halftone::HALFTONE_LEVEL

@@ -1,4 +1,4 @@
-// The kernel sets that the level sources define, for the tables of the families.
+// The kernel sets that the ISA-level sources define, for the tables of the families.
 #pragma once
 #include <string>
 

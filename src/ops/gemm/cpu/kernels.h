@@ -1,11 +1,13 @@
-// Products y = x W^T with weights in checkpoint layout: what matmul and moe share.
+// GEMM y = x W^T on CPUs with weights in checkpoint layout: the kernel interface that matmul and
+// moe share.
 //
-// How a sum over K is formed, the same for one row of x as for a thousand: K is cut into chunks of
-// 8 (f32) or 16 (bf16) elements per vector lane; lane d of a chunk adds up the elements from 8d or
-// 16d on (quantised weights) or every lanes-th element (plain floats). Scales within a row multiply
-// the lanes of a chunk before they join the accumulator of a block of chunks. At the end of a block
-// the lanes are added by halving and the result joins the sum of the blocks before it. The GEMV and
-// the GEMM below follow this tree operation by operation, hence give the same bits.
+// Numerics, the same for one row of x as for a thousand: K is cut into chunks of 8 (FP32) or 16
+// (BF16) elements per vector lane; lane d of a chunk adds up the elements from 8d or 16d on
+// (quantised weights) or every lanes-th element (floating-point weights). Scales within a row
+// multiply the lanes of a chunk before they are added to the accumulator of a block of chunks. At
+// the end of a block the lanes are added by halving and the result is added to the sum of the
+// blocks before it. The GEMV and the GEMM below follow this tree operation by operation, hence give
+// the same bits.
 //
 // Plain structs only: this header is read by files compiled once per ISA level.
 #pragma once
@@ -62,10 +64,10 @@ constexpr bool octet_order(Code code) { return code >= Code::e4m3 && code != Cod
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// One row of results: y = sums (if integers: less `offset`, and then converted) * scale[i] *
+// The epilogue of one row: y = sums (integers: less `offset`, then converted) * scale[i] *
 // row_scale + bias[i], then the activation, or gated with the row `up` made in the same way, then +
-// residual[i]; each step in f32.
-struct Finish {
+// residual[i]; each step in FP32.
+struct EpilogueArgs {
   const float* sums = nullptr;
   int64_t count = 0;
   bool integer = false;
@@ -83,14 +85,14 @@ struct Finish {
   GatedActivation gated;
 };
 
-// Largest vector tile of any level, for buffers on the stack.
+// Largest vector tile of any ISA level, for buffers on the stack.
 inline constexpr int kMaxLanes = 16;
-inline constexpr int64_t kBlockBytes = 4096;  // of one row of a block of K, expanded
+inline constexpr int64_t kBlockBytes = 4096;  // of one row of a block of K, dequantised
 inline constexpr int kMaxBlockChunks = 16;
 
-// Codes that will be wanted next, asked for a few lines at a time: memory is slow to start, and a
-// burst of requests would block the loads of the product.
-struct Ahead {
+// Weights to prefetch, a few lines at a time: memory is slow to start, and a burst of requests
+// would block the loads of the GEMM.
+struct Prefetch {
   const uint8_t* row = nullptr;
   int64_t row_bytes = 0, bytes = 0, rows = 0;  // `bytes` of each row
   int64_t at = 0;                              // of the current row
@@ -98,7 +100,7 @@ struct Ahead {
 };
 
 // sums[m][0..tile_columns) = (first ? 0 : itself) + a block of K of m rows of x times a strip.
-struct Pass {
+struct GemmArgs {
   const void* x = nullptr;
   int64_t x_row = 0, m = 0;  // bytes from row to row
   const void* strip = nullptr;
@@ -108,12 +110,12 @@ struct Pass {
   float* sums = nullptr;
   int64_t sums_stride = 0;
   bool first = false;
-  Ahead* ahead = nullptr;
+  Prefetch* prefetch = nullptr;
 };
 
-// A few rows of x that meet W as it streams by: sums[m][n - n0]. With `x_scales`, vectors [chunk],
-// there is one row.
-struct FewRows {
+// A few rows of x for a pass over W: sums[m][n - n0]. With `x_scales`, vectors [chunk], there is
+// one row.
+struct GemvArgs {
   const void* x = nullptr;
   int64_t x_row = 0, x_block = 0, m = 0;  // bytes to the next row, block of K
   const float* x_scales = nullptr;
@@ -121,13 +123,13 @@ struct FewRows {
   int64_t sums_stride = 0;
 };
 
-// The functions of one ISA level and one arithmetic. A packed row of x is a run of blocks
-// of `chunk * block_chunks` elements of `element_bytes`, the last one padded with zeros.
+// The kernels of one ISA level and one arithmetic. A packed row of x is a sequence of blocks of
+// `chunk * block_chunks` elements of `element_bytes`, the last one padded with zeros.
 struct Kernels {
   int32_t lanes = 0;
   int32_t chunk = 0;  // elements of K: 8 or 16 per lane
-  // Chunks whose lanes are added up together, and with scales in the row, which take room beside
-  // the strip in the first-level cache: as many, or half.
+  // Chunks whose lanes are added up together; with scales within the row, which take room beside
+  // the strip in the L1 cache, as many or half.
   int32_t block_chunks = 0, scaled_block_chunks = 0;
   int32_t element_bytes = 0;
   int32_t tile_columns = 0;
@@ -136,16 +138,16 @@ struct Kernels {
   // Packs one row of x; `stride` bytes from block to block.
   void (*pack)(const void* x, Format format, bool octets, int64_t k, void* out, int64_t stride);
   // Rows n0 <= n < n1 of W.
-  void (*gemv)(const Weights&, int64_t n0, int64_t n1, const FewRows&);
-  // Expands `count` chunks, at most a block, of `rows` <= tile_columns rows to vectors
-  // [chunk][step][tile_columns], a strip, and their scales to vectors [chunk][tile_columns]; absent
-  // rows become 0.
-  void (*expand)(const Weights&, int64_t n0, int64_t rows, int64_t chunk0, int64_t count,
-                 void* strip, float* scales);
-  void (*multiply)(const Pass&);
-  void (*finish)(const Finish&);
-  // Sums of products of int8 codes, exact in 32-bit integers until `finish`, each too large by
-  // `weight_bias` times the sum of the row of x.
+  void (*gemv)(const Weights&, int64_t n0, int64_t n1, const GemvArgs&);
+  // Dequantises `count` chunks, at most a block, of `rows` <= tile_columns rows to vectors
+  // [chunk][step][tile_columns], a strip, and their scales to vectors [chunk][tile_columns]; rows
+  // that do not exist become 0.
+  void (*dequantise_strip)(const Weights&, int64_t n0, int64_t rows, int64_t chunk0, int64_t count,
+                           void* strip, float* scales);
+  void (*gemm_pass)(const GemmArgs&);
+  void (*epilogue)(const EpilogueArgs&);
+  // INT8 dot products, exact in 32-bit integers until the epilogue, each too large by `weight_bias`
+  // times the sum of the row of x.
   bool integer = false;
   int32_t weight_bias = 0;
 };

@@ -1,4 +1,5 @@
-// A chunk of x from natural order to the order of steps. Included by level sources.
+// Packs a chunk of x from natural order to the order of steps with AVX-512. Included by ISA-level
+// sources.
 #pragma once
 #include "simd/vec.h"
 

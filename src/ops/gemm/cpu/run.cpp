@@ -9,38 +9,38 @@ namespace halftone::gemm {
 
 namespace {
 
-// Columns whose strips of one block of K are expanded before any row meets them: 256 KiB, which
-// with the rows of x that pass at a time stay in the second-level cache. All of x comes by for each
-// group, from the third level.
+// Columns whose strips of one block of K are dequantised before any row uses them: 256 KiB, which
+// with the rows of x that pass at a time stay in the L2 cache. All of x is read for each group,
+// from the L3.
 constexpr int64_t kGroupColumns = 64;
-// Rows of x that meet all strips of a group in turn: 192 KiB of a block of K.
+// Rows of x that are multiplied by all strips of a group in turn: 192 KiB of a block of K.
 constexpr int64_t kPassRows = 48;
 // Up to this many rows are bound by reading W: one strip at a time reads its rows from end to end.
 constexpr int64_t kFewRows = 64;
-constexpr int64_t kTaskColumns = 256;                  // at most, of few rows
-constexpr int64_t kSums = kGroupColumns * kPanelRows;  // f32, on the stack of a thread
+constexpr int64_t kTaskColumns = 256;                  // at most, with few rows
+constexpr int64_t kSums = kGroupColumns * kPanelRows;  // FP32, on the stack of a thread
 int64_t round_up(int64_t x, int64_t step) { return ceil_div(x, step) * step; }
 
-// Up to this many rows of x meet W as it streams by, and nothing is expanded to strips.
+// Up to this many rows of x go to the GEMV, which dequantises no strips.
 constexpr int64_t kGemvRows = 4;
 bool is_gemv(const Kernels& kernels, const Job& job) {
   return job.m == 1 || (job.m <= kGemvRows && !kernels.integer && job.x_scales == nullptr);
 }
 
-// A gate and its up share the sums of a group.
+// A gate and its up half share the sums of a group.
 int64_t group_columns(const Job& job) { return kGroupColumns / (job.up != nullptr ? 2 : 1); }
 
-// Columns of W that a task takes: enough tasks for every thread to get several, so that a thread
-// that is slowed down by a neighbour does less.
+// Columns of W of a task: enough tasks for every thread to get several, so that a thread that is
+// slowed down by a neighbour does less.
 int64_t columns_of(const Kernels& kernels, const Job& job, int threads) {
   const int64_t tile = kernels.tile_columns;
   const int64_t fair = round_up(ceil_div(job.weights->n, int64_t{threads} * 8), tile);
   return std::clamp<int64_t>(fair, tile, job.m <= kFewRows ? kTaskColumns : group_columns(job));
 }
 
-Ahead ahead_of(const Weights& w, int64_t n0, int64_t n1, int64_t byte0, int64_t byte1,
-               int64_t tiles) {
-  Ahead a;
+Prefetch prefetch_of(const Weights& w, int64_t n0, int64_t n1, int64_t byte0, int64_t byte1,
+                     int64_t tiles) {
+  Prefetch a;
   a.row = w.data + n0 * w.row_bytes + byte0;
   a.row_bytes = w.row_bytes;
   a.bytes = std::min(byte1, w.row_bytes) - byte0;
@@ -49,8 +49,8 @@ Ahead ahead_of(const Weights& w, int64_t n0, int64_t n1, int64_t byte0, int64_t 
   return a;
 }
 
-// sums [m, stride] = x W^T of rows [n0, n1) of W, a group; the thread's next one probably starts at
-// row `next`.
+// sums [m, stride] = x W^T of rows [n0, n1) of W, a group; the thread's next group probably starts
+// at row `next`.
 void multiply_group(const Kernels& kernels, const Job& job, const Weights& w, int64_t n0,
                     int64_t n1, int64_t next, float* sums, int64_t stride) {
   constexpr int64_t kScales = int64_t{kMaxBlockChunks} * kMaxLanes;  // of a column
@@ -72,27 +72,27 @@ void multiply_group(const Kernels& kernels, const Job& job, const Weights& w, in
                                        c % kernels.block_chunks * kernels.lanes
                                  : nullptr;
     for (int64_t n = n0; n < n1; n += columns) {
-      kernels.expand(w, n, std::min(columns, n1 - n), c, count, strips + (n - n0) * strip_row,
-                     scales + (n - n0) * kScales);
+      kernels.dequantise_strip(w, n, std::min(columns, n1 - n), c, count,
+                               strips + (n - n0) * strip_row, scales + (n - n0) * kScales);
     }
-    Ahead ahead = c + step < chunks
-                      ? ahead_of(w, n0, n1, code + code_step, code + 2 * code_step, tiles)
-                      : ahead_of(w, next, next + (n1 - n0), 0, code_step, tiles);
-    Pass pass;
-    pass.x_row = job.x_row;
-    pass.chunks = count;
-    pass.sums_stride = stride;
-    pass.first = c == 0;
-    pass.ahead = &ahead;
+    Prefetch prefetch = c + step < chunks
+                            ? prefetch_of(w, n0, n1, code + code_step, code + 2 * code_step, tiles)
+                            : prefetch_of(w, next, next + (n1 - n0), 0, code_step, tiles);
+    GemmArgs args;
+    args.x_row = job.x_row;
+    args.chunks = count;
+    args.sums_stride = stride;
+    args.first = c == 0;
+    args.prefetch = &prefetch;
     for (int64_t m = 0; m < job.m; m += kPassRows) {
-      pass.x = x + m * job.x_row;
-      pass.m = std::min(kPassRows, job.m - m);
-      if (both) pass.x_scales = x_scales + m * lanes;
+      args.x = x + m * job.x_row;
+      args.m = std::min(kPassRows, job.m - m);
+      if (both) args.x_scales = x_scales + m * lanes;
       for (int64_t n = n0; n < n1; n += columns) {
-        pass.strip = strips + (n - n0) * strip_row;
-        pass.scales = scaled || both ? scales + (n - n0) * kScales : nullptr;
-        pass.sums = sums + m * stride + (n - n0);
-        kernels.multiply(pass);
+        args.strip = strips + (n - n0) * strip_row;
+        args.scales = scaled || both ? scales + (n - n0) * kScales : nullptr;
+        args.sums = sums + m * stride + (n - n0);
+        kernels.gemm_pass(args);
       }
     }
   }
@@ -106,13 +106,13 @@ const float* column_scales(const Weights& w, int64_t n0, int64_t count, float* o
   return out;
 }
 
-// Rows of W whose strips are multiplied before the next ones begin.
+// Rows of W whose strips are used before the next ones are dequantised.
 int64_t strip_columns(const Kernels& kernels, const Job& job) {
   return job.m <= kFewRows ? int64_t{kernels.tile_columns} : group_columns(job);
 }
 
-// Rows of W whose sums are finished together: all that there is room for, because a row of results
-// costs some 50 cycles however short it is.
+// Rows of W whose epilogue runs at once: all that there is room for, because a row of outputs costs
+// some 50 cycles however short it is.
 int64_t finish_columns(const Job& job) {
   const int64_t room = kSums / (job.m * (job.up != nullptr ? 2 : 1));
   return std::min(kTaskColumns, room / group_columns(job) * group_columns(job));
@@ -142,7 +142,7 @@ void run_columns(const Kernels& kernels, const Job& job, int64_t n0, int64_t n1,
   const auto at = [](const void* p, int64_t i, Format format) -> const void* {
     return p != nullptr ? static_cast<const char*>(p) + i * (format == Format::f32 ? 4 : 2) : p;
   };
-  Finish f;
+  EpilogueArgs f;
   f.count = count;
   f.out_format = job.out_format;
   f.integer = kernels.integer;
@@ -167,11 +167,11 @@ void run_columns(const Kernels& kernels, const Job& job, int64_t n0, int64_t n1,
       f.residual =
           at(static_cast<const char*>(job.residual) + m * job.residual_row, n0, job.out_format);
     }
-    kernels.finish(f);
+    kernels.epilogue(f);
   }
 }
 
-// Rows [n0, n1) of W; the thread goes on with row `next`, probably.
+// Rows [n0, n1) of W; the thread probably goes on with row `next`.
 void run_task(const Kernels& kernels, const Job& job, int64_t n0, int64_t n1, int64_t next) {
   const int64_t step = finish_columns(job);
   for (int64_t n = n0; n < n1; n += step) {

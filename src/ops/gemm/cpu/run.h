@@ -1,4 +1,4 @@
-// Runs products on a team of threads.
+// Runs GEMMs on CPUs on a team of threads.
 #pragma once
 #include <span>
 
@@ -7,7 +7,7 @@
 
 namespace halftone::gemm {
 
-// Rows of x packed at a time, for which an expanded strip of W is used.
+// Rows of x packed at a time, for which a dequantised strip of W is used.
 inline constexpr int64_t kPanelRows = 512;
 
 // y = x W^T for one weight and a panel of at most kPanelRows packed rows. With `up`, of the same
@@ -33,8 +33,8 @@ struct Job {
   int64_t first_task = 0, columns = 0;  // set by run_jobs
 };
 
-// Whether rows of x, `row_bytes` apart, are multiplied as they lie: a job takes them unpacked, with
-// x_row = row_bytes and x_block = that of one packed row.
+// Whether rows of x, `row_bytes` apart, are read as they lie: a job takes them unpacked, with x_row
+// = row_bytes and x_block = that of one packed row.
 bool reads_rows(const Kernels&, const Weights&, Format x, const void* data, int64_t row_bytes);
 // All jobs in one parallel region. Results do not depend on the number of threads.
 void run_jobs(const Kernels&, std::span<Job>, ThreadPool&);

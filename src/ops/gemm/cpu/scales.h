@@ -1,4 +1,5 @@
-// Scales and zero points of one weight row as one f32 per vector lane. Included by level sources.
+// Scales and zero points of one weight row, spread to one FP32 per vector lane. Included by
+// ISA-level sources.
 #pragma once
 #include "formats/row_quantizer.h"
 #include "ops/gemm/cpu/dequantise.h"
@@ -62,8 +63,8 @@ HALFTONE_INLINE u32v pick_lanes(u32v values, u32v index) {
 }
 #endif
 
-// How the groups of a weight lie on chunks of `kPerLane` elements a lane, worked out once a call:
-// divisions are slow.
+// How the scale groups of a weight map to chunks of `kPerLane` elements a lane, computed once a
+// call: divisions are slow.
 struct Groups {
   int64_t count = 0;             // of a row
   int64_t chunks_per_group = 0;  // > 0: a chunk has one scale
@@ -143,7 +144,7 @@ HALFTONE_INLINE void spread_lanes(const Groups& groups, int64_t chunk0, int64_t 
 #endif
 
 #if defined(__AVX512VBMI__)
-// Up to 64 scales of a byte as bf16, which holds them exactly; those beyond `count` are 0.
+// Up to 64 one-byte scales as BF16, which holds them exactly; those beyond `count` are 0.
 HALFTONE_INLINE void scale_words(Format format, const uint8_t* p, int64_t count, bf16v out[2]) {
   const __mmask64 valid = count >= 64 ? ~__mmask64{} : count > 0 ? (__mmask64{1} << count) - 1 : 0;
   const __m512i codes = _mm512_maskz_loadu_epi8(valid, p);

@@ -12,7 +12,7 @@ namespace halftone::gemm {
 
 namespace {
 
-// Rows whose scale spans K and still have zero points use the path of scales within the row.
+// Rows whose scale spans K and that still have zero points use the path of scales within the row.
 constexpr int64_t kWholeRow = int64_t{1} << 40;  // a multiple of every chunk
 
 const uint8_t* scale_address(const Weights& w, int64_t n, int64_t k) {
@@ -20,7 +20,7 @@ const uint8_t* scale_address(const Weights& w, int64_t n, int64_t k) {
          (w.group > 0 ? k / w.group * w.scale_step : 0);
 }
 
-// Code of the tensor's format without scale.
+// The value in the tensor's format, without its scale.
 float element(const Weights& w, int64_t n, int64_t k) {
   const uint8_t* row = w.data + n * w.row_bytes;
   switch (w.format) {
@@ -51,7 +51,7 @@ float element(const Weights& w, int64_t n, int64_t k) {
   }
 }
 
-// f32 rows of a `dequantised` weight: code times scale, rounded once.
+// FP32 rows of a `dequantised` weight: value times scale, rounded once.
 void dequantise_row(const Weights& w, int64_t n, int64_t k0, int64_t count, float* out) {
   for (int64_t i = 0; i < count; ++i) {
     const float scale =
