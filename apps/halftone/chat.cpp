@@ -18,7 +18,7 @@ namespace halftone::app {
 
 namespace {
 
-struct Options {
+struct ChatArguments {
   ModelOptions model;
   SamplingArguments sampling;
   std::optional<int64_t> tokens, length;
@@ -33,7 +33,7 @@ constexpr const char* kChatml =
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 constexpr const char* kPlain = "{% for m in messages %}{{ m.content }}\n{% endfor %}";
 
-ChatTemplate choose_template(const Options& o) {
+ChatTemplate choose_template(const ChatArguments& o) {
   if (!o.chat_template) {
     try {
       return ChatTemplate::load(o.model.model);
@@ -85,7 +85,7 @@ class Lines {
 
 class Conversation {
  public:
-  Conversation(const Options& options, Session& session, Chat& chat, GenerateOptions generation)
+  Conversation(const ChatArguments& options, Session& session, Chat& chat, GenerateOptions generation)
       : o_(options), session_(session), chat_(chat), generation_(std::move(generation)) {
     interactive_ = isatty(STDIN_FILENO) != 0 && !o_.json;
   }
@@ -184,14 +184,14 @@ class Conversation {
     return result.finish != GenerateResult::Finish::stopped;
   }
 
-  const Options& o_;
+  const ChatArguments& o_;
   Session& session_;
   Chat& chat_;
   const GenerateOptions generation_;
   bool interactive_;
 };
 
-int run(const Options& o) {
+int run_chat(const ChatArguments& o) {
   check_weights("--weights", o.model.weights);
   check_model_path(o.model.model);
   SessionOptions session_settings = session_options(o.model);
@@ -213,8 +213,8 @@ int run(const Options& o) {
   return Conversation(o, session, chat, generation).run();
 }
 
-std::function<int()> declare(CLI::App& app) {
-  const auto o = std::make_shared<Options>();
+std::function<int()> declare_chat(CLI::App& app) {
+  const auto o = std::make_shared<ChatArguments>();
   add_model_options(app, o->model);
   app.add_option("--system", o->system, "the message that a conversation begins with")
       ->type_name("TEXT");
@@ -234,7 +234,7 @@ std::function<int()> declare(CLI::App& app) {
       ->allow_extra_args(false);
   app.add_flag("--json", o->json, "events on stdout, one JSON object a line");
   app.add_flag("--quiet", o->quiet, "nothing but the answers");
-  return [o] { return run(*o); };
+  return [o] { return run_chat(*o); };
 }
 
 }  // namespace
@@ -244,7 +244,7 @@ Command chat_command() {
           "  halftone chat MODEL --system \"You are terse.\"\n"
           "  halftone chat examples/models/bard --template plain --stop \"\\n\\n\"\n"
           "  printf 'Hello\\nAnd then?\\n' | halftone chat MODEL --json\n",
-          declare};
+          declare_chat};
 }
 
 }  // namespace halftone::app

@@ -17,7 +17,7 @@ namespace halftone::app {
 
 namespace {
 
-struct Options {
+struct DemoArguments {
   std::string models = "examples/models";
   std::string prompt = "ROMEO:";
   std::optional<int64_t> tokens;
@@ -42,7 +42,7 @@ std::string indented(const std::string& text) {
 }
 
 // Text drawn with a fixed seed and its speed, then the quality on the held-out text.
-void show_model(const Options& o, const std::string& name, const std::string& heldout) {
+void show_model(const DemoArguments& o, const std::string& name, const std::string& heldout) {
   ModelOptions exact;
   exact.model = o.models + "/" + name;
   exact.kv = "f32";
@@ -86,7 +86,7 @@ void show_model(const Options& o, const std::string& name, const std::string& he
   std::fflush(stdout);
 }
 
-int run(const Options& o) {
+int run_demo(const DemoArguments& o) {
   for (const char* name : {"bard", "bard-moe"}) {
     const std::string path = o.models + "/" + name;
     if (access(path.c_str(), R_OK) != 0) {
@@ -111,8 +111,8 @@ int run(const Options& o) {
   return kOk;
 }
 
-std::function<int()> declare(CLI::App& app) {
-  const auto o = std::make_shared<Options>();
+std::function<int()> declare_demo(CLI::App& app) {
+  const auto o = std::make_shared<DemoArguments>();
   app.add_option("--models", o->models, "folder with bard, bard-moe and heldout.txt")
       ->type_name("DIR")
       ->capture_default_str();
@@ -120,7 +120,7 @@ std::function<int()> declare(CLI::App& app) {
       ->type_name("TEXT")
       ->capture_default_str();
   add_number(app, "-n,--max-tokens", o->tokens, 1, 400, "tokens to write each time (default 96)");
-  return [o] { return run(*o); };
+  return [o] { return run_demo(*o); };
 }
 
 }  // namespace
@@ -129,7 +129,7 @@ Command demo_command() {
   return {"demo", "both bundled models in every format: text, speed, memory, quality",
           "  halftone demo\n"
           "  halftone demo --prompt \"JULIET:\" -n 64\n",
-          declare};
+          declare_demo};
 }
 
 }  // namespace halftone::app

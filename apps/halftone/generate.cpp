@@ -20,7 +20,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-struct Options {
+struct GenerateArguments {
   ModelOptions model;
   std::optional<std::string> prompt, prompt_file;
   std::optional<int64_t> tokens;
@@ -31,7 +31,7 @@ struct Options {
 
 double rate(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
 
-nlohmann::json report(const Options& o, const std::string& prompt, const Session& session,
+nlohmann::json report(const GenerateArguments& o, const std::string& prompt, const Session& session,
                       const GenerateOptions& g, const GenerateResult& r, double load_seconds) {
   const Model& model = session.model();
   const auto generated = static_cast<double>(r.tokens.size());
@@ -66,7 +66,7 @@ nlohmann::json report(const Options& o, const std::string& prompt, const Session
         {"seed", g.sampling.seed}}}};
 }
 
-void print_rates(const Options& o, const Session& session, const GenerateResult& r,
+void print_rates(const GenerateArguments& o, const Session& session, const GenerateResult& r,
                  double load_seconds) {
   const auto generated = static_cast<double>(r.tokens.size());
   std::string text = session.model().describe() + "\n";
@@ -84,7 +84,7 @@ void print_rates(const Options& o, const Session& session, const GenerateResult&
 }
 
 // Before anything is loaded.
-void print_need(const Options& o, const SessionOptions& session) {
+void print_need(const GenerateArguments& o, const SessionOptions& session) {
   check_model_path(o.model.model);
   const LoadOptions load = load_options(o.model, o.model.weights);
   const MemoryNeed need = memory_needed(o.model.model, load, session);
@@ -100,7 +100,7 @@ void print_need(const Options& o, const SessionOptions& session) {
   fmt::print(stderr, "{}\n", dim(text, 2));
 }
 
-int run(const Options& o) {
+int run_generate(const GenerateArguments& o) {
   if (o.prompt.has_value() == o.prompt_file.has_value()) {
     wrong_input(o.prompt ? "generate: --prompt and --prompt-file exclude each other; give one"
                          : "generate: --prompt TEXT is missing (or --prompt-file FILE)");
@@ -138,8 +138,8 @@ int run(const Options& o) {
   return result.finish == GenerateResult::Finish::stopped ? kInterrupted : kOk;
 }
 
-std::function<int()> declare(CLI::App& app) {
-  const auto o = std::make_shared<Options>();
+std::function<int()> declare_generate(CLI::App& app) {
+  const auto o = std::make_shared<GenerateArguments>();
   add_model_options(app, o->model);
   app.add_option("--prompt", o->prompt, "the text to continue")->type_name("TEXT");
   app.add_option("--prompt-file", o->prompt_file, "a file with it; - is standard input")
@@ -154,7 +154,7 @@ std::function<int()> declare(CLI::App& app) {
   app.add_flag("--json", o->json, "one JSON object on stdout instead of the stream");
   app.add_flag("--verbose", o->verbose, "first of all, what memory it will need");
   app.add_flag("--quiet", o->quiet, "nothing but the text");
-  return [o] { return run(*o); };
+  return [o] { return run_generate(*o); };
 }
 
 }  // namespace
@@ -166,7 +166,7 @@ Command generate_command() {
       "  halftone generate examples/models/bard-moe --prompt \"ROMEO:\" --weights nvfp4 --kv fp8\n"
       "  halftone generate examples/models/bard --prompt \"ROMEO:\" --temperature 0 -n 64 --json\n"
       "  cat question.txt | halftone generate MODEL --prompt-file - --quiet\n",
-      declare};
+      declare_generate};
 }
 
 }  // namespace halftone::app

@@ -15,7 +15,7 @@ namespace halftone::app {
 
 namespace {
 
-struct Options {
+struct InfoArguments {
   bool json = false, matrix = false, why = false;
   std::vector<std::string> devices;
 };
@@ -183,7 +183,7 @@ void print_text(const std::vector<Choices>& chosen, bool why) {
     fmt::print("\n{}\n", dim("--why shows the kernels that were passed over and the reasons"));
 }
 
-int run(const Options& o) {
+int run_info(const InfoArguments& o) {
   if (o.matrix) {
     fmt::print("{}", support_matrix());
   } else if (o.json) {
@@ -194,14 +194,14 @@ int run(const Options& o) {
   return kOk;
 }
 
-std::function<int()> declare(CLI::App& app) {
-  const auto o = std::make_shared<Options>();
+std::function<int()> declare_info(CLI::App& app) {
+  const auto o = std::make_shared<InfoArguments>();
   app.add_flag("--json", o->json, "one JSON object on stdout");
   app.add_flag("--matrix", o->matrix, "the support matrix in Markdown");
   app.add_flag("--why", o->why, "also the kernels passed over, with the reason");
   app.add_option("--device", o->devices,
                  "whose kernels: cpu, cuda:N, sim:ARCH; default: the CPU's and every GPU's");
-  return [o] { return run(*o); };
+  return [o] { return run_info(*o); };
 }
 
 }  // namespace
@@ -212,7 +212,7 @@ Command info_command() {
           "  HALFTONE_CPU=avx2 halftone info\n"
           "  halftone info --device sim:sm_90a\n"
           "  halftone info --matrix\n",
-          declare};
+          declare_info};
 }
 
 }  // namespace halftone::app

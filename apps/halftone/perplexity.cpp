@@ -15,7 +15,7 @@ namespace halftone::app {
 
 namespace {
 
-struct Options {
+struct PerplexityArguments {
   ModelOptions model;
   std::string text, against = "f32", beside;
   std::optional<int64_t> window;
@@ -25,7 +25,7 @@ struct Options {
 // Shortest text for a number in a table, "0" for none.
 std::string shown(double x) { return x == 0 ? "0" : significant(x, 3); }
 
-int run_sweep(const Options& o) {
+int run_sweep(const PerplexityArguments& o) {
   if (!o.model.weights.empty()) {
     wrong_input("perplexity: --weights chooses one format; --sweep takes every one");
   }
@@ -74,7 +74,7 @@ int run_sweep(const Options& o) {
 }
 
 // The whole table of formats with --sweep, else the ones that were asked for.
-int run_beside(const Options& o) {
+int run_beside(const PerplexityArguments& o) {
   check_model_path(o.model.model);
   check_weights("--weights", o.model.weights);
   std::vector<std::string> weights = {o.model.weights}, caches = {o.model.kv};
@@ -117,7 +117,7 @@ int run_beside(const Options& o) {
   return kOk;
 }
 
-int run(const Options& o) {
+int run_perplexity(const PerplexityArguments& o) {
   if (!o.beside.empty()) return run_beside(o);
   if (o.sweep) return run_sweep(o);
   check_weights("--weights", o.model.weights);
@@ -167,8 +167,8 @@ int run(const Options& o) {
   return kOk;
 }
 
-std::function<int()> declare(CLI::App& app) {
-  const auto o = std::make_shared<Options>();
+std::function<int()> declare_perplexity(CLI::App& app) {
+  const auto o = std::make_shared<PerplexityArguments>();
   o->model.activations = "f32";  // on every device: formats are compared, not devices
   add_model_options(app, o->model);
   app.add_option("TEXTFILE", o->text, "the text to score; - is standard input")->required();
@@ -186,7 +186,7 @@ std::function<int()> declare(CLI::App& app) {
                  "in every format")
       ->type_name("DEVICE");
   app.add_flag("--json", o->json, "one JSON object on stdout");
-  return [o] { return run(*o); };
+  return [o] { return run_perplexity(*o); };
 }
 
 }  // namespace
@@ -199,7 +199,7 @@ Command perplexity_command() {
           "  halftone perplexity examples/models/bard examples/models/heldout.txt --sweep --json\n"
           "  halftone perplexity examples/models/bard examples/models/heldout.txt --device cuda:0 "
           "--beside cpu --sweep\n",
-          declare};
+          declare_perplexity};
 }
 
 }  // namespace halftone::app

@@ -15,7 +15,7 @@ namespace halftone::app {
 
 namespace {
 
-struct Options {
+struct QuantizeArguments {
   std::string model, out, format;
   std::optional<int64_t> shard;
 };
@@ -30,7 +30,7 @@ int64_t size_of(const std::string& path) {
   return total;
 }
 
-int run(const Options& o) {
+int run_quantize(const QuantizeArguments& o) {
   const std::vector<std::string> formats = {
       "f32",   "f16",   "bf16", "fp8",  "fp8_row",  "fp8_tensor", "nvfp4",
       "mxfp8", "mxfp4", "int8", "int4", "int4_g64", "int4_g128"};
@@ -51,8 +51,8 @@ int run(const Options& o) {
   return kOk;
 }
 
-std::function<int()> declare(CLI::App& app) {
-  const auto o = std::make_shared<Options>();
+std::function<int()> declare_quantize(CLI::App& app) {
+  const auto o = std::make_shared<QuantizeArguments>();
   app.add_option("MODEL", o->model, "the model to read")->required();
   app.add_option("OUT", o->out, "the directory to write")->required();
   app.add_option("--format", o->format,
@@ -62,7 +62,7 @@ std::function<int()> declare(CLI::App& app) {
       ->required();
   add_number(app, "--shard-bytes", o->shard, 1, int64_t{1} << 50,
              "most bytes of one file; more become several with an index (default 5e9)");
-  return [o] { return run(*o); };
+  return [o] { return run_quantize(*o); };
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ Command quantize_command() {
   return {"quantize", "write a model's checkpoint in another format",
           "  halftone quantize examples/models/bard bard-fp8 --format fp8\n"
           "  halftone quantize examples/models/bard bard-nvfp4 --format nvfp4\n",
-          declare};
+          declare_quantize};
 }
 
 }  // namespace halftone::app

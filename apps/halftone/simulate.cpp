@@ -15,7 +15,7 @@ namespace halftone::app {
 
 namespace {
 
-struct Options {
+struct SimulateArguments {
   std::string kernel, device, schedule = "fifo", severity = "check", numerics = "exact";
   std::optional<uint64_t> seed;
   std::optional<int64_t> seeds;
@@ -34,7 +34,7 @@ Value one_of(const char* option, const std::string& word,
   unknown_choice(std::string("simulate: ") + option, word, names);
 }
 
-SimulatorOptions simulator_options(const Options& o) {
+SimulatorOptions simulator_options(const SimulateArguments& o) {
   using S = SimulatorOptions;
   S options;
   options.schedule = one_of<S::Schedule>("--schedule", o.schedule,
@@ -127,7 +127,7 @@ int print_list(bool json) {
 }
 
 // The mutation table: what the simulator says of every known bug, and of its fixed form.
-int print_bugs(const Options& o) {
+int print_bugs(const SimulateArguments& o) {
   const int seeds = static_cast<int>(o.seeds.value_or(20));
   Progress progress("simulate --bugs", !o.json);
   nlohmann::json rows = nlohmann::json::array();
@@ -158,7 +158,7 @@ int print_bugs(const Options& o) {
   return right == all.size() ? kOk : kFailed;
 }
 
-int run(const Options& o) {
+int run_simulate(const SimulateArguments& o) {
   if (o.list) return print_list(o.json);
   if (o.bugs) return print_bugs(o);
   if (o.kernel.empty()) {
@@ -199,8 +199,8 @@ int run(const Options& o) {
   return report.clean() ? kOk : kFailed;
 }
 
-std::function<int()> declare(CLI::App& app) {
-  const auto o = std::make_shared<Options>();
+std::function<int()> declare_simulate(CLI::App& app) {
+  const auto o = std::make_shared<SimulateArguments>();
   app.add_option("KERNEL", o->kernel, "a kernel of --list");
   app.add_option("--device", o->device, "sim:ARCH; default: the first architecture that has it")
       ->type_name("DEVICE");
@@ -225,7 +225,7 @@ std::function<int()> declare(CLI::App& app) {
   add_number(app, "--seeds", o->seeds, 1, 10000,
              "--bugs: adversarial schedules for each fixed form (default 20)");
   app.add_flag("--json", o->json, "one JSON value on stdout");
-  return [o] { return run(*o); };
+  return [o] { return run_simulate(*o); };
 }
 
 }  // namespace
@@ -237,7 +237,7 @@ Command simulate_command() {
           "  halftone simulate bug:missing-proxy-fence\n"
           "  halftone simulate bug:skipped-release --schedule adversarial --seed 7\n"
           "  halftone simulate --bugs\n",
-          declare};
+          declare_simulate};
 }
 
 }  // namespace halftone::app

@@ -23,7 +23,7 @@ namespace {
 
 using nlohmann::json;
 
-struct Options {
+struct BenchArguments {
   std::string what, suite, device = "cpu", json_path, html_path;
   std::vector<std::string> from, rows;
   std::optional<int64_t> threads;
@@ -51,7 +51,7 @@ std::string now() {
 }
 
 // The chosen families; all of them for a suite.
-std::vector<BenchFamily> families(const Options& o) {
+std::vector<BenchFamily> families(const BenchArguments& o) {
   const std::span<const BenchFamily> all = bench_families();
   if (!o.suite.empty()) {
     if (!o.what.empty()) {
@@ -73,7 +73,7 @@ std::vector<BenchFamily> families(const Options& o) {
 }
 
 // Of a GPU: by name, by suite or both.
-std::vector<GpuBenchFamily> gpu_families(const Options& o) {
+std::vector<GpuBenchFamily> gpu_families(const BenchArguments& o) {
   std::vector<GpuBenchFamily> chosen;
   std::vector<std::string> names, suites;
   for (const GpuBenchFamily& f : gpu_bench_families()) {
@@ -118,7 +118,7 @@ json gpu_machine(const Device& device) {
 
 // After the last row. None at all is a wrong call, but where Ctrl-C came first, which is written
 // down.
-void close_rows(const Options& o, json* report, json* conditions) {
+void close_rows(const BenchArguments& o, json* report, json* conditions) {
   end_steps();
   if (stop_on_interrupt().stop_requested()) {
     (*conditions)["ended_early"] = true;
@@ -128,7 +128,7 @@ void close_rows(const Options& o, json* report, json* conditions) {
   wrong_input(fmt::format("bench: no row's name contains \"{}\"", fmt::join(o.rows, "\" or \"")));
 }
 
-json measure_gpu(const Options& o, const Device& device) {
+json measure_gpu(const BenchArguments& o, const Device& device) {
   if (device.kind() == Device::Kind::simulator) {
     wrong_input(fmt::format(
         "bench: --device {} is simulated, its time says nothing; halftone simulate counts",
@@ -173,7 +173,7 @@ json measure_gpu(const Options& o, const Device& device) {
   return report;
 }
 
-json measure(const Options& o) {
+json measure(const BenchArguments& o) {
   if (const Device device = Device::parse(o.device); !device.is_cpu())
     return measure_gpu(o, device);
   const std::vector<BenchFamily> chosen = families(o);
@@ -229,7 +229,7 @@ void print_text(const json& report) {
              dim("published: " + report.value("published_source", std::string())));
 }
 
-int run(const Options& o) {
+int run_bench(const BenchArguments& o) {
   if (!o.from.empty() && (!o.what.empty() || !o.suite.empty())) {
     wrong_input(
         "bench: --from shows earlier reports and measures nothing; leave out what to measure");
@@ -250,8 +250,8 @@ int run(const Options& o) {
   return kInterrupted;
 }
 
-std::function<int()> declare(CLI::App& app) {
-  const auto o = std::make_shared<Options>();
+std::function<int()> declare_bench(CLI::App& app) {
+  const auto o = std::make_shared<BenchArguments>();
   std::string names;
   for (const BenchFamily& family : bench_families()) names += std::string(family.name) + " ";
   std::string of_gpus;
@@ -292,7 +292,7 @@ std::function<int()> declare(CLI::App& app) {
   app.add_option("--from", o->from, "show what earlier runs wrote with --json instead of measuring")
       ->type_name("FILE ...");
   add_number(app, "--threads", o->threads, 1, 1024, "processor threads; default: all usable");
-  return [o] { return run(*o); };
+  return [o] { return run_bench(*o); };
 }
 
 }  // namespace
@@ -305,7 +305,7 @@ Command bench_command() {
           "  halftone bench attention --device cuda:0 --suite prefill\n"
           "  halftone bench --suite cpu --json cpu.json --html cpu.html\n"
           "  halftone bench --from a.json b.json --html both.html\n",
-          declare};
+          declare_bench};
 }
 
 }  // namespace halftone::app

@@ -19,7 +19,7 @@ namespace halftone::app {
 
 namespace {
 
-struct Options {
+struct CheckArguments {
   std::string what, model, text, device = "cpu";
   std::vector<std::string> formats;
   std::optional<int64_t> m, n, k, queries, keys, heads, kv_heads, head_dim, tokens, threads, repeat;
@@ -27,7 +27,7 @@ struct Options {
   bool full = false, json = false;
 };
 
-std::vector<AccuracyRow> matmul_rows(const Options& o, Stream& stream) {
+std::vector<AccuracyRow> matmul_rows(const CheckArguments& o, Stream& stream) {
   MatmulCheck check;
   check.m = o.m.value_or(check.m);
   check.n = o.n.value_or(check.n);
@@ -65,7 +65,7 @@ nlohmann::json to_json(const AccuracyRow& r) {
   return json;
 }
 
-std::vector<AttentionData> attention_data(const Options& o) {
+std::vector<AttentionData> attention_data(const CheckArguments& o) {
   if (o.model.empty() != o.text.empty()) {
     wrong_input("check: --model and --text go together: a model, and what it reads");
   }
@@ -99,7 +99,7 @@ std::vector<AttentionData> attention_data(const Options& o) {
   return random_attention_data(check);
 }
 
-std::vector<AccuracyRow> attention_rows(const Options& o, Stream& stream) {
+std::vector<AccuracyRow> attention_rows(const CheckArguments& o, Stream& stream) {
   for (const auto& [option, given] :
        {std::pair{"--m", o.m.has_value()}, {"--n", o.n.has_value()}, {"--k", o.k.has_value()}}) {
     if (given) wrong_input(fmt::format("check: {} goes with matmul, not with attention", option));
@@ -116,7 +116,7 @@ std::vector<AccuracyRow> attention_rows(const Options& o, Stream& stream) {
   return rows;
 }
 
-int run(const Options& o) {
+int run_check(const CheckArguments& o) {
   if (o.what != "attention" && o.what != "matmul" && o.what != "ops") {
     unknown_choice("check:", o.what, {"attention", "matmul", "ops"});
   }
@@ -145,8 +145,8 @@ int run(const Options& o) {
   return kFailed;
 }
 
-std::function<int()> declare(CLI::App& app) {
-  const auto o = std::make_shared<Options>();
+std::function<int()> declare_check(CLI::App& app) {
+  const auto o = std::make_shared<CheckArguments>();
   app.add_option("WHAT", o->what, "attention, matmul or ops")->required();
   app.add_option(
          "--mode", o->formats,
@@ -175,7 +175,7 @@ std::function<int()> declare(CLI::App& app) {
       ->type_name("DEVICE");
   add_number(app, "--threads", o->threads, 1, 1024, "processor threads; default: all usable");
   app.add_flag("--json", o->json, "one JSON object on stdout");
-  return [o] { return run(*o); };
+  return [o] { return run_check(*o); };
 }
 
 }  // namespace
@@ -219,7 +219,7 @@ Command check_command() {
           "  halftone check matmul --mode nvfp4 --mode int4 --k 4096\n"
           "  halftone check matmul --json\n"
           "  halftone check ops --mode bf16\n",
-          declare};
+          declare_check};
 }
 
 }  // namespace halftone::app

@@ -14,7 +14,7 @@ namespace halftone::app {
 
 namespace {
 
-struct Options : InspectOptions {
+struct InspectArguments : InspectOptions {
   bool json = false;
   std::string svg;
 };
@@ -47,7 +47,7 @@ void write_svg(const std::string& path, const Figure& figure) {
   }
 }
 
-int run(const Options& o) {
+int run_inspect(const InspectArguments& o) {
   const auto* subject = std::find_if(std::begin(kSubjects), std::end(kSubjects),
                                      [&](const Subject& s) { return o.subject == s.name; });
   if (subject == std::end(kSubjects))
@@ -68,8 +68,8 @@ int run(const Options& o) {
   return kOk;
 }
 
-std::function<int()> declare(CLI::App& app) {
-  const auto o = std::make_shared<Options>();
+std::function<int()> declare_inspect(CLI::App& app) {
+  const auto o = std::make_shared<InspectArguments>();
   app.add_option("subject", o->subject,
                  "swizzle, tma, ldmatrix, stmatrix, access, operand: shared\n"
                  "memory; fragment: registers; tmem, copy, accumulator,\n"
@@ -112,7 +112,7 @@ std::function<int()> declare(CLI::App& app) {
   app.add_flag("--ws", o->weight_stationary, "accumulator: the .ws form");
   app.add_flag("--json", o->json, "one JSON object on stdout");
   app.add_option("--svg", o->svg, "also write a picture to this file");
-  return [o] { return run(*o); };
+  return [o] { return run_inspect(*o); };
 }
 
 }  // namespace
@@ -150,7 +150,7 @@ Command inspect_command() {
           "  halftone inspect tmem --shape 16x256b --num 1\n"
           "  halftone inspect scales\n"
           "  halftone inspect descriptor 0x08400490 --unit f16\n",
-          declare};
+          declare_inspect};
 }
 
 }  // namespace halftone::app
