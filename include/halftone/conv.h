@@ -1,4 +1,4 @@
-// Convolution along one dimension, as audio encoders begin with.
+// 1D convolution, as audio encoders begin with.
 #pragma once
 #include <memory>
 
@@ -31,7 +31,7 @@ struct Conv1dPlan {
   Conv1dProblem problem;
   Device device;
   const Conv1dKernel* kernel = nullptr;
-  int64_t workspace_bytes = 0;         // x of one batch and the weights, expanded
+  int64_t workspace_bytes = 0;         // x of one batch and the weights, converted to f32
   std::shared_ptr<float[]> workspace;  // a plan serves one run at a time
 };
 std::string describe(const Conv1dPlan&);

@@ -1,10 +1,10 @@
-// Norms, activations, rotations, smoothing and Walsh-Hadamard transforms whose result is quantised
-// in the same pass over memory.
+// Fused quantisation: norms, activations, rotations, smoothing and Walsh-Hadamard transforms whose
+// result is quantised in the same pass over memory.
 //
 // The result is that of the operation in x's format followed by quantize(), bit for bit: what is
-// quantised is rounded to that format first, in a tile of the cache. Options: any whose scales lie
-// within rows (block_rows 1), every layout of scales; nvfp4 needs QuantizeOptions::tensor_scale, as
-// its own would need the whole result first.
+// quantised is rounded to that format first, in a tile in the cache. Options: any whose scales lie
+// within rows (block_rows 1), every scale layout; nvfp4 needs QuantizeOptions::tensor_scale, as its
+// own would need the whole result first.
 #pragma once
 #include "halftone/activation_function.h"
 #include "halftone/norm.h"
@@ -42,10 +42,9 @@ Tensor rope_quantize(const Tensor& x, const Tensor& positions, const RopeOptions
 // As hadamard(x) of x [tokens, heads, head_dim] or [batch, length, heads, head_dim].
 Tensor hadamard_quantize(const Tensor& x, const QuantizeOptions&,
                          Stream& = Stream::default_stream());
-// Keys k [batch, keys, heads, head_dim] less their mean over the keys, which takes away what all
-// keys share and leaves few bits for the rest. Attention's weights stay the same, the mean's
-// products being equal along a row; a logarithm of the sum needs them added. The mean is rounded to
-// f32, the difference to k's format.
+// Keys k [batch, keys, heads, head_dim] less their mean over the keys, which removes what all keys
+// share and leaves the bits for the rest. Softmax is invariant to it: q . mean is equal along a
+// row; LSE needs it added. The mean is rounded to f32, the difference to k's format.
 Tensor smooth_quantize(const Tensor& k, const QuantizeOptions&, Stream& = Stream::default_stream());
 Tensor key_mean(const Tensor& k,
                 Stream& = Stream::default_stream());  // f32 [batch, heads, head_dim]

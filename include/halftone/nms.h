@@ -1,4 +1,4 @@
-// Non-maximum suppression: of boxes that overlap much, the one with the best score stays.
+// Non-maximum suppression: of boxes that overlap much, the one with the best score is kept.
 #pragma once
 #include <limits>
 #include <memory>
@@ -12,7 +12,7 @@ namespace halftone {
 struct NmsProblem {
   int64_t boxes = 0;
   Format format = Format::f32;  // of boxes and scores: f32, f16, bf16
-  float iou_threshold = 0.5f;   // 0 to 1; a box goes when its overlap with a better one is above
+  float iou_threshold = 0.5f;   // 0 to 1; suppress a box whose overlap with a better one is above
   float score_threshold = -std::numeric_limits<float>::infinity();  // lower scores are left out
   bool classes = false;  // boxes of different classes leave each other alone
 };

@@ -27,7 +27,7 @@ struct NormTensors {
   Tensor out;                // may be x
   Tensor residual;           // when given: x + residual, as rounded, is normalised
   Tensor bias = {};          // [columns]
-  Tensor residual_out = {};  // receives that sum; residual does when this is not given
+  Tensor residual_out = {};  // receives x + residual; residual does when this is not given
 };
 struct NormKernel;
 struct NormPlan {

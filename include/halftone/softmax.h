@@ -9,7 +9,7 @@ namespace halftone {
 // How often a row is read: `safe` three times (maximum, exponentials and their sum, division),
 // `online` twice, the sum being rescaled whenever the maximum grows.
 enum class SoftmaxAlgorithm : uint8_t {
-  automatic,  // safe up to 4096 columns, whose exponentials stay in the first-level cache
+  automatic,  // safe up to 4096 columns, whose exponentials stay in L1
   safe,       // up to 4096 columns
   online,
 };

@@ -1,4 +1,4 @@
-// Dimensions in another order, in memory.
+// Permuted copies and transposition in memory.
 #pragma once
 #include "halftone/error.h"
 #include "halftone/stream.h"

@@ -187,7 +187,7 @@ TEST_P(KvCacheOnDevice, ManyTokensAreTransformedLikeFew) {
 
 TEST_P(KvCacheOnDevice, TransformedHeadsEqualTheSeparateOperations) {
   uint64_t seed = 0;
-  bool settled = false;  // by turns
+  bool prefetch_positions = false;  // by turns
   for (const auto& [format, source, head_dim, normed, scale] :
        {std::tuple{Format::bf16, Format::bf16, int64_t{128}, true, 0.0f},
         {Format::fp8_e4m3, Format::bf16, 128, true, 0.0f},
@@ -208,7 +208,7 @@ TEST_P(KvCacheOnDevice, TransformedHeadsEqualTheSeparateOperations) {
         Tensor::from<int32_t>(std::vector<int32_t>{5, 0, 11, 400}, {4}, Format::i32).to(device);
     const RopePlan rope = plan(RopeProblem{4, 1, head_dim, source, {}}, device);
     HeadTransform to{{}, {}, 1e-5f, 0.5f, &rope};
-    to.prefetch_positions = settled = !settled;
+    to.prefetch_positions = prefetch_positions = !prefetch_positions;
     if (normed) {
       to.q_weight = test::random_tensor({head_dim}, source, ++seed).to(device);
       to.k_weight = test::random_tensor({head_dim}, Format::f32, ++seed).to(device);

@@ -1,3 +1,4 @@
+// 1D convolution: rules, plan, workspace, run and one-liner.
 #include <algorithm>
 #include <cmath>
 
@@ -62,7 +63,7 @@ constexpr Conv1dKernel kKernels[] = {HALFTONE_LEVEL_ROWS("conv1d", accepts, conv
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The parts of the arguments that the problem decides; pointers are left null.
+// The arguments that follow from the problem; pointers are left null.
 struct Layout {
   Conv1dArgs args{};
   Conv1dTile tile{};
@@ -85,10 +86,10 @@ Layout layout_of(const Conv1dProblem& p, Conv1dFunction function) {
   a.x_format = p.x;
   a.weight_format = p.weight;
   a.out_format = p.out;
-  if (function == nullptr) return l;  // a GPU has no workspace
+  if (function == nullptr) return l;  // GPUs have no workspace
   function(a, Conv1dStep::multiply, 0, 0, &l.tile);
-  // The first tap lies ceil(padding / stride) elements before the first output's place, the last
-  // one this far behind.
+  // The first tap lies ceil(padding / stride) elements before the first output's position, the last
+  // one this far after it.
   a.lead = ceil_div(p.padding, p.stride);
   const int64_t behind = std::max<int64_t>(0, (p.kernel - 1) * p.dilation - p.padding) / p.stride;
   a.width = a.lead + ceil_div(a.out_length, l.tile.positions) * l.tile.positions + behind + 1;

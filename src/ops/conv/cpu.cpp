@@ -1,4 +1,4 @@
-// Convolution as a product without its matrix of windows, once per ISA level. A tile is
+// Implicit-GEMM convolution on the CPU (no im2col matrix), compiled for every ISA level. A tile is
 // some outputs by three vectors of positions: per tap three loads of x and one broadcast an output
 // feed 3 x outputs multiply-adds, more than the two loads a cycle need.
 #include "ops/conv/kernels.h"
@@ -16,9 +16,9 @@ constexpr int kOutputs = 4;  // 12 of 16
 #endif
 constexpr int kVectors = 3;
 constexpr int kPositions = kVectors * kLanes;
-constexpr int kTiles = 8;        // of a unit: what their sums take is a third of the first level
-constexpr int kFewTerms = 256;   // whose x, 4 to 5 lines for three taps, fits the first level
-constexpr int kBlockTerms = 64;  // of a sum that then joins the sum before it
+constexpr int kTiles = 8;        // of a unit: their accumulators take a third of L1
+constexpr int kFewTerms = 256;   // whose x, 4 to 5 lines for three taps, fits L1
+constexpr int kBlockTerms = 64;  // terms of a partial sum, added to the sum before it
 
 HALFTONE_INLINE int bytes_of(Format f) { return f == Format::f32 ? 4 : 2; }
 
@@ -29,8 +29,8 @@ HALFTONE_INLINE int tile_outputs(const Conv1dArgs& a) {
 HALFTONE_INLINE int64_t output_tiles(const Conv1dArgs& a) {
   return (a.outputs + tile_outputs(a) - 1) / tile_outputs(a);
 }
-// A unit is tiles of positions for one tile of outputs, where x of a tile fits the first-level
-// cache, and tiles of outputs of one group for the same positions where it does not.
+// A unit is tiles of positions for one tile of outputs, where x of a tile fits L1, and tiles of
+// outputs of one group for the same positions where it does not.
 HALFTONE_INLINE int64_t unit_outputs(const Conv1dArgs& a) {
   int64_t count = a.channels * a.kernel <= kFewTerms ? 1 : kTiles;
   while (count > output_tiles(a)) count /= 2;
@@ -77,7 +77,7 @@ void pack(const Conv1dArgs& a, int64_t unit) {
 }
 
 // The taps of a group in the order of their weights: where each finds x for the first output, from
-// the group's expanded x on. Phase and place are stepped rather than divided for.
+// the group's converted x on. Phase and offset are stepped rather than divided for.
 class Taps {
  public:
   HALFTONE_INLINE explicit Taps(const Conv1dArgs& a) : a_(a) {
@@ -149,8 +149,8 @@ void finish(const Conv1dArgs& a, int64_t group, int64_t first, int64_t count, in
   }
 }
 
-// Many terms go block by block through all tiles of a unit, so that their x stays in the
-// first-level cache, where it would come from the second or third for every tile.
+// Many terms go block by block through all tiles of a unit, so that their x stays in L1, where it
+// would come from L2 or L3 for every tile.
 void multiply(const Conv1dArgs& a, int64_t unit) {
   alignas(64) float totals[kTiles * kOutputs * kPositions] = {};
   int64_t taps[kFewTerms];

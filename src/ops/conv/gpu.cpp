@@ -1,3 +1,4 @@
+// The convolution kernel of GPUs, host side.
 #include "ops/conv/gpu.cuh"
 #include "hw/image.h"
 

@@ -1,3 +1,4 @@
+// GPU entry of convolution.
 #include "hw/image.h"
 #include "ops/conv/gpu.cuh"
 

@@ -1,5 +1,5 @@
-// Convolution in one dimension: a thread has a position of an output channel; the threads of a
-// block share the channel's weights through the cache and read neighbouring positions of x.
+// Direct 1D convolution for every GPU: a thread has a position of an output channel; the threads of
+// a CTA share the channel's weights through the cache and read neighbouring positions of x.
 #pragma once
 #include "base/launch.h"
 #include "hw/thread.h"

@@ -1,4 +1,4 @@
-// Kernels of convolution: one per CPU ISA level, and that of GPUs.
+// Convolution kernels: one per CPU ISA level, and that of GPUs.
 #pragma once
 #include <cstdint>
 
@@ -10,7 +10,7 @@ namespace halftone {
 
 class Stream;
 
-// The steps of one image: expand x, expand the weights, multiply. Strides in bytes.
+// The steps of one image: convert x to FP32, pack the weights, multiply. Strides in bytes.
 struct Conv1dArgs {
   int64_t channels, groups, outputs, kernel, length, out_length;  // channels, outputs of a group
   int64_t stride, padding, dilation;
@@ -39,7 +39,7 @@ enum class Conv1dStep : uint8_t {
   pack,      // units: tiles of outputs
   multiply,  // units: blocks of positions, within them blocks of tiles of outputs
 };
-// What a level works in; the host lays out the workspace and counts units with it.
+// Block sizes of an ISA level; the host lays out the workspace and counts units with it.
 struct Conv1dTile {
   int64_t outputs;           // of a unit of `pack`
   int64_t tiles, positions;  // of a unit of `multiply`: `tiles` units of `pack`, of one group

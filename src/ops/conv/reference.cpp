@@ -1,3 +1,4 @@
+// Convolution in FP64.
 #include "base/message.h"
 #include "halftone/activation.h"
 #include "halftone/conv.h"

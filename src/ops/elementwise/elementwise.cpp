@@ -1,3 +1,4 @@
+// Elementwise arithmetic: rules, broadcasting, run and one-liner.
 #include "halftone/elementwise.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Elementwise arithmetic in FP64.
 #include <cmath>
 
 #include "base/message.h"

@@ -1,4 +1,5 @@
-// Embedding lookup, once per ISA level: rows of codes times their scales.
+// Embedding lookup on the CPU, compiled for every ISA level: rows of quantised values times their
+// scales.
 #include "ops/embedding/kernels.h"
 
 #include "formats/row_quantizer.h"
@@ -11,7 +12,7 @@ namespace {
 typedef uint8_t u8half __attribute__((vector_size(kLanes / 2)));
 typedef uint16_t u16half __attribute__((vector_size(kLanes)));
 
-// Codes i..i+count-1 of a row; four-bit codes start at an even i.
+// Values i..i+count-1 of a row; 4-bit ones start at an even i.
 template <Format F>
 HALFTONE_INLINE u32v load_codes(const char* row, int64_t i, int count) {
   constexpr bool kNibbles = is_four_bits(F);

@@ -1,3 +1,4 @@
+// Embedding lookup: rules, plan, run and one-liner.
 #include "halftone/embedding.h"
 
 #include "base/arguments.h"
@@ -102,7 +103,7 @@ void run(const EmbeddingPlan& plan, const EmbeddingTensors& t, Stream& stream) {
           t.table.has_scales() ? to_string(t.table.scaling()) : std::string("none"),
           ") are not those of the plan (", p.scaled ? to_string(p.scaling) : std::string("none"),
           ")");
-  for (int64_t i = 0; i < p.tokens && !on_gpu; ++i) {  // a GPU's kernel looks itself
+  for (int64_t i = 0; i < p.tokens && !on_gpu; ++i) {  // the GPU kernel checks itself
     const int64_t id = id_at(t.ids, i);
     require(id >= 0 && id < p.vocabulary, "embedding: ids[", i, "] is ", id,
             ", outside the table of ", p.vocabulary, " rows");

@@ -1,3 +1,4 @@
+// Embedding kernels of GPUs, host side: which instance takes a problem, and the launch.
 #include "ops/embedding/gpu.cuh"
 
 namespace halftone {
@@ -24,7 +25,7 @@ bool copies(const EmbeddingArgs& args) {
          args.columns * pipe::bytes_of(args.format) % 16 == 0 && args.columns < int64_t{1} << 31;
 }
 
-// As dequantisation to the places of the result, which have no gaps.
+// As dequantisation into the result, which has no gaps.
 DequantizeArgs expanded(const EmbeddingArgs& args, const ScaledCodes& codes) {
   DequantizeArgs from;
   static_cast<ScaledCodes&>(from) = codes;

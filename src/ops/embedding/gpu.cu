@@ -1,3 +1,4 @@
+// GPU entries of embedding lookup.
 #include "ops/embedding/gpu.cuh"
 
 HT_GPU_ENTRY(halftone::EmbeddingGpu)

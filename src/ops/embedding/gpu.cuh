@@ -1,5 +1,5 @@
-// Embedding lookup: a row of the table for each token, expanded where it is quantised. The row of
-// an index outside the table is zeros, and the index is reported.
+// Embedding lookup for every GPU: a row of the table for each token, dequantised where it is
+// quantised. The row of an index outside the table is zeros, and the index is reported.
 #pragma once
 #include "formats/gpu/expand.cuh"
 #include "formats/gpu/rows.cuh"
@@ -52,7 +52,7 @@ struct EmbeddingGpu {
     const Format widest = args.format == Format::f32 ? Format::f32 : args.out_format;
     CodeRow codes(p.codes, row, inside ? id : 0);
     for (uint32_t step = 0;; ++step) {
-      // Codes are read eight neighbours at a time.
+      // Quantised values are read eight neighbours at a time.
       const pipe::Quads at =
           pipe::quads_of(plain ? widest : Format::bf16, threads.rank(), threads.threads(), step);
       if (at.first >= args.columns) return;
@@ -64,8 +64,8 @@ struct EmbeddingGpu {
   }
 };
 
-// Rows of eights of codes that share a scale, as dequantisation expands them, but rounded to f32
-// and then to the result, as on the CPU.
+// Rows of eights of quantised values that share a scale, dequantised as the dequantisation kernel
+// does, but rounded to FP32 and then to the result, as on the CPU.
 template <pipe::Access kAccess, bool kConvert>
 struct EmbeddingExpandGpu {
   using Expand = ExpandGpu<kAccess, kConvert>;
@@ -82,7 +82,7 @@ struct EmbeddingExpandGpu {
   }
 };
 
-// Rows of whole pieces of 16 bytes that are copied as they are, four pieces a thread under way.
+// Rows of whole 16-byte pieces that are copied as they are, four pieces a thread in flight.
 struct EmbeddingCopyGpu {
   using Params = EmbeddingParams;
   static constexpr uint32_t kThreads = 256, kMinBlocks = 4, kPieces = 4;

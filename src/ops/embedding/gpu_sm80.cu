@@ -1,3 +1,4 @@
+// GPU entries of embedding lookup in quantised tables, before sm_89.
 #include "ops/embedding/gpu.cuh"
 
 namespace halftone {

@@ -1,3 +1,4 @@
+// GPU entries of embedding lookup in quantised tables from sm_89 on.
 #include "ops/embedding/gpu.cuh"
 
 namespace halftone {

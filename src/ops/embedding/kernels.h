@@ -1,4 +1,4 @@
-// Kernels of embedding lookup: one per CPU ISA level, and that of GPUs.
+// Embedding kernels: one per CPU ISA level, and those of GPUs.
 #pragma once
 #include <cstdint>
 
@@ -10,7 +10,7 @@ namespace halftone {
 class Stream;
 
 struct EmbeddingArgs {
-  const void* ids;  // of the CPU: checked by the caller
+  const void* ids;  // on the CPU checked by the caller
   int64_t id_stride;
   bool wide_ids;  // i64, else i32
   const char* table;

@@ -1,3 +1,4 @@
+// Embedding lookup in FP64.
 #include "base/message.h"
 #include "formats/codec.h"
 #include "halftone/embedding.h"

@@ -1,5 +1,6 @@
-// Each operation runs on a tile of rows that its thread then quantises from the cache; on a GPU one
-// kernel makes rows and their codes, or where none does, a second one quantises all rows.
+// Norms and activations with fused quantisation: on a CPU each operation runs on a tile of rows
+// that its thread then quantises from the cache; on a GPU one kernel computes and quantises rows,
+// or where none does, a second one quantises all rows.
 #include "halftone/fused_quantize.h"
 
 #include "base/message.h"
@@ -57,7 +58,7 @@ void norm_quantize_into(NormProblem problem, const NormTensors& t, const Quantiz
     const NormArgs args = norm_args(plan(problem, stream.device()),
                                     {x, t.weight, {}, residual, t.bias, residual_out});
     const QuantizeArgs to = quantize_target(options, out, stream);
-    if (norm_codes_gpu(args, problem.rows, to, stream)) return;
+    if (norm_quantize_gpu(args, problem.rows, to, stream)) return;
   }
   const auto part = [](const Tensor& whole, int64_t begin, int64_t end) {
     return whole.defined() ? whole.slice(0, begin, end) : Tensor();
@@ -124,7 +125,7 @@ void activation_quantize_into(const Tensor& x, const ActivationFunction& functio
     args.operation = MapOperation::activation, args.function.function = function;
     args.in[0].base = rows.data<char>();
     const QuantizeArgs to = quantize_target(options, out, stream);
-    if (map_codes_gpu(args, false, x.format(), to, stream)) return;
+    if (map_quantize_gpu(args, false, x.format(), to, stream)) return;
   }
   const auto produce = [&](int64_t begin, int64_t end, const Tensor& tile) {
     run(plan(problem(end - begin), stream.device()), {rows.slice(0, begin, end), tile}, stream);
@@ -164,7 +165,7 @@ void gated_quantize_into(const Tensor& gate, const Tensor& up, const GatedActiva
     args.in[0].base = gates.data<char>();
     args.in[1].base = interleaved ? args.in[0].base : ups.data<char>();
     const QuantizeArgs to = quantize_target(options, out, stream);
-    if (map_codes_gpu(args, interleaved, gate.format(), to, stream)) return;
+    if (map_quantize_gpu(args, interleaved, gate.format(), to, stream)) return;
   }
   const auto produce = [&](int64_t begin, int64_t end, const Tensor& tile) {
     run(plan(problem(end - begin), stream.device()),

@@ -1,4 +1,4 @@
-// Rotation, smoothing and the Walsh-Hadamard transform of heads with quantisation: on a GPU one
+// RoPE, smoothing and the Walsh-Hadamard transform of heads with fused quantisation: on a GPU one
 // kernel where heads have a power of two elements, else the operation and then quantize; on a CPU
 // tiles of rows.
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace halftone {
 
 namespace {
 
-// Rows [begin, end) of x [..., head_dim], counted over what comes before, into a tile.
+// Rows [begin, end) of x [..., head_dim], counted over the leading dimensions, into a tile.
 void copy_rows(const Tensor& x, int64_t begin, int64_t end, const Tensor& tile) {
   const int64_t bytes = bits(x.format()) / 8, row_bytes = x.size(-1) * bytes;
   for (int64_t i = begin; i < end; ++i) {
@@ -64,7 +64,8 @@ void check_heads(const char* what, const Tensor& x, int rank, const Stream& stre
   check_stream(what, stream, x.device());
 }
 
-// x [tokens, heads, head_dim] to codes by the kernel for heads; false where it does not take them.
+// Quantises x [tokens, heads, head_dim] by the fused heads kernel; false where it does not take
+// them.
 bool quantize_heads(HeadsArgs args, const Tensor& x, HeadRows rows, const QuantizeOptions& options,
                     Tensor& out, Stream& stream) {
   const int64_t bytes = bits(x.format()) / 8;
@@ -74,7 +75,7 @@ bool quantize_heads(HeadsArgs args, const Tensor& x, HeadRows rows, const Quanti
   rows.codes = quantize_target(options, out, stream);
   args.rows[0] = rows, args.count = 1;
   args.tokens = x.size(0), args.head_dim = x.size(2), args.format = x.format();
-  if (*why_no_heads_gpu(args) != 0) return false;
+  if (*heads_gpu_error(args) != 0) return false;
   heads_gpu(args, stream);
   return true;
 }
@@ -193,7 +194,7 @@ void smooth_quantize_into(const Tensor& k, const Tensor& mean, const QuantizeOpt
     HeadRows rows;
     rows.mean = mean.data<float>(), rows.mean_tokens = std::max<int64_t>(keys, 1);
     const Tensor all = as_tokens(k);
-    // The scales of a layout in tiles are those of a key's heads.
+    // The scales of a tiled layout are those of a key's heads.
     if (all.defined() && quantize_heads({}, all, rows, options, out, stream)) return;
   }
   const Format format = k.format();

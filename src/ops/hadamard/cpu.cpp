@@ -1,5 +1,5 @@
-// The Walsh-Hadamard transform, once per ISA level: sums of two in an order that no level
-// changes, so that every level gives the same bits.
+// The Walsh-Hadamard transform on the CPU, compiled for every ISA level: sums of two in an order
+// that no ISA level changes, so that every level gives the same bits.
 #include "ops/hadamard/kernels.h"
 
 #include <utility>

@@ -1,3 +1,4 @@
+// The Walsh-Hadamard transform: rules, run and one-liner.
 #include "halftone/hadamard.h"
 
 #include <array>
@@ -44,7 +45,7 @@ HeadsArgs heads_of(const HadamardArgs& args, int64_t tokens, int64_t heads) {
 std::string accepts_on_gpu(const HadamardProblem& p) {
   if (std::string why = accepts(p); !why.empty()) return why;
   const std::string why =
-      why_no_heads_gpu(heads_of({.head_dim = p.head_dim, .format = p.format}, 0, 0));
+      heads_gpu_error(heads_of({.head_dim = p.head_dim, .format = p.format}, 0, 0));
   if (why.empty()) return why;
   return concat("hadamard: x is ", name(p.format), " with head_dim ", p.head_dim,
                 "; on a GPU it must be f16 or bf16 with 64, 128, 256 or 512");
@@ -52,7 +53,7 @@ std::string accepts_on_gpu(const HadamardProblem& p) {
 
 void hadamard_gpu(const HadamardArgs& args, int64_t tokens, int64_t heads, Stream& stream) {
   const HeadsArgs made = heads_of(args, tokens, heads);
-  const std::string why = why_no_heads_gpu(made);
+  const std::string why = heads_gpu_error(made);
   require(why.empty(), "hadamard: ", why, "; align x and out, and their strides");
   heads_gpu(made, stream);
 }
@@ -83,7 +84,7 @@ void hadamard_into(const Tensor& x, Tensor& out, Stream& stream) {
   check_stream("hadamard", stream, x.device());
   check_overlap("hadamard", "out", out, "x", x);
   if (x.rank() == 4) {
-    // Batches whose rows lie one behind the other are one.
+    // Batches whose rows are contiguous are one.
     const auto even = [&](const Tensor& t) {
       return t.size(0) == 1 || t.stride(0) == t.size(1) * t.stride(1);
     };

@@ -1,5 +1,5 @@
-// Kernels of the Walsh-Hadamard transform: one per CPU ISA level. On GPUs it is a step of
-// the kernel for heads (ops/heads).
+// Walsh-Hadamard kernels: one per CPU ISA level. On GPUs the transform is a step of the fused heads
+// kernel (ops/heads).
 #pragma once
 #include <cstdint>
 

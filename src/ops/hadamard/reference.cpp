@@ -1,3 +1,4 @@
+// The Walsh-Hadamard transform by its matrix, in FP64.
 #include <bit>
 #include <cmath>
 

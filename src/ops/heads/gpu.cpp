@@ -1,3 +1,4 @@
+// The fused heads kernel, host side: what it takes, and the launch.
 #include "ops/heads/gpu.cuh"
 
 #include <algorithm>
@@ -20,7 +21,7 @@ KernelImage image_of_half(Format f, Arch arch) {
                           : hw::image_of<Kernel<pipe::Access::bf16>>("heads", arch);
 }
 
-// A head of whole groups, each within a half or the whole head.
+// Whether a head is whole groups, each within a half or the whole head.
 bool takes_groups(const HeadsArgs& args, const QuantizeArgs& to) {
   const int64_t group = to.recipe.group > 0 ? to.recipe.group : args.head_dim;
   return to.block_rows == 1 && args.head_dim % group == 0 && group >= 16 &&
@@ -33,7 +34,7 @@ float hadamard_scale(int64_t block) {
   return static_cast<float>(1 / std::sqrt(static_cast<double>(block)));
 }
 
-const char* why_no_heads_gpu(const HeadsArgs& args) {
+const char* heads_gpu_error(const HeadsArgs& args) {
   const int64_t dim = args.head_dim;
   if (dim < 64 || dim > 512 || (dim & (dim - 1)) != 0) return "head_dim is not 64, 128, 256 or 512";
   if (args.format == Format::f32) return "elements have 32 bits";
@@ -62,7 +63,7 @@ void heads_gpu(const HeadsArgs& args, Stream& stream) {
   }
   if (args.tokens == 0 || p.heads == 0) return;
   constexpr uint32_t kThreads = HeadsSm80<pipe::Access::bf16>::kThreads;
-  // One token is shared by several blocks; of many, each is one block's.
+  // Few tokens: several CTAs share one. Many tokens: a CTA each.
   const uint32_t parts = (p.heads * p.lanes + kThreads - 1) / kThreads;
   const bool few = args.tokens < properties(stream.device()).sm_count;
   launch(stream.device().arch() >= Arch::sm_89 ? image_of_half<HeadsSm89>(args.format, Arch::sm_89)

@@ -1,3 +1,4 @@
+// GPU entries of the fused heads kernel, before sm_89: FP8 conversion in software.
 #include "hw/image.h"
 #include "ops/heads/gpu.cuh"
 

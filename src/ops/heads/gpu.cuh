@@ -1,6 +1,8 @@
-// Heads of 64 to 512 elements of 16 bits: a block has a token, whose angles it computes once for
-// all heads, and a few lanes have a head. A lane holds the eights c and c + head_dim / 2, the pairs
-// of a rotation, and sums them in the order of the norm's own kernel.
+// The fused heads kernel for 16-bit heads of 64, 128, 256 or 512 elements, on every GPU: norm,
+// smoothing, RoPE, Hadamard, store or quantise. A CTA has a token, whose angles it computes once
+// for all heads, and a few lanes have a head. A lane holds elements 8 c .. 8 c + 7 and those
+// head_dim / 2 further, the pairs of a rotation, and sums them in the order of the norm's own
+// kernel, for its bits.
 #pragma once
 #include <cmath>
 
@@ -20,8 +22,8 @@ struct HeadsParams {
   uint32_t lanes;  // of a head: head_dim / 16, a power of two
   uint32_t heads;  // of all tensors
   float hadamard;  // the transform's scale where some rows ask for it, else 0
-  bool quantises;  // some rows become codes
-  bool caches;     // or go to a cache
+  bool quantises;  // some rows are quantised
+  bool caches;     // some rows go to a cache
 };
 
 template <pipe::Access kAccess, bool kConvert>
@@ -39,30 +41,30 @@ struct HeadsGpu {
     const uint32_t items = p.heads * p.lanes, step = kThreads * hw::grid_size().y;
     Item item(p, part * kThreads + thread, items);
     Eight read[2];
-    if (!args.settled) {
-      // All that is read waits for memory at the same time.
+    if (!args.prefetch_positions) {
+      // All loads are in flight at the same time.
       hw::launch_dependents_and_wait();
       load(p, token, item, read);
     }
     const int64_t cached = args.cache_positions != nullptr
                                ? hw::load_global(args.cache_positions + token)
                                : args.first + token % args.sequence_tokens;
-    bool turns = args.frequencies != nullptr;
+    bool rotates = args.frequencies != nullptr;
     const pipe::RotationTable table(hw::shared_memory_base(), p.lanes * 8);
-    if (turns) {
+    if (rotates) {
       const double frequency = table.first_frequency(args.frequencies, thread);
       const int64_t position =
           pipe::load_index(args.positions, args.wide_positions, token * args.position_stride);
-      turns = position >= 0 && position <= kLastPosition;
-      if (turns) {
+      rotates = position >= 0 && position <= kLastPosition;
+      if (rotates) {
         table.fill(args.frequencies, frequency, position, args.magnitude, thread, kThreads);
       } else if (thread == 0 && part == 0) {
         pipe::report_fault(p.faults, Fault::rope_position, token, position, kLastPosition);
       }
       hw::barrier_sync();
     }
-    const int64_t cell = p.caches ? args.shape.cell(token / args.sequence_tokens, cached) : 0;
-    if (args.settled) {
+    const int64_t slot = p.caches ? args.shape.slot(token / args.sequence_tokens, cached) : 0;
+    if (args.prefetch_positions) {
       hw::launch_dependents_and_wait();
       load(p, token, item, read);
     }
@@ -71,7 +73,7 @@ struct HeadsGpu {
       if (to.tensor_scale != nullptr) hw::store_global(to.tensor_scale, to.recipe.tensor_scale);
     }
     for (uint32_t first = part * kThreads; first < items;) {
-      head_row(p, args.rows[item.tensor], token, item, read, cell, turns, table);
+      head_row(p, args.rows[item.tensor], token, item, read, slot, rotates, table);
       first += step;
       if (first >= items) return;
       item = Item(p, first + thread, items);
@@ -108,7 +110,7 @@ struct HeadsGpu {
 
   // All lanes of a warp take part in the shuffles, whatever their rows ask for.
   HT_DEVICE static void head_row(const Params& p, const HeadRows& rows, int64_t token,
-                                 const Item& item, Eight (&read)[2], int64_t cell, bool turns,
+                                 const Item& item, Eight (&read)[2], int64_t slot, bool rotates,
                                  const pipe::RotationTable& table) {
     const HeadsArgs& args = p.args;
     const uint32_t head = item.head, lane = item.lane;
@@ -153,7 +155,7 @@ struct HeadsGpu {
       }
       round();
     }
-    if (live && rows.rotates && turns) {
+    if (live && rows.rotates && rotates) {
       float c[8], s[8];
       table.load(lane * 8, c, s);
       pipe::rotate_halves(x[0], x[1], c, s);
@@ -171,19 +173,20 @@ struct HeadsGpu {
 
     int64_t target = row;
     if (rows.cached) {
-      live = live && cell >= 0;
-      target = cell * rows.heads + head;
+      live = live && slot >= 0;
+      target = slot * rows.heads + head;
     }
     const bool plain = rows.codes.codes == nullptr;
-    if (p.quantises) store_codes(p, rows, token, head, target, lane, live && !plain, columns, x);
+    if (p.quantises)
+      store_quantised(p, rows, token, head, target, lane, live && !plain, columns, x);
     if (!live || !plain) return;
     char* out = rows.cached ? rows.pages + target * dim * 2 : rows.out[row];
     HT_UNROLL
     for (uint32_t i = 0; i < 2; ++i) read[i].store(kFormat, out, at(i), dim);
   }
 
-  // The Walsh-Hadamard transform of a head: strides 1, 2 and 4 are in an eight, 8 to head_dim / 4
-  // between lanes, and head_dim / 2 is between a lane's eights.
+  // The Walsh-Hadamard transform of a head: strides 1, 2 and 4 are within eight elements of a lane,
+  // 8 to head_dim / 4 between lanes, and head_dim / 2 between the two eights of a lane.
   HT_DEVICE static void transform(const Params& p, uint32_t lane, const uint32_t (&columns)[2],
                                   const float (&x)[2][8], float (&y)[2][8]) {
     const auto butterfly = [](float& a, float& b) {
@@ -220,9 +223,9 @@ struct HeadsGpu {
     }
   }
 
-  HT_DEVICE static void store_codes(const Params& p, const HeadRows& rows, int64_t token,
-                                    uint32_t head, int64_t target, uint32_t lane, bool live,
-                                    const uint32_t (&columns)[2], const float (&x)[2][8]) {
+  HT_DEVICE static void store_quantised(const Params& p, const HeadRows& rows, int64_t token,
+                                        uint32_t head, int64_t target, uint32_t lane, bool live,
+                                        const uint32_t (&columns)[2], const float (&x)[2][8]) {
     const QuantizeArgs& to = rows.codes;
     const auto dim = static_cast<uint32_t>(p.args.head_dim);
     const uint32_t group = to.recipe.group > 0 ? static_cast<uint32_t>(to.recipe.group) : dim;

@@ -1,3 +1,4 @@
+// GPU entries of the fused heads kernel from sm_89 on, which convert to FP8 by instructions.
 #include "hw/image.h"
 #include "ops/heads/gpu.cuh"
 

@@ -1,6 +1,6 @@
-// Rows of heads on their way to attention: RMS norm, smoothing, rotation, a Walsh-Hadamard
-// transform, and codes or a cache's
-// pages, in one pass over memory. Shared by the fused operations and the cache.
+// The fused heads kernel: RMS norm, smoothing, RoPE and Walsh-Hadamard transform of rows of heads,
+// then storage as they are, quantised, or in the pages of a KV cache, in one pass over memory.
+// Shared by fused quantisation and the cache.
 #pragma once
 #include <cstdint>
 
@@ -21,11 +21,11 @@ struct HeadRows {
   int64_t mean_tokens = 1;
   bool rotates = false;
   bool hadamard = false;  // halftone/hadamard.h
-  // Where rows go: plain in the tensor's format, or, with `out` null, as codes (whose x is unused).
+  // Where rows go: in the tensor's format, or, with `out` null, quantised (whose x is unused).
   Rows out;
   QuantizeArgs codes;
-  float static_scale = 0;  // of the codes, instead of each group's own; 0: none
-  bool cached = false;     // to the cells of `shape`, codes or plain
+  float static_scale = 0;  // of the quantised rows, instead of a scale a group; 0: none
+  bool cached = false;     // to the cache slots of `shape`, quantised or not
   char* pages = nullptr;
 };
 
@@ -35,7 +35,7 @@ struct HeadsArgs {
   int64_t tokens = 0, head_dim = 0;
   Format format = Format::bf16;
   float eps = 0;
-  // Of the rotation: pairs (i, i + head_dim / 2).
+  // RoPE: pairs (i, i + head_dim / 2).
   const double* frequencies = nullptr;
   float magnitude = 1;
   const void* positions = nullptr;
@@ -46,14 +46,14 @@ struct HeadsArgs {
   int64_t sequence_tokens = 1;
   const int32_t* cache_positions = nullptr;  // [tokens]; null: from `first` on
   int64_t first = 0;
-  // Positions and pages may be read before the kernel's turn.
-  bool settled = false;
+  // PDL: positions and pages may be read before griddepcontrol.wait.
+  bool prefetch_positions = false;
 };
 
 float hadamard_scale(int64_t block);  // 1 / sqrt(block)
 
 // Empty where heads_gpu takes the problem, else why not.
-const char* why_no_heads_gpu(const HeadsArgs&);
+const char* heads_gpu_error(const HeadsArgs&);
 void heads_gpu(const HeadsArgs&, Stream&);
 
 }  // namespace halftone

@@ -1,3 +1,4 @@
+// The histogram kernel of GPUs, host side.
 #include <algorithm>
 
 #include "base/device_memory.h"
@@ -9,7 +10,7 @@ namespace halftone {
 void histogram_gpu(const HistogramGpuArgs& args, Stream& stream) {
   const Device& device = stream.device();
   fill_memory(device, args.counts, 0, static_cast<size_t>(args.bins) * sizeof(uint64_t), &stream);
-  // As many blocks as are resident at a time, each with enough elements to pay for its bins.
+  // As many CTAs as are resident at a time, each with enough elements to pay for its bins.
   const int64_t most = properties(device).sm_count * 8;
   const int64_t wanted = std::max(args.elements / (16 * HistogramGpu::kThreads), int64_t{1});
   const uint32_t bytes =

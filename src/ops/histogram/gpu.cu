@@ -1,3 +1,4 @@
+// GPU entry of histograms.
 #include "hw/image.h"
 #include "ops/histogram/gpu.cuh"
 

@@ -1,5 +1,5 @@
-// Histograms: a block counts its share in shared memory where the bins fit, and adds what it found
-// to the whole; else every element is an addition to global memory.
+// Histograms for every GPU: a CTA counts its share in shared memory where the bins fit, then adds
+// its counts to the total; else every element is an atomic addition to global memory.
 #pragma once
 #include "formats/gpu/rows.cuh"
 #include "hw/barrier.h"
@@ -15,11 +15,11 @@ struct HistogramGpu {
     FaultReporter faults;
   };
   static constexpr uint32_t kThreads = 256, kMinBlocks = 1;
-  static constexpr int64_t kOwnBins = 4096;  // 16 KB: eight blocks share a multiprocessor
+  static constexpr int64_t kOwnBins = 4096;  // 16 KB: eight CTAs share a multiprocessor
 
   static bool counts_apart(const HistogramGpuArgs& args) { return args.bins <= kOwnBins; }
 
-  // -1: outside the edges; -2: no number, or without edges outside the bins.
+  // -1: outside the edges; -2: not a number, or without edges outside the bins.
   HT_DEVICE static int64_t bin_of(const HistogramGpuArgs& args, float v) {
     if (args.edges == nullptr) {
       return v >= 0 && v < static_cast<float>(args.bins) ? static_cast<int64_t>(v) : -2;
@@ -28,7 +28,7 @@ struct HistogramGpu {
     if (!(v >= hw::load_global(args.edges) && v <= hw::load_global(args.edges + args.bins))) {
       return -1;
     }
-    // The last edge that is not above v, found by halving.
+    // The last edge that is not above v, by binary search.
     int64_t first = 0;
     for (int64_t n = args.bins; n > 1;) {
       const int64_t half = n / 2;

@@ -13,7 +13,7 @@ struct HistogramGpuArgs {
   int64_t bins = 0;
   uint64_t* counts = nullptr;  // 0 before
 };
-// A value without a place and edges that descend are reported as faults of the stream.
+// A value without a bin and edges that descend are reported as faults of the stream.
 using HistogramGpuFunction = void (*)(const HistogramGpuArgs&, Stream&);
 void histogram_gpu(const HistogramGpuArgs&, Stream&);
 

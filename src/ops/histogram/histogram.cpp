@@ -1,3 +1,4 @@
+// Histograms: rules, plan, the CPU kernel, run and one-liner.
 #include "halftone/histogram.h"
 
 #include <algorithm>
@@ -14,25 +15,25 @@ namespace halftone {
 
 namespace {
 
-// A unit of work: runs of a row at f32, counted.
+// Counts the row segments of a unit of work, in FP32.
 struct HistogramArgs {
   const RowReader& x;
-  int64_t columns = 0, pieces = 0;  // of kPiece elements a row
+  int64_t columns = 0, pieces = 0;  // segments of kPiece elements a row
   const float* edges = nullptr;
   int64_t bins = 0;
   int64_t* counts = nullptr;
   std::atomic<int64_t>* wrong = nullptr;  // smallest index of a value that is refused
 };
 constexpr int64_t kPiece = 16 * 1024;
-// Tables up to this length are counted apart by each piece and added at its end; longer ones are
-// shared, where two threads seldom meet in one place.
+// Tables up to this length are counted separately by each unit and added at its end; longer ones
+// are shared, where two threads seldom hit the same bin.
 constexpr int64_t kOwn = 2048;
 
-// -1: outside the edges; -2: no number, or without edges outside the bins.
+// -1: outside the edges; -2: not a number, or without edges outside the bins.
 int32_t bin_of(const HistogramArgs& args, float v) {
   if (v != v) return -2;
   if (!(v >= args.edges[0] && v <= args.edges[args.bins])) return -1;
-  // The last edge that is not above v, found by halving.
+  // The last edge that is not above v, by binary search.
   const float* first = args.edges;
   for (int64_t n = args.bins; n > 1;) {
     const int64_t half = n / 2;
@@ -55,7 +56,7 @@ void histogram_pieces(const HistogramArgs& args, int64_t begin, int64_t end) {
       int32_t bins[RowReader::kMost];
       if (args.edges == nullptr) {
         const auto most = static_cast<float>(args.bins);
-        for (int64_t k = 0; k < n; ++k) {  // without a branch, so that it becomes vectors
+        for (int64_t k = 0; k < n; ++k) {  // without a branch, so that it is vectorised
           const float v = x[k];
           const int32_t inside = v >= 0 && v < most ? -1 : 0;
           bins[k] = (static_cast<int32_t>(inside != 0 ? v : 0.0f) & inside) | (~inside & -2);
@@ -109,7 +110,7 @@ constexpr HistogramKernel kKernels[] = {
 void run_on_gpu(const HistogramPlan& plan, const HistogramTensors& t, Stream& stream) {
   const HistogramProblem& p = plan.problem;
   HistogramGpuArgs args;
-  // Without gaps rows are one.
+  // Contiguous rows are one.
   const bool flat = t.x.contiguous() && !t.x.has_scales() && t.x.numel() > 0;
   args.x = number_rows(flat ? t.x.reshape({t.x.numel()}) : t.x);
   args.elements = t.x.numel(), args.bins = p.bins;

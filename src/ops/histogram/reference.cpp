@@ -1,3 +1,4 @@
+// Histograms, one value after another.
 #include "base/message.h"
 #include "formats/row_reader.h"
 #include "halftone/histogram.h"

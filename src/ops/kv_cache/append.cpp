@@ -1,4 +1,5 @@
-// Writing keys and values into the pages of a cache.
+// Appends K and V to the pages of a cache, with QK norm and RoPE fused where a kernel takes the
+// shape.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -23,7 +24,7 @@ QuantizeOptions quantization_of(Format f) {
   return options;
 }
 
-// Rows [begin, end) of x, counted over rows and heads, to their places in the cache.
+// Stores rows [begin, end) of x, counted over rows and heads, to their slots in the cache.
 void store_rows(const AppendArgs& args, int part, int64_t begin, int64_t end) {
   const CacheShape& shape = args.shape;
   const int64_t dim = shape.head_dim, row_bytes = packed_bytes(args.format, dim);
@@ -33,9 +34,9 @@ void store_rows(const AppendArgs& args, int part, int64_t begin, int64_t end) {
     const int64_t row = i / shape.heads, head = i % shape.heads;
     const int64_t position =
         args.positions != nullptr ? args.positions[row] : args.first + row % args.tokens;
-    const int64_t cell = shape.cell(row / args.tokens, position);
-    if (cell < 0) continue;
-    const int64_t target_row = cell * shape.heads + head;
+    const int64_t slot = shape.slot(row / args.tokens, position);
+    if (slot < 0) continue;
+    const int64_t target_row = slot * shape.heads + head;
     const char* source = args.x[part][i];
     uint8_t* target = args.codes[part] + target_row * row_bytes;
     if (args.scales[part] != nullptr) {
@@ -81,7 +82,7 @@ float static_scale(const KvCacheOptions& options, int64_t layer, int part) {
   return scales.empty() ? 0.0f : scales[static_cast<size_t>(layer)];
 }
 
-// What the kernel for whole heads is to do; nothing where a step is not in its reach.
+// Arguments of the fused heads kernel; nothing where it does not take a step.
 std::optional<HeadsArgs> heads_args(const KvCache& cache, int64_t layer, const Tensor& q,
                                     const Tensor& k, const Tensor& v, const HeadTransform& to,
                                     const Tensor& positions) {
@@ -96,8 +97,8 @@ std::optional<HeadsArgs> heads_args(const KvCache& cache, int64_t layer, const T
                 cache.page_table().size(1)};
   args.sequence_tokens = std::max<int64_t>(args.tokens / options.sequences, 1);
   args.cache_positions = positions.data<int32_t>();
-  // Outside a graph the kernels of a call before this one may still run.
-  args.settled =
+  // Outside a graph the kernels of an earlier call may still run.
+  args.prefetch_positions =
       to.prefetch_positions && (k.device().kind() != Device::Kind::cuda || cuda::captures());
   if (to.rope != nullptr) {
     const bool whole = to.rope->problem.options.style == RopeStyle::half_split &&
@@ -130,7 +131,7 @@ std::optional<HeadsArgs> heads_args(const KvCache& cache, int64_t layer, const T
     rows.codes.codes = pages[i - 1].data<uint8_t>();
     rows.codes.scales = pages[i - 1].scales().data<uint8_t>();
   }
-  if (*why_no_heads_gpu(args) != 0) return {};
+  if (*heads_gpu_error(args) != 0) return {};
   return args;
 }
 
@@ -162,7 +163,7 @@ void KvCache::check_positions(const Tensor& k, const Tensor& positions) const {
   const bool fits = positions.defined() && positions.format() == Format::i32 &&
                     positions.device() == device_ && positions.shape() == Shape{k.size(0)} &&
                     positions.contiguous();
-  if (fits) return;  // what follows is written only to complain
+  if (fits) return;  // what follows is only for the message
   fail(ErrorCode::invalid_argument, "positions is ",
        positions.defined() ? to_string(positions) : "undefined", "; the cache takes i32 [",
        k.size(0), "] on ", device_.name(), ", without gaps");

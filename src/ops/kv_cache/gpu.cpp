@@ -1,3 +1,4 @@
+// KV cache append on GPUs, host side.
 #include "ops/kv_cache/gpu.cuh"
 
 #include "hw/image.h"

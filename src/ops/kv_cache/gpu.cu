@@ -1,3 +1,4 @@
+// GPU entry of KV cache append.
 #include "hw/image.h"
 #include "ops/kv_cache/gpu.cuh"
 

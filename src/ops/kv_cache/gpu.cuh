@@ -1,5 +1,7 @@
-// Appending to a cache: a group of threads to each block of elements that share a scale, or to each
-// head's row where the cache is a plain format. Positions are read here, not on the host.
+// KV cache append for every GPU: converts or quantises K and V rows into the pages of the cache. A
+// group of threads has a block of elements that share a scale, or a head's row where the cache is
+// not quantised, eight elements a thread. Positions are read on the device, so that a captured
+// graph can be replayed.
 #pragma once
 #include "formats/gpu/blocks.cuh"
 #include "hw/griddep.h"
@@ -10,7 +12,7 @@ namespace halftone {
 struct AppendGpu {
   struct Params {
     AppendArgs args;
-    int64_t groups, wide;  // of a row, elements of one
+    int64_t groups, wide;  // groups of a row; elements of a group
     uint32_t group_threads;
   };
   // Eight elements a thread, and rows have at most 1024.
@@ -27,19 +29,19 @@ struct AppendGpu {
     const int64_t group = in_part % p.groups, source_row = in_part / p.groups;
     const int64_t row = source_row / shape.heads, head = source_row % shape.heads;
 
-    int64_t cell = -1;
+    int64_t slot = -1;
     if (index < 2 * per_part) {
       const int64_t position = args.positions != nullptr ? hw::load_global(args.positions + row)
                                                          : args.first + row % args.tokens;
-      cell = shape.cell(row / args.tokens, position);
+      slot = shape.slot(row / args.tokens, position);
     }
-    const bool live = cell >= 0;
+    const bool live = slot >= 0;
     const int64_t first = group * p.wide + int64_t{8} * threads.rank();
     const int64_t end = (group + 1) * p.wide;
     const pipe::Quads at{first, first + 4};
     float v[8] = {};
     if (live && first < end) pipe::load_eight(args.source, args.x[part][source_row], at, end, v);
-    const int64_t target = cell * shape.heads + head;
+    const int64_t target = slot * shape.heads + head;
     if (args.scales[part] == nullptr) {
       char* to = reinterpret_cast<char*>(args.codes[part]) +
                  target * shape.head_dim * pipe::bytes_of(args.format);

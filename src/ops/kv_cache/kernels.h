@@ -1,4 +1,4 @@
-// Where the rows of an append go in the pages of a cache, for both kinds of device.
+// Append to a paged KV cache: where rows go in its pages, shared by CPU and GPU kernels.
 #pragma once
 #include <cstdint>
 
@@ -12,8 +12,8 @@ struct CacheShape {
   int64_t heads = 0, head_dim = 0, page_size = 0;
   int64_t sequences = 1, pages = 0;  // of one sequence
 
-  // The cell of a position, counted over all pages; -1: no page is there.
-  HALFTONE_CODEC int64_t cell(int64_t sequence, int64_t position) const {
+  // The slot of a position, counted over all pages; -1: no page is there.
+  HALFTONE_CODEC int64_t slot(int64_t sequence, int64_t position) const {
     const int64_t page = position / page_size;
     if (position < 0 || page >= pages) return -1;
     return (page * sequences + sequence) * page_size + position % page_size;
@@ -21,19 +21,19 @@ struct CacheShape {
 };
 
 inline bool is_quantised_cache(Format f) { return !is_plain_float(f); }
-// One f32 per token and head, or one E4M3 per 16 elements.
+// One FP32 per token and head, or one E4M3 per 16 elements.
 inline Scaling cache_scaling(Format f) {
   return f == Format::nvfp4 ? default_scaling(Format::nvfp4) : Scaling{Format::f32, 1, 0};
 }
 
-// Keys and values at once: index 0 and 1.
+// K and V at once: index 0 and 1.
 struct AppendArgs {
   CacheShape shape;
   Rows x[2];  // counted over rows and heads
   Format source = Format::bf16, format = Format::bf16;
   Recipe recipe;  // of a quantised cache
   uint8_t *codes[2] = {}, *scales[2] = {};
-  float static_scale[2] = {};          // of fp8; 0: every row's own
+  float static_scale[2] = {};          // of fp8; 0: a scale a row
   int64_t rows = 0, tokens = 1;        // of all sequences, of one
   const int32_t* positions = nullptr;  // [rows], or null: the first token of each is at `first`
   int64_t first = 0;

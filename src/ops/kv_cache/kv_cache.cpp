@@ -1,3 +1,4 @@
+// Paged KV cache: storage, growth and the page table.
 #include "halftone/kv_cache.h"
 
 #include <algorithm>
@@ -125,7 +126,7 @@ void KvCache::reserve(int64_t length) {
   const int64_t need = pages_of(options_, length);
   if (need <= have) return;
   const int64_t pages = std::min(std::max(need, 2 * have), pages_of(options_, options_.max_length));
-  // Told before the system lends pages it does not have: layer by layer each allocation succeeds.
+  // Checked before the system overcommits: layer by layer each allocation would succeed.
   const int64_t bytes = packed_bytes(options_.format, elements_of(options_, pages)) +
                         2 * options_.layers * static_cast<int64_t>(sizeof(Tensor));
   if (device_.is_cpu() && static_cast<size_t>(bytes) > memory_limit()) {

@@ -1,5 +1,6 @@
-// Element by element, once per ISA level. Operands of one format are read as they are;
-// what is strided is gathered into dense runs first, and other mixtures of formats become f32.
+// Elementwise operations on the CPU, compiled for every ISA level. Operands of one format are read
+// as they are; strided ones are gathered into dense rows first, and other mixtures of formats
+// become FP32.
 #include "ops/map/kernels.h"
 #include "simd/activate.h"
 #include "simd/blocks.h"
@@ -30,7 +31,7 @@ HALFTONE_INLINE void loop(const Run& r, const Function& f) {
       ask_ahead<kTwoBytes<F>>(from);
       v[k] = whole ? load_two<F>(from) : load_two_partial<F>(from, r.n - i);
     }
-    // Results of 16 bits take the short polynomials.
+    // 16-bit results take the short polynomials.
     constexpr bool kHalf = F != Format::f32;
     const Two y = {f.template operator()<kHalf>(v[0].a, v[1].a, v[2].a),
                    f.template operator()<kHalf>(v[0].b, v[1].b, v[2].b)};
@@ -39,7 +40,7 @@ HALFTONE_INLINE void loop(const Run& r, const Function& f) {
   }
 }
 
-// out = f(a, b, c) of vectors; operands that f does not look at are not read.
+// out = f(a, b, c) of vectors; operands that f ignores are not read.
 template <int Operands, bool kExact = false, class Function>
 HALFTONE_INLINE void each(const Run& r, const Function& f) {
   switch (r.format) {
@@ -136,7 +137,7 @@ void move_run(int bytes, const char* from, int64_t from_stride, char* to, int64_
   move_elements<uint32_t>(from, from_stride, to, to_stride, n);
 }
 
-// A stretch of a row; operands begin at in[k] and out.
+// A segment of a row; operands begin at in[k] and out.
 void map_stretch(const MapArgs& args, const char* const* in, char* out, int64_t n) {
   const int last = args.rank - 1;
   const Format format = args.out.format;

@@ -1,3 +1,4 @@
+// Elementwise kernels of GPUs, host side: which instance takes a problem, and the launch.
 #include "ops/map/gpu.cuh"
 #include "hw/image.h"
 
@@ -5,7 +6,7 @@ namespace halftone {
 
 namespace {
 
-// Whether an operand's rows are whole pieces of 16 bytes of this format.
+// Whether an operand's rows are whole 16-byte pieces of this format.
 bool is_whole(const MapArgs& args, const MapOperand& x, Format format) {
   uintptr_t all = reinterpret_cast<uintptr_t>(x.base);
   for (int d = 0; d < args.rank - 1; ++d) all |= static_cast<uintptr_t>(x.stride[d]);

@@ -1,3 +1,4 @@
+// GPU entries of the elementwise kernels.
 #include "hw/image.h"
 #include "ops/map/gpu.cuh"
 

@@ -1,7 +1,8 @@
-// Element by element on strided operands of any plain formats, eight elements a thread, of each
-// operand as its format, strides and alignment allow. Where all have one format and rows of whole
-// pieces of 16 bytes, a kernel for each count of operands takes sixteen a thread and has all of its
-// loads under way before it computes.
+// Elementwise operations (activations, gates, arithmetic) for every GPU on strided operands of any
+// float format. Eight elements a thread, of each operand as its format, strides and alignment
+// allow. Where all operands have one format and rows of whole 16-byte pieces, an instance for each
+// number of operands takes sixteen elements a thread and has all of its loads in flight before it
+// computes.
 #pragma once
 #include <cmath>
 
@@ -18,10 +19,10 @@ struct MapGpuParams {
   MapArgs args;
   int64_t rows;
   uint32_t row_shift;  // a row has 2^row_shift threads
-  uint32_t pieces;     // that a row is cut into, of a thread's elements for each row thread
+  uint32_t pieces;     // segments of a row, of a thread's elements for each row thread
 };
 
-// What both kernels share: the rows of a block, and the operation itself.
+// What both kernels share: the rows of a CTA, and the operation itself.
 struct MapGpuBlock {
   using Params = MapGpuParams;
   static constexpr uint32_t kThreads = 256;
@@ -32,7 +33,7 @@ struct MapGpuBlock {
     return {.grid = {static_cast<uint32_t>(groups * p.pieces), 1, 1}, .block = {kThreads, 1, 1}};
   }
 
-  uint32_t rank, piece = 0;  // of the row's threads, and of its pieces
+  uint32_t rank, piece = 0;  // of the row's threads, and of its segments
   bool live = true;
   const char* in[3];
   char* out;
@@ -182,7 +183,7 @@ struct MapWholeGpu {
     hw::launch_dependents_and_wait();
     const MapArgs& args = p.args;
     const MapGpuBlock block(p);
-    // The block's piece of the row: one address an operand, distances of 32 bits.
+    // The CTA's segment of the row: one address an operand, 32-bit offsets.
     const int64_t columns = args.extent[args.rank - 1];
     const int64_t begin = int64_t{block.piece} * (kCount << p.row_shift);
     const uint32_t most = kCount << p.row_shift, apart = 16u << p.row_shift;

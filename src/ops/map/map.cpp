@@ -1,3 +1,4 @@
+// Elementwise operations, host side: broadcasting, merging of dimensions, and the run.
 #include "ops/map/map.h"
 
 #include "base/arguments.h"
@@ -30,7 +31,8 @@ MapOperand map_operand(const char* operation, const char* argument, const Tensor
 
 void run_map(const MapFunctions& function, MapArgs& args, const Shape& shape, Stream& stream) {
   if (element_count(shape) == 0) return;
-  // Dimensions of one element vanish; neighbours that every operand steps through evenly merge.
+  // Dimensions of one element are dropped; neighbours that every operand steps through evenly are
+  // merged.
   MapOperand* const all[] = {&args.in[0], &args.in[1], &args.in[2], &args.out};
   int rank = 0;
   for (int d = 0; d < shape.rank(); ++d) {
@@ -57,7 +59,7 @@ void run_map(const MapFunctions& function, MapArgs& args, const Shape& shape, St
     bytes += count * bits(args.in[k].format) / 8;
     in_place = in_place || args.in[k].base == args.out.base;
   }
-  args.streamed = bytes >= kStreamFrom && !in_place;  // what was read need not be read once more
+  args.streamed = bytes >= kStreamFrom && !in_place;  // the inputs are not read again
   args.pieces = (columns + kMapPiece - 1) / kMapPiece;
   for_rows(stream, rows * args.pieces, std::min(columns, kMapPiece),
            [&](int64_t begin, int64_t end) { function.cpu(args, begin, end); });

@@ -1,5 +1,5 @@
-// Overlaps of one box with many, once per ISA level. No fused multiply-add: every level
-// rounds alike, so that all agree on what lies above the threshold.
+// Overlaps (IoU) of one box with many on the CPU, compiled for every ISA level. No fused
+// multiply-add: every ISA level rounds alike, so that all agree on what lies above the threshold.
 #include "ops/nms/kernels.h"
 #include "simd/vec.h"
 

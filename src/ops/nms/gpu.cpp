@@ -1,3 +1,4 @@
+// Non-maximum suppression on GPUs, host side.
 #include "ops/nms/gpu.cuh"
 #include "base/device_memory.h"
 #include "hw/image.h"

@@ -1,3 +1,4 @@
+// GPU entries of non-maximum suppression.
 #include "hw/image.h"
 #include "ops/nms/gpu.cuh"
 

@@ -1,5 +1,5 @@
-// Non-maximum suppression: each box finds its place by counting the better ones, then one block
-// walks over the boxes in that order.
+// Non-maximum suppression for every GPU: each box finds its rank by counting the better ones, then
+// one CTA walks the boxes in that order.
 #pragma once
 #include "base/launch.h"
 #include "hw/barrier.h"

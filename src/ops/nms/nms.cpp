@@ -1,3 +1,4 @@
+// Non-maximum suppression: rules, plan, the CPU driver, run and one-liner.
 #include "halftone/nms.h"
 
 #include <algorithm>

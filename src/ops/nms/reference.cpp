@@ -1,3 +1,4 @@
+// Non-maximum suppression by its definition, pair by pair in FP64.
 #include <algorithm>
 #include <numeric>
 #include <vector>

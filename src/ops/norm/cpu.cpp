@@ -1,5 +1,5 @@
-// RMS and layer norm of rows, once per ISA level. Statistics first, in one pass or two; the
-// last pass finds the row in the cache.
+// RMS norm and layer norm of rows on the CPU, compiled for every ISA level. Statistics first, in
+// one pass or two; the last pass finds the row in the cache.
 #include "ops/norm/kernels.h"
 #include "simd/two.h"
 
@@ -34,8 +34,8 @@ HALFTONE_INLINE float sum_of(int64_t columns, const Term& term) {
   return reduce_add((sum[0].a + sum[1].a) + (sum[0].b + sum[1].b));
 }
 
-// Elements of the row that is normalised; with a residual that is the sum, rounded as it is stored,
-// so that the fused operation equals the separate ones.
+// Elements of the row to normalise; with a residual that is the sum, rounded as it is stored, so
+// that the fused operation equals the separate ones.
 template <Format X, bool kSplit, bool Residual>
 HALFTONE_INLINE Two gather(const char* x, const char* residual, char* sum, int64_t i,
                            int64_t count) {
@@ -83,7 +83,7 @@ Statistics statistics(const NormArgs& args, const char* x, const char* residual,
         args.columns, [&](int64_t i, int64_t n, Two acc) __attribute__((always_inline)) {
           Two v = load_some<X, kSplit>(row + i * kBytes<X>, n);
           v = {v.a - mean, v.b - mean};
-          if (n < kTwo) {  // lanes beyond the row are not -mean but nothing
+          if (n < kTwo) {  // lanes past the row are 0, not -mean
             char ones[kTwoBytes<X>];
             store_two<X>(ones, {one, one});
             const Two valid = load_two_partial<X, kSplit>(ones, n);

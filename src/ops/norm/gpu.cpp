@@ -1,3 +1,4 @@
+// Norm kernels of GPUs, host side: which instance takes a problem, and the launch.
 #include "ops/norm/gpu.cuh"
 #include "hw/image.h"
 #include "ops/norm/whole_rows.h"

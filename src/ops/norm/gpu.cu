@@ -1,3 +1,4 @@
+// GPU entries of the norm kernels.
 #include "hw/image.h"
 #include "ops/norm/gpu.cuh"
 

@@ -1,5 +1,5 @@
-// RMS and layer norm of rows. A row is read once: its elements stay in registers from the
-// statistics to the result. What is longer than they hold is read again, from the L2.
+// RMS norm and layer norm of rows for every GPU. A row is read once: its elements stay in registers
+// from the statistics to the result. What does not fit in registers is read again, from L2.
 #pragma once
 #include <cmath>
 
@@ -15,13 +15,13 @@ struct NormGpuParams {
   NormArgs args;
   int64_t rows;
   uint32_t row_threads;
-  bool same_weight;  // of the row's format, from a multiple of 16 bytes on
+  bool same_weight;  // of the row's format, and aligned to 16 bytes
 };
 
 template <pipe::Access kAccess>
 struct NormGpu {
   using Params = NormGpuParams;
-  // Where elements have 16 bits: 48 registers, and five blocks of 256 threads that reside.
+  // For 16-bit elements: 48 registers, and five resident CTAs of 256 threads.
   static constexpr bool kHalf = kAccess == pipe::Access::bf16 || kAccess == pipe::Access::f16;
   static constexpr uint32_t kThreads = kHalf ? 640 : pipe::kMostRowThreads;
   static constexpr uint32_t kMinBlocks = kHalf ? 2 : 1;
@@ -49,8 +49,8 @@ struct NormGpu {
       v.load(f, x, place(step), columns);
       if (sums) other.load(f, residual, place(step), columns);
     };
-    // With a residual the sum is normalised as it is stored, so that the fused operation equals
-    // the separate ones.
+    // With a residual the sum is normalised as it is stored, so that the fused operation equals the
+    // separate ones.
     const auto finish_load = [&](uint32_t step, Eight& v, const Eight& other) {
       if (!sums) return;
       float a[8], b[8];
@@ -63,7 +63,7 @@ struct NormGpu {
     };
     HT_UNROLL
     for (uint32_t step = 0; step < kKept; ++step) load(step, kept[step], add[step]);
-    // A weight of the row's format comes while the row does.
+    // A weight of the row's format is loaded together with the row.
     const auto* weight = static_cast<const char*>(args.weight);
     Eight weights[kKept];
     if (p.same_weight) {
@@ -79,8 +79,8 @@ struct NormGpu {
     HT_UNROLL
     for (uint32_t step = 0; step < kKept; ++step) finish_load(step, kept[step], add[step]);
 
-    // Calls each(step, values, weights) for this thread's eights; what is not kept is read, for the
-    // `first` time or once more.
+    // Calls each(step, values, weights) for this thread's eights; what is not kept in registers is
+    // read, for the `first` time or again.
     const auto for_eights = [&](bool first, const auto& each) {
       float v[8];
       HT_UNROLL
@@ -113,8 +113,9 @@ struct NormGpu {
       for_eights(false, [&](uint32_t step, const float(&v)[8], const Eight&) {
         HT_UNROLL
         for (uint32_t i = 0; i < 8; ++i) {
-          const float apart = pipe::is_inside<kAccess>(place(step), i, columns) ? v[i] - mean : 0;
-          squares = hw::fma(apart, apart, squares);
+          const float deviation =
+              pipe::is_inside<kAccess>(place(step), i, columns) ? v[i] - mean : 0;
+          squares = hw::fma(deviation, deviation, squares);
         }
       });
     } else {
@@ -151,25 +152,25 @@ struct NormGpu {
   }
 };
 
-struct NormCodesParams : NormGpuParams {
+struct NormQuantizeParams : NormGpuParams {
   RowCodesArgs codes;
 };
 
-// Whole rows of up to kPieces pieces a thread, which stay in registers; a kernel for each kind of
-// norm. Sums are those of NormGpu: a thread has the elements of one of its threads, or (kTwo) its
-// even pieces are of one and its odd ones of another. Codes: RowCodes, where they become codes;
-// such a kernel is for norms of every kind.
+// Whole rows of up to kPieces 16-byte pieces a thread, which stay in registers; an instance for
+// each kind of norm. Sums are those of NormGpu: a thread has the elements of one of its threads, or
+// (kTwo) its even pieces are of one and its odd ones of another. Codes: RowCodes, for fused
+// quantisation; such an instance is for norms of every kind.
 template <pipe::Access kAccess, bool kLayer, bool kSums, uint32_t kPieces, bool kTwo = false,
           class Codes = void>
 struct NormWholeGpu {
-  static constexpr bool kCodes = !std::is_void_v<Codes>;
-  using Params = std::conditional_t<kCodes, NormCodesParams, NormGpuParams>;
+  static constexpr bool kQuantised = !std::is_void_v<Codes>;
+  using Params = std::conditional_t<kQuantised, NormQuantizeParams, NormGpuParams>;
   using Piece = pipe::Piece<kAccess>;
   static constexpr uint32_t kElements = Piece::kElements;
   static constexpr uint32_t kThreads = pipe::kMostRowThreads;
   static constexpr uint32_t kMinBlocks = kPieces == 8 && kSums ? 1 : 2;
-  // Where there are registers for them, of the row's format.
-  static constexpr bool kWeightAhead = kPieces <= 4, kBiasAhead = kLayer && kPieces == 2;
+  // Loaded before the statistics where there are registers for them and they have the row's format.
+  static constexpr bool kPrefetchWeight = kPieces <= 4, kPrefetchBias = kLayer && kPieces == 2;
 
   HT_DEVICE static void run(const Params& p) {
     hw::launch_dependents_and_wait();
@@ -190,7 +191,7 @@ struct NormWholeGpu {
     Piece kept[kPieces], weights[kPieces], biases[kPieces];
     const char* x = place(args.x);
     for_pieces([&](uint32_t k) { kept[k].load(x + at[k]); });
-    if (kSums && (!kCodes || args.residual.base != nullptr)) {
+    if (kSums && (!kQuantised || args.residual.base != nullptr)) {
       // The sum is normalised as it is stored, so that the fused operation equals the separate
       // ones.
       Piece add[kPieces];
@@ -210,7 +211,7 @@ struct NormWholeGpu {
     const auto* weight = static_cast<const char*>(args.weight);
     const auto* bias = static_cast<const char*>(args.bias);
     const bool same = args.weight_format == Piece::kFormat;
-    if (kWeightAhead && same && weight != nullptr) {
+    if (kPrefetchWeight && same && weight != nullptr) {
       for_pieces([&](uint32_t k) { weights[k].load(weight + at[k]); });
     }
 
@@ -219,7 +220,7 @@ struct NormWholeGpu {
     const auto sum_of = [&](const float(&part)[2]) {
       return kTwo ? threads.sum_of_two(part[0], part[1]) : threads.sum(part[0]);
     };
-    if (kLayer && (!kCodes || args.layer)) {
+    if (kLayer && (!kQuantised || args.layer)) {
       float total[2] = {};
       for_pieces([&](uint32_t k) {
         float v[kElements];
@@ -228,7 +229,7 @@ struct NormWholeGpu {
         for (uint32_t i = 0; i < kElements; ++i) total[kTwo ? k % 2 : 0] += v[i];
       });
       mean = sum_of(total) / count;
-      if (kBiasAhead && same && bias != nullptr) {
+      if (kPrefetchBias && same && bias != nullptr) {
         for_pieces([&](uint32_t k) { biases[k].load(bias + at[k]); });
       }
     }
@@ -239,8 +240,8 @@ struct NormWholeGpu {
       float& sum = squares[kTwo ? k % 2 : 0];
       HT_UNROLL
       for (uint32_t i = 0; i < kElements; ++i) {
-        const float apart = kLayer ? v[i] - mean : v[i];
-        sum = hw::fma(apart, apart, sum);
+        const float deviation = kLayer ? v[i] - mean : v[i];
+        sum = hw::fma(deviation, deviation, sum);
       }
     });
     const float scale = 1.0f / sqrtf(sum_of(squares) / count + args.eps);
@@ -250,20 +251,20 @@ struct NormWholeGpu {
       kept[k].widen(y);
       HT_UNROLL
       for (uint32_t i = 0; i < kElements; ++i) y[i] = (kLayer ? y[i] - mean : y[i]) * scale;
-      const auto vector = [&](const Piece& here, bool came, const char* base,
+      const auto vector = [&](const Piece& here, bool loaded, const char* base,
                               float(&v)[kElements]) {
-        if (same && came) return here.widen(v);
+        if (same && loaded) return here.widen(v);
         pipe::load_aligned(args.weight_format, base, at[k] / Piece::kBytes, v);
       };
       if (weight != nullptr) {
         float w[kElements];
-        vector(weights[k], kWeightAhead, weight, w);
+        vector(weights[k], kPrefetchWeight, weight, w);
         HT_UNROLL
         for (uint32_t i = 0; i < kElements; ++i) y[i] = y[i] * (w[i] + args.weight_offset);
       }
       if (bias != nullptr) {
         float b[kElements];
-        vector(biases[k], kBiasAhead, bias, b);
+        vector(biases[k], kPrefetchBias, bias, b);
         HT_UNROLL
         for (uint32_t i = 0; i < kElements; ++i) y[i] = y[i] + b[i];
       }
@@ -271,7 +272,7 @@ struct NormWholeGpu {
       made.narrow(y);
       return made;
     };
-    if constexpr (kCodes) {
+    if constexpr (kQuantised) {
       Codes codes(p.codes);
       for_pieces([&](uint32_t k) { codes.keep(k, result(k)); });
       codes.store(threads, row, row * args.columns, at, kPieces);

@@ -1,4 +1,4 @@
-// Kernels of the norm family: one per CPU ISA level, and that of GPUs.
+// Norm kernels: one per CPU ISA level, and those of GPUs.
 #pragma once
 #include <cstdint>
 
@@ -21,15 +21,15 @@ struct NormArgs {
   Format format, weight_format;
   float eps;
   float weight_offset;
-  bool layer;     // subtract the mean
-  bool streamed;  // more than the caches hold: results are written past them
+  bool layer;     // layer norm: subtract the mean
+  bool streamed;  // larger than the caches: results by streaming stores
 };
 using NormFunction = void (*)(const NormArgs&, int64_t begin, int64_t end);
 using NormGpuFunction = void (*)(const NormArgs&, int64_t rows, Stream&);
 void norm_gpu(const NormArgs&, int64_t rows, Stream&);
-// The same to codes; false where no kernel makes both at once, and nothing is done.
-bool norm_codes_gpu(const NormArgs&, int64_t rows, const QuantizeArgs&, Stream&);
-// What a run is asked for, checked; `out` may be undefined.
+// Fused norm and quantisation; false, and nothing is done, where no kernel does both.
+bool norm_quantize_gpu(const NormArgs&, int64_t rows, const QuantizeArgs&, Stream&);
+// The arguments of a run, checked; `out` may be undefined.
 NormArgs norm_args(const NormPlan&, const NormTensors&);
 HALFTONE_DECLARE_LEVELS(void norm_rows(const NormArgs&, int64_t begin, int64_t end))
 

@@ -1,3 +1,4 @@
+// RMS norm and layer norm: rules, plan, run and one-liners.
 #include "halftone/norm.h"
 
 #include <cmath>
@@ -156,7 +157,7 @@ NormProblem problem_of(NormKind kind, float eps) {
   p.eps = eps;
   return p;
 }
-// RMS norm without a weight is asked for through a plan; here its absence is a mistake.
+// RMS norm without a weight needs a plan; here its absence is a mistake.
 void require_weight(const char* operation, const Tensor& weight) {
   require(weight.defined() && weight.rank() == 1, operation, ": weight must be one-dimensional");
 }

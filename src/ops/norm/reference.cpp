@@ -1,3 +1,4 @@
+// Norms in FP64.
 #include <cmath>
 
 #include "base/message.h"

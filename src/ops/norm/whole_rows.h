@@ -1,4 +1,4 @@
-// Which rows the kernels for whole rows take, and by how many threads.
+// Which rows the whole-row norm kernels take, and by how many threads.
 #pragma once
 #include "ops/norm/kernels.h"
 #include "pipe/row_pieces.h"
@@ -6,7 +6,7 @@
 namespace halftone {
 
 struct WholeRows {
-  bool whole, kept;          // rows are whole pieces; and stay in a thread's registers
+  bool whole, kept;          // rows are whole 16-byte pieces; and stay in a thread's registers
   bool two;                  // each thread in place of two
   uint32_t threads, pieces;  // of a row, and of a thread
 };

@@ -1,4 +1,4 @@
-// Reductions of f32 runs, once per ISA level.
+// Reductions of contiguous FP32 rows on the CPU, compiled for every ISA level.
 #include "ops/reduce/kernels.h"
 #include "simd/two.h"
 
@@ -6,7 +6,7 @@ namespace halftone::HALFTONE_LEVEL {
 
 namespace {
 
-constexpr int kChains = 64;  // of one run, at every level
+constexpr int kChains = 64;  // of one row segment, at every ISA level
 constexpr int kVectors = kChains / kLanes;
 
 template <ReduceStep S>
@@ -26,7 +26,7 @@ HALFTONE_INLINE float start() {
   return 0;
 }
 
-// Lanes beyond `count` read as what leaves the result alone.
+// Lanes past `count` read as the neutral element.
 template <ReduceStep S, Format F>
 HALFTONE_INLINE f32v tail(const void* p, int64_t i, int count) {
   if (count == kLanes) return load<F>(p, i);
@@ -43,8 +43,8 @@ HALFTONE_INLINE f32v join(f32v a, f32v b) {
   return combine < kExtreme ? S : ReduceStep::sum > (a, b, f32v{});
 }
 
-// Whether a NaN was among vectors. MAXPS and MINPS lose it, and looking at each in passing would
-// cost them two instructions more.
+// Whether a NaN was among vectors. MAXPS and MINPS lose it, and testing each in passing would cost
+// them two instructions more.
 struct SeenNan {
 #if defined(__AVX512F__)
   __mmask16 seen = 0;
@@ -101,7 +101,7 @@ void row(const ReduceRun& r) {
     acc[v] = combine<S>(acc[v], tail<S, F>(r.x, i, count),
                         kPairs ? tail<S, Format::f32>(r.y, i, count) : f32v{});
   }
-  // Chain k joins chain k + half: vectors first, then lanes.
+  // Chain k is added to chain k + half: vectors first, then lanes.
   for (int half = kVectors / 2; half > 0; half /= 2) {
     for (int v = 0; v < half; ++v) acc[v] = join<S>(acc[v], acc[v + half]);
   }

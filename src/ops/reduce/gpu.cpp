@@ -1,3 +1,4 @@
+// Reduction kernels of GPUs, host side: chunks and launches.
 #include "ops/reduce/gpu.cuh"
 
 #include "base/message.h"

@@ -1,3 +1,4 @@
+// GPU entries of the reductions.
 #include "ops/reduce/gpu.cuh"
 
 HT_GPU_ENTRIES_BY_ACCESS(halftone::ReduceRowsGpu)

@@ -1,6 +1,6 @@
-// Reductions of numbers in any format. Eight elements of a row, or four of a column, are summed in
-// f32, everything else in f64: the order of the sums costs no accuracy, however long they are. The
-// order depends on the number of elements alone.
+// Reductions of numbers in any format for every GPU. Eight elements of a row, or four of a column,
+// are summed in FP32, everything else in FP64: the order of the sums costs no accuracy, however
+// long they are. The order depends on the number of elements alone.
 #pragma once
 #include "formats/gpu/rows.cuh"
 #include "hw/pair.h"
@@ -11,18 +11,18 @@
 
 namespace halftone {
 
-// The least is the largest of the negated.
+// The minimum is the maximum of the negated.
 HT_HOST_DEVICE float sign_of(Reduction r) {
   return r == Reduction::min || r == Reduction::argmin ? -1.0f : 1.0f;
 }
 
-// What one element adds to a sum of f32.
+// What one element adds to an FP32 sum.
 HT_DEVICE float add_term(Reduction r, float sum, float x, float y) {
   if (r == Reduction::sum_of_squares) return hw::fma(x, x, sum);
   return r == Reduction::dot ? hw::fma(x, y, sum) : sum + x;
 }
-// body(operation), where rows are whole with a constant, so that the loops are made for it: the
-// mean is a sum, every extreme a maximum.
+// body(operation), where rows are whole with a constant, so that the loops are specialised for it:
+// the mean is a sum, every extreme a maximum.
 template <pipe::Access kAccess, class Body>
 HT_DEVICE void for_operation(Reduction r, const Body& body) {
   if (kAccess == pipe::Access::any) return body(r);
@@ -31,8 +31,8 @@ HT_DEVICE void for_operation(Reduction r, const Body& body) {
   body(is_extreme(r) ? Reduction::max : Reduction::sum);
 }
 
-// The largest value of those taken, and where: the first of equals, if they come in order; a NaN is
-// above every number. `where` begins at the first.
+// The maximum so far and its index: the first of equals, if they come in order; a NaN is above
+// every number. `where` begins at the first.
 struct Largest {
   uint32_t where;
   float value = -INFINITY;
@@ -45,20 +45,20 @@ struct Largest {
   }
 };
 
-// Where a thread's eight lie: of two operands as codes have it, unless both are f32.
+// Where a thread's eight lie: of two operands as the quantised one has it, unless both are FP32.
 HT_DEVICE Format format_of_quads(const ReduceGpuArgs& args) {
   const bool both = args.operation != Reduction::dot || args.y.codes.format == Format::f32;
   return both ? format_of_quads(args.x.codes.format) : Format::bf16;
 }
 
-// Partial results: bits of f64, or keys.
+// Partial results: bits of FP64, or order keys.
 HT_DEVICE uint64_t join_results(bool extreme, uint64_t a, uint64_t b) {
   if (extreme) return a > b ? a : b;
   return std::bit_cast<uint64_t>(std::bit_cast<double>(a) + std::bit_cast<double>(b));
 }
 
-// Writes the result of output `at`. Where groups of 4 or 8 were compared, a key names the one with
-// the largest.
+// Writes the result of output `at`. Where groups of 4 or 8 were compared, a key names the group
+// that has the maximum.
 HT_DEVICE void store_result(const ReduceGpuArgs& args, int64_t at, uint64_t result) {
   const Reduction r = args.operation;
   if (is_arg(r)) {
@@ -98,7 +98,7 @@ struct ReduceRowsGpu {
     uint32_t row_threads;
   };
   static constexpr uint32_t kThreads = 256, kMinBlocks = kAccess == pipe::Access::any ? 2 : 5;
-  // 64 bytes a thread under way. What is looked at while the kernel runs comes eight by eight.
+  // 64 bytes a thread in flight. Formats decided at run time are loaded eight by eight.
   static constexpr uint32_t kEights = kAccess == pipe::Access::any   ? 1
                                       : kAccess == pipe::Access::f32 ? 2
                                                                      : 4;
@@ -112,7 +112,7 @@ struct ReduceRowsGpu {
     const int64_t chunk = args.chunks == 1 ? 0 : unit - row * args.chunks;
     const bool inside = row < args.outer;
     const bool extreme = is_extreme(args.operation);
-    uint64_t result = 0;  // of f64 too
+    uint64_t result = 0;  // of FP64 too
     if (inside) {
       const int64_t begin = chunk * args.chunk, last = begin + args.chunk;
       for_operation<kAccess>(args.operation, [&](Reduction r) {
@@ -128,8 +128,8 @@ struct ReduceRowsGpu {
   }
 
   static constexpr bool kHalf = kAccess == pipe::Access::f16 || kAccess == pipe::Access::bf16;
-  // The largest of eight of 16 bits, or of the negated where `flip` has their signs; a NaN is above
-  // all.
+  // The maximum of eight 16-bit elements, or of the negated where `flip` has their signs; a NaN is
+  // above all.
   HT_DEVICE static float largest_of(const hw::Words4& pairs, uint32_t flip) {
     constexpr bool kBf16 = kAccess == pipe::Access::bf16;
     const auto larger = [](uint32_t a, uint32_t b) {
@@ -195,7 +195,7 @@ struct ReduceRowsGpu {
             }
           }
         } else {
-          float part[2] = {};  // elements beyond the row are 0
+          float part[2] = {};  // elements past the row are 0
           HT_UNROLL
           for (uint32_t k = 0; k < 8; ++k) {
             part[k / 4] = add_term(r, part[k / 4], x[k], dot ? y[k] : 0);
@@ -209,7 +209,7 @@ struct ReduceRowsGpu {
   }
 };
 
-// Eight warps' results of 32 lanes join in the order of the warps; the first warp has them.
+// Combines eight warps' results of 32 lanes in the order of the warps; the first warp has them.
 struct JoinWarps {
   static constexpr uint32_t kWarps = 8, kBytes = kWarps * 32 * 8;
   HT_DEVICE static void put(uint32_t place, uint64_t result) {
@@ -227,17 +227,17 @@ struct JoinWarps {
   }
 };
 
-// Along another dimension: a lane has eight columns, the warps of a block every eighth row of its
-// chunk, four of them under way at a time.
+// Along another dimension: a lane has eight columns, the warps of a CTA every eighth row of its
+// chunk, four of them in flight at a time.
 template <pipe::Access kAccess>
 struct ReduceColumnsGpu {
   using Params = ReduceGpuArgs;
   static constexpr uint32_t kThreads = 256, kWarps = JoinWarps::kWarps;
   static constexpr uint32_t kMinBlocks = kAccess == pipe::Access::any ? 1 : 2;
   static constexpr uint32_t kSharedBytes = 8 * JoinWarps::kBytes;
-  static constexpr int64_t kStretch = 256;  // columns of a block
+  static constexpr int64_t kStretch = 256;  // columns of a CTA
   static constexpr uint32_t kRows = 4;
-  static constexpr uint32_t kReads = kAccess == pipe::Access::any ? 1 : kRows;  // under way
+  static constexpr uint32_t kReads = kAccess == pipe::Access::any ? 1 : kRows;  // in flight
 
   HT_DEVICE static void run(const ReduceGpuArgs& args) {
     const uint32_t lane = hw::thread_index().x % 32, warp = hw::thread_index().x / 32;
@@ -263,7 +263,7 @@ struct ReduceColumnsGpu {
     hw::store_global(args.partial + chunk * results + to, result);
   }
 
-  // Rows begin, begin + 8, ... below `end`; x and y of row i are i * inner behind `first_row`.
+  // Rows begin, begin + 8, ... below `end`; x and y of row i are i * inner after `first_row`.
   HT_DEVICE static void reduce(Reduction r, const ReduceGpuArgs& args, int64_t first_row,
                                const pipe::Quads& at, int64_t begin, int64_t end, uint32_t place) {
     const bool dot = r == Reduction::dot, extreme = is_extreme(r);
@@ -313,7 +313,7 @@ struct ReduceColumnsGpu {
   }
 };
 
-// The results of the chunks: 32 outputs a block, each warp has every eighth chunk.
+// Combines the results of the chunks: 32 outputs a CTA, each warp has every eighth chunk.
 struct ReduceChunksGpu {
   struct Params {
     ReduceGpuArgs args;

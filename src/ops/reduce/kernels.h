@@ -1,4 +1,4 @@
-// Steps of reductions over f32 runs, one per CPU ISA level.
+// Steps of reductions over contiguous FP32 rows, one per CPU ISA level.
 #pragma once
 #include <cstdint>
 
@@ -16,8 +16,8 @@ struct ReduceRun {
   const float* y = nullptr;     // of products
   int64_t n = 0;
   float* out = nullptr;
-  // True: out[i] = out[i] (step) x[i]. False: out[0] = the result of the run, whose order of sums
-  // is the same at every level: 64 chains, then halving.
+  // True: out[i] = out[i] (step) x[i]. False: out[0] = the result over the elements, whose order of
+  // sums is the same at every ISA level: 64 chains, then halving.
   bool columns = false;
 };
 using ReduceFunction = void (*)(const ReduceRun&);

@@ -1,3 +1,4 @@
+// Reductions: rules, plan, run and one-liner.
 #include "halftone/reduce.h"
 
 #include <algorithm>
@@ -164,7 +165,7 @@ void run(const ReducePlan& plan, const ReduceTensors& t, Stream& stream) {
     Reducer::Around around{1, p.shape[p.shape.rank() - 1]};
     for (int d = axis + 1; d < p.shape.rank() - 1; ++d) around.inner *= p.shape[d];
     const int64_t width = around.width, outputs = rows / width;
-    // body(index of a unit, first column, columns) for `count` times the columns in pieces.
+    // body(index of a unit, first column, columns) for `count` times the columns in segments.
     const auto over_columns = [&](int64_t count, int64_t piece, int64_t height, auto&& body) {
       const int64_t pieces = (width + piece - 1) / piece;
       for_rows(stream, count * pieces, std::max<int64_t>(1, height) * std::min(width, piece),

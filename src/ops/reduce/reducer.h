@@ -1,5 +1,4 @@
-// Reductions on the CPU: what is added up in which order, from runs that one call of a kernel
-// takes.
+// Reductions on the CPU: the order of the sums, from row segments that one kernel call takes.
 #pragma once
 #include <algorithm>
 #include <limits>
@@ -13,14 +12,15 @@ namespace halftone {
 
 class Reducer {
  public:
-  // The tree along the last dimension: runs of 64 chains, 64 runs a chunk, chunks; halving between.
+  // The tree along the last dimension: segments of 64 chains, 64 segments a chunk, chunks; halving
+  // between.
   static constexpr int64_t kRun = RowReader::kMost;
   static constexpr int64_t kRuns = 64;
   static constexpr int64_t kChunk = kRun * kRuns;
-  // Other dimensions: so many rows are added up before their sum joins the sum of those before.
+  // Other dimensions: so many rows are added before their sum is added to the sum of those before.
   static constexpr int64_t kBlockRows = 128;
-  // Columns of a unit of work: rows of the source in one stretch where they are added up, so that
-  // the memory is read as it lies; what RowReader reads at a time elsewhere.
+  // Columns of a unit of work: contiguous segments of source rows where they are added, so that
+  // memory is read in order; what RowReader reads at a time elsewhere.
   static constexpr int64_t kBlockColumns = 4096, kColumns = RowReader::kMost;
 
   Reducer(const ReduceProblem& problem, ReduceFunction run, const ReduceTensors& t)
@@ -47,7 +47,7 @@ class Reducer {
     n_ = p_.shape[axis_of(p_)];
   }
 
-  // One run of elements, in f32 or as the kernel reads them.
+  // One segment of elements, in FP32 or as the kernel reads them.
   void reduce(int64_t row, int64_t begin, int64_t n, float* x, float* y, float* out,
               bool columns) const {
     const void* direct = y_ ? nullptr : x_.dense(row, begin);
@@ -56,7 +56,7 @@ class Reducer {
           n, out, columns});
   }
 
-  // One chunk of a row; `runs` receives the results of its runs.
+  // One chunk of a row; `runs` receives the results of its segments.
   float chunk(int64_t row, int64_t index, float* runs) const {
     alignas(64) float x[kRun], y[kRun];
     const int64_t begin = index * kChunk, end = std::min(n_, begin + kChunk);
@@ -71,7 +71,7 @@ class Reducer {
     return halve(halved, count);
   }
 
-  // Sums neighbours half a range apart until one is left.
+  // Sums elements half a range apart until one is left.
   float halve(float* values, int64_t count) const {
     if (count == 0) return 0;
     for (; count > 1; count = (count + 1) / 2) {
@@ -107,7 +107,7 @@ class Reducer {
     if (!is_arg(p_.operation)) return store(row, &value, 1);
     const auto found = [&](float v) { return (v == value) | ((v != v) & (value != value)); };
     float again[kRuns];
-    if (runs == nullptr) {  // of several chunks: this one's runs once more
+    if (runs == nullptr) {  // of several chunks: this one's segments again
       chunk(row, index, again);
       runs = again;
     }
@@ -115,7 +115,7 @@ class Reducer {
     while (!found(*runs)) ++runs, at += kRun;
     alignas(64) float buffer[kRun];
     const float* x = x_.read(row, at, std::min(kRun, n_ - at), buffer);
-    // One of the two comparisons, and 32 at a time, which the compiler makes vectors of.
+    // One of the two comparisons, and 32 at a time, which the compiler vectorises.
     const int64_t left = std::min(kRun, n_ - at);
     at += value != value ? first_place(x, left, [](float v) { return v != v; })
                          : first_place(x, left, [value](float v) { return v == value; });
@@ -132,7 +132,7 @@ class Reducer {
     }
   };
 
-  // Columns [begin, begin + count) of a block of rows, added up in `to`.
+  // Adds columns [begin, begin + count) of a block of rows to `to`.
   void block(const Around& around, int64_t output, int64_t index, int64_t begin, int64_t count,
              float* to) const {
     alignas(64) float x[kColumns], y[kColumns];
@@ -145,7 +145,7 @@ class Reducer {
       }
     }
   }
-  // The sums of all blocks of these columns join, in their order.
+  // Adds the sums of all blocks of these columns, in order.
   void join(const Around& around, int64_t output, int64_t begin, int64_t count,
             const float* blocks) const {
     alignas(64) float total[kColumns];
@@ -157,14 +157,14 @@ class Reducer {
     store(output * around.width + begin, total, count);
   }
 
-  // The places of the extremes of columns [begin, begin + count).
+  // The indices of the extremes of columns [begin, begin + count).
   void places(const Around& around, int64_t output, int64_t begin, int64_t count) const {
     alignas(64) float x[kColumns], extreme[kColumns] = {};
     int64_t best[kColumns] = {};
     const bool most = p_.operation == Reduction::argmax;
     for (int64_t i = 0; i < n_; ++i) {
       const int64_t row = around.row(output, n_, i);
-      // Columns of many rows are short runs far apart, which no prefetcher sees coming.
+      // Columns of many rows are short segments far apart, which no hardware prefetcher predicts.
       if (i + 4 < n_) x_.prefetch(row + 4 * around.inner, begin, count);
       const float* values = x_.read(row, begin, count, x);
       for (int64_t c = 0; c < count; ++c) {

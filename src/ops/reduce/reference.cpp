@@ -1,3 +1,4 @@
+// Reductions in FP64.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,4 +1,4 @@
-// Rotary embedding, once per ISA level. Products and sums are rounded separately, so every
+// RoPE on the CPU, compiled for every ISA level. Products and sums are rounded separately, so every
 // level gives the same bits.
 #include "ops/rope/kernels.h"
 #include "simd/vec.h"
@@ -10,10 +10,10 @@ namespace {
 typedef double f64v __attribute__((vector_size(kLanes * 8)));
 typedef int64_t i64v __attribute__((vector_size(kLanes * 8)));
 
-// Pairs whose angles are held at a time; 8 KiB of stack serve head_dim 1024 in one go.
+// Pairs whose angles are held at a time; 8 KiB of stack serve head_dim 1024 in one pass.
 constexpr int64_t kPairs = 512;
 
-// Cosine and sine of kLanes angles |a| < 2^32, within 2 ulp of f32 beside the rounding of `a`.
+// Cosine and sine of kLanes angles |a| < 2^32, within 2 ulp of FP32 beside the rounding of `a`.
 HALFTONE_INLINE void sine_cosine(const double* angle, float* cosine, float* sine) {
   f64v a;
   std::memcpy(&a, angle, sizeof a);

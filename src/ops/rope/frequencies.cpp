@@ -1,3 +1,4 @@
+// RoPE frequencies with every scaling of context length.
 #include "ops/rope/frequencies.h"
 
 #include <algorithm>
@@ -67,7 +68,7 @@ std::string refuse_longrope(const LongRopeScaling& s, int64_t pairs) {
   return refuse_magnitude("longrope", s.attention_factor);
 }
 
-// Frequency of pair i with its share of the interpolated one by the number of turns.
+// YaRN: blends the frequency of pair i with the interpolated one by its number of rotations.
 struct YarnRamp {
   double low, high;
   YarnRamp(const YarnScaling& s, double theta, double rotary) {
@@ -181,8 +182,8 @@ std::vector<double> rope_frequencies(const RopeOptions& o, int64_t head_dim, int
       f = f / o.yarn->factor * share + f * (1 - share);
     }
     if (o.llama3) {
-      // Long waves turn `factor` times slower, short ones stay, those between are blended linearly
-      // in the number of turns within the original context.
+      // Llama 3.1: long wavelengths are slowed by `factor`, short ones stay, those between are
+      // blended linearly in the number of rotations within the original context.
       const Llama3Scaling& s = *o.llama3;
       const double turns =
           static_cast<double>(s.original_max_position) * f / (2 * std::numbers::pi);

@@ -1,4 +1,4 @@
-// Frequencies of rotary embedding and what their options must be.
+// RoPE frequencies and the rules of their options.
 #pragma once
 #include <string>
 

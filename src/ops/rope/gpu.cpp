@@ -1,3 +1,4 @@
+// RoPE kernels of GPUs, host side.
 #include "ops/rope/gpu.cuh"
 #include "hw/image.h"
 

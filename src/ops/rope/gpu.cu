@@ -1,3 +1,4 @@
+// GPU entries of RoPE.
 #include "hw/image.h"
 #include "ops/rope/gpu.cuh"
 

@@ -1,6 +1,6 @@
-// Rotary embedding: a block rotates all heads of a token by 512 pairs' angles, which it computes
-// once, with the additions and products of the CPU kernel and so to the same bits. A token whose
-// position is out of range stays as it is, and the position is reported.
+// RoPE for every GPU: a CTA rotates all heads of a token by the angles of 512 pairs, which it
+// computes once, with the additions and products of the CPU kernel and so to the same bits. A token
+// whose position is out of range stays as it is, and the position is reported.
 #pragma once
 #include "base/launch.h"
 #include "hw/griddep.h"
@@ -30,7 +30,7 @@ struct RopeGpuParams {
 struct RopeGpu {
   using Params = RopeGpuParams;
   static constexpr uint32_t kThreads = 128, kMinBlocks = 1;
-  static constexpr uint32_t kPairs = pipe::RotationTable::kPairs;  // of a block
+  static constexpr uint32_t kPairs = pipe::RotationTable::kPairs;  // of a CTA
 
   static LaunchShape shape(const RopeArgs& args, int64_t tokens) {
     const auto chunks = static_cast<uint32_t>((args.pairs + kPairs - 1) / kPairs);
@@ -62,7 +62,7 @@ struct RopeGpu {
     }
   }
 
-  // Eight pairs from `pair` on: of two halves, or of neighbours.
+  // Eight pairs from `pair` on: half-split or interleaved.
   HT_DEVICE static void rotate(const RopeArgs& args, char* x, int64_t pair, const float (&c)[8],
                                const float (&s)[8]) {
     const int64_t begin = args.interleaved ? 2 * pair : pair;
@@ -90,16 +90,16 @@ struct RopeGpu {
   }
 };
 
-// Pairs of two halves, a power of two of them up to 512, in whole rows of a format. A thread has
-// the same pairs in every head it turns, so that it reads their angles once, and asks for its first
-// two heads before the angles are computed.
+// Half-split pairs, a power of two of them up to 512, in whole rows of a format. A thread has the
+// same pairs in every head it rotates, so that it reads their angles once, and loads its first two
+// heads before the angles are computed.
 template <pipe::Access kAccess>
 struct RopeHalvesGpu {
   using Params = RopeGpuParams;
   using Piece = pipe::Piece<kAccess>;
   static constexpr uint32_t kThreads = RopeGpu::kThreads, kMinBlocks = 8;
   static constexpr uint32_t kPairs = Piece::kElements;  // of a thread
-  static constexpr uint32_t kHeads = 2;                 // under way
+  static constexpr uint32_t kHeads = 2;                 // in flight
 
   static bool takes(const RopeArgs& args) {
     const auto places = reinterpret_cast<uintptr_t>(args.x) |

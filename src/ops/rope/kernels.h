@@ -1,4 +1,4 @@
-// Kernels of rotary embedding: one per CPU ISA level, and that of GPUs.
+// RoPE kernels: one per CPU ISA level, and those of GPUs.
 #pragma once
 #include <cstdint>
 
@@ -15,7 +15,7 @@ struct RopeArgs {
   int64_t heads;
   const double* frequencies;  // [pairs]
   int64_t pairs;
-  const void* positions;  // [tokens]; of the CPU: checked by the caller
+  const void* positions;  // [tokens]; on the CPU checked by the caller
   int64_t position_stride;
   bool wide_positions;  // i64, else i32
   bool interleaved;

@@ -1,3 +1,4 @@
+// RoPE in FP64.
 #include <cmath>
 #include <vector>
 

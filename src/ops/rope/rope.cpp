@@ -1,3 +1,4 @@
+// RoPE: rules, plan, run and one-liner.
 #include "halftone/rope.h"
 
 #include "base/arguments.h"
@@ -63,7 +64,7 @@ RopePlan plan(const RopeProblem& problem, const Device& device) {
                 rope_frequencies(problem.options, problem.head_dim, problem.length),
                 static_cast<float>(rope_magnitude(problem.options)),
                 {}};
-  if (kernel->function.gpu != nullptr) {  // as bytes: no format is called f64
+  if (kernel->function.gpu != nullptr) {  // as bytes: there is no format f64
     const std::span<const double> values(made.frequencies);
     made.on_device = Tensor::copy_of(values.data(), values.size_bytes(),
                                      {static_cast<int64_t>(values.size_bytes())}, Format::u8)
@@ -86,7 +87,7 @@ void run(const RopePlan& plan, const RopeTensors& t, Stream& stream) {
          t.positions.defined() ? to_string(t.positions) : std::string("undefined"),
          "; it must be i32 or i64 [", p.tokens, "] on ", plan.device.name());
   }
-  for (int64_t i = 0; i < p.tokens && !on_gpu; ++i) {  // a GPU's kernel looks itself
+  for (int64_t i = 0; i < p.tokens && !on_gpu; ++i) {  // the GPU kernel checks itself
     const int64_t position = position_at(t.positions, i);
     require(position >= 0 && position <= int64_t{1} << 31, "rope: positions[", i, "] is ", position,
             "; it must be 0 to 2^31");

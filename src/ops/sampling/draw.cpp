@@ -1,3 +1,4 @@
+// Sampling on GPUs, host side: which kernels a batch needs, and the launches.
 #include "ops/sampling/draw.h"
 
 #include <algorithm>
@@ -73,7 +74,7 @@ void TokenDraw::set(std::span<const DrawRow> rows, std::span<const TokenAdjustme
          AdjustTokensGpu::Params{list.data<TokenAdjustment>(), entries, vocabulary_,
                                  counts_.data<int32_t>(), bias_.data<float>()},
          stream);
-  stream.synchronize();  // the list goes
+  stream.synchronize();  // the list goes out of scope
 }
 
 void TokenDraw::run(const Tensor& logits, Stream& stream) const {
@@ -98,8 +99,8 @@ void TokenDraw::run(const Tensor& logits, Stream& stream) const {
   p.few = few_.data<Few>(), p.listed = listed_.data<uint64_t>();
   p.list_counts = list_counts_.data<uint32_t>();
   p.bits = weight_bits(static_cast<uint64_t>(vocabulary));
-  // As many blocks as reside at a time, where rows have more stretches than that; parts of weights
-  // are added up in 32 bits over at most 16 of them.
+  // As many CTAs as are resident at a time, where rows have more segments than that; parts of
+  // weights are summed in 32 bits over at most 16 of them.
   const int64_t stretches = stretches_of(vocabulary);
   const int64_t blocks = int64_t{properties(stream.device()).sm_count} * DrawParams::kResident;
   const int64_t each = std::clamp<int64_t>((rows * stretches + blocks - 1) / blocks, 1, 16);

@@ -1,3 +1,4 @@
+// GPU entries of sampling.
 #include "hw/image.h"
 #include "ops/sampling/draw.cuh"
 

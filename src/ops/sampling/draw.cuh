@@ -1,9 +1,9 @@
-// Penalties, top-k, top-p, min-p, typical-p and the draw without a sort. A block has some stretches
-// of a row. The token at which a filter cuts is found by the digits of its key, 11 bits a pass,
-// from histograms of how many tokens, or how much weight, each digit has; the last block of the row
-// to end goes on from what all have added up. Where top-k leaves few tokens, one block compares
-// each with each. All sums are of integers, so their order does not matter. What is 0 before a call
-// is 0 again behind it.
+// Sampling on GPUs: penalties, top-k, top-p, min-p, typical-p and the draw, without a sort. A CTA
+// has some segments (stretches) of a row. The token at which a filter cuts is found by radix select
+// on its key, 11 bits a pass, from histograms of the count, or the weight, of tokens by digit; the
+// last CTA of a row to finish continues from the totals. Where top-k leaves few tokens, one CTA
+// compares all pairs. All sums are of integers, so their order does not matter. Buffers that are 0
+// before a call are 0 again after it.
 #pragma once
 #include "hw/fence.h"
 #include "hw/griddep.h"
@@ -35,27 +35,27 @@ enum class Few : uint32_t { no, yes, done };  // done: the row's token is chosen
 
 struct DrawParams {
   static constexpr uint32_t kFilters = 3, kLevels = 3, kBins = 2048;
-  static constexpr uint32_t kFew = 256;  // as many as a block has threads
+  static constexpr uint32_t kFew = 256;  // as many as a CTA has threads
   static constexpr uint32_t kThreads = 256, kEach = 4, kStretch = kThreads * kEach;
-  static constexpr uint32_t kResident = 4;  // blocks of a multiprocessor: 64 registers
+  static constexpr uint32_t kResident = 4;  // CTAs a multiprocessor: 64 registers
   LogitRows logits;
   DrawRow* rows;
   const int32_t* counts;       // [rows, vocabulary]; null: nothing is adjusted
   const float* bias;           // likewise
   uint64_t* best;              // [rows, 2], keys of the largest score and, if adjusted, logit
-  uint32_t* keys;              // [rows, stretches, kStretch], scores in their order, 0: no token
+  uint32_t* keys;              // [rows, stretches, kStretch], scores as order keys, 0: no token
   uint64_t* bins;              // [rows, kBins]
   Cut* cuts;                   // [rows, kFilters]
   WeightSums* weighed;         // [rows]
   double* means;               // [rows], of the distances
   uint64_t* sums;              // [rows, stretches]
-  uint32_t* counters;          // [rows], blocks that have ended
+  uint32_t* counters;          // [rows], CTAs that have finished
   Few* few;                    // [rows], whether few tokens are left
   uint64_t* listed;            // [rows, kFew], those: key and token
   uint32_t* list_counts;       // [rows]
   uint64_t *largest, *chosen;  // [rows], results
   uint32_t stretches;          // of a row
-  uint32_t block_stretches;    // of a block
+  uint32_t block_stretches;    // of a CTA
   int bits;                    // of weights
   Filter filter;
   uint32_t level;
@@ -71,14 +71,14 @@ struct TokenKeys {
 class DrawBlock {
  public:
   static constexpr uint32_t kThreads = DrawParams::kThreads, kEach = DrawParams::kEach;
-  // Behind that of RowThreads.
+  // After that of RowThreads.
   static constexpr uint32_t kScratch = pipe::RowThreads::kSharedBytes;
   static constexpr uint32_t kScratchBytes = kScratch + 128;
   // A stretch's weights are added in three parts of 18 bits, whose sums stay below 2^32.
   static constexpr uint32_t kParts = 3, kPartBits = 18, kPartBytes = DrawParams::kBins * 4;
   static constexpr uint32_t kSharedBytes = kScratchBytes + kParts * kPartBytes;
 
-  // `first`: of the kernel whose blocks find what later ones need.
+  // `first`: of the kernel whose CTAs find what later ones need.
   HT_DEVICE explicit DrawBlock(const DrawParams& p, bool first = false)
       : p_(p),
         row_(hw::block_index().y),
@@ -104,7 +104,7 @@ class DrawBlock {
   HT_DEVICE Cut* cut_at(Filter f) const {
     return p_.cuts + row_ * p_.kFilters + static_cast<uint32_t>(f);
   }
-  // What earlier kernels have found; all that a block needs is asked for at once.
+  // What earlier kernels have found; all loads of a CTA are in flight at once.
   HT_DEVICE Cut cut(Filter f) const {
     if (!runs(f)) return {};
     return f == Filter::top_k ? cuts_[0] : f == Filter::top_p ? cuts_[1] : cuts_[2];
@@ -123,7 +123,7 @@ class DrawBlock {
     return {stretch * p_.kStretch + kEach * thread_, {four[0], four[1], four[2], four[3]}};
   }
 
-  // Calls body with each of the block's stretches.
+  // Calls body with each of the CTA's stretches.
   template <class Body>
   HT_DEVICE void for_stretches(const Body& body) const {
     const uint32_t first = hw::block_index().x * p_.block_stretches;
@@ -157,7 +157,7 @@ class DrawBlock {
     return result;
   }
 
-  // Whether the others of the row have ended; what they wrote is visible then.
+  // Whether the other CTAs of the row have finished; what they wrote is visible then.
   HT_DEVICE bool is_last() const {
     hw::barrier_sync();
     if (thread_ == 0) {
@@ -172,8 +172,8 @@ class DrawBlock {
     return hw::load_shared<uint32_t>(scratch_ + 96) != 0;
   }
 
-  // The stretch in which the sums, in the order of the tokens, pass `wanted`, from which those of
-  // the stretches before it are taken.
+  // The stretch in which the prefix sum, in the order of the tokens, exceeds `wanted`, from which
+  // the sums of the stretches before it are subtracted.
   HT_DEVICE uint32_t find_stretch(uint64_t& wanted) const {
     for (uint32_t first = 0;; first += kThreads) {
       const uint32_t i = first + thread_, count = p_.stretches;
@@ -192,7 +192,8 @@ class DrawBlock {
       return static_cast<uint32_t>(hw::load_shared<uint64_t>(scratch_ + 64));
     }
   }
-  // The same among the amounts of a stretch: take(k) for the amount in which the sums pass it.
+  // The same among the amounts of a stretch: take(k) for the amount in which the prefix sum exceeds
+  // it.
   template <class Take>
   HT_DEVICE void find_token(const uint64_t (&amounts)[kEach], uint64_t wanted,
                             const Take& take) const {
@@ -207,7 +208,7 @@ class DrawBlock {
     }
   }
 
-  // A search adds the amounts of this block's tokens to the bins of their digit, and the last block
+  // A search adds the amounts of this CTA's tokens to the bins of their digit, and the last CTA
   // finds the digit of the cut.
   HT_DEVICE void begin_search(Filter f) const {
     for (uint32_t i = thread_; i < parts_of(f) * p_.kBins; i += kThreads) {
@@ -215,7 +216,7 @@ class DrawBlock {
     }
     hw::barrier_sync();
   }
-  // amounts: 0 of tokens that are out already. Whether any counts.
+  // amounts: 0 for tokens that are already filtered out. Returns whether any counts.
   HT_DEVICE bool add(Filter f, uint32_t level, const Cut& now, const uint32_t (&keys)[kEach],
                      const uint64_t (&amounts)[kEach]) const {
     const uint32_t mask = level + 1 == p_.kLevels ? p_.kBins / 2 - 1 : p_.kBins - 1;
@@ -260,7 +261,7 @@ class DrawBlock {
     const char* at = x.base + row_ * x.row_stride + token * x.column_stride;
     return pipe::order_key(pipe::load_element(x.format, at), token);
   }
-  // By one thread, when all blocks have read `best`.
+  // By one thread, when all CTAs have read `best`.
   HT_DEVICE void clear_best() const {
     const bool adjusted = p_.counts != nullptr;
     hw::store_global(p_.largest + row_, adjusted ? hw::load_global(p_.best + 2 * row_ + 1) : best_);
@@ -365,7 +366,7 @@ class TokensLeft {
     return ~std::bit_cast<uint32_t>(static_cast<float>(off < 0 ? -off : off));
   }
   HT_DEVICE uint32_t typical_key(uint32_t key) const { return typical_key(distance(key), mean_); }
-  // 0: the token is out.
+  // 0: the token is filtered out.
   HT_DEVICE void weights(const TokenKeys& tokens, uint64_t (&weights)[kEach]) const {
     bool stays[kEach], any = false;
     HT_UNROLL
@@ -486,8 +487,7 @@ struct ScoreTokensGpu {
   }
 };
 
-// What is left to do where few tokens are left: they are listed, and the last block compares each
-// with each.
+// The rest, where few tokens are left: they are listed, and the last CTA compares all pairs.
 struct FewTokens {
   static constexpr uint32_t kEach = DrawParams::kEach;
   const DrawParams& p;
@@ -568,7 +568,7 @@ struct FewTokens {
   }
 };
 
-// One digit of a filter's cut.
+// One radix pass of a filter's cut.
 struct SearchTokensGpu {
   using Params = DrawParams;
   static constexpr uint32_t kThreads = DrawParams::kThreads, kMinBlocks = DrawParams::kResident;
@@ -734,7 +734,7 @@ struct DrawTokenGpu {
   }
 };
 
-// Writes what histories and biases say of tokens to their places, which are 0 before.
+// Scatters history counts and biases to their tokens, which are 0 before.
 struct AdjustTokensGpu {
   struct Params {
     const TokenAdjustment* list;

@@ -1,4 +1,4 @@
-// Tokens drawn on a GPU from what penalties and filters leave: those that a Sampler draws.
+// Tokens drawn on a GPU after penalties and filters: the same that a Sampler draws.
 #pragma once
 #include <span>
 #include <vector>
@@ -15,7 +15,7 @@ struct alignas(16) DrawRow {
   float repetition = 1, frequency = 0, presence = 0;  // penalties
   uint64_t key = 0, draws = 0;  // of fixed_point.h; draws is counted up on the device
 };
-// What a row's history and its logit bias say of a token.
+// A token's count in a row's history and its logit bias.
 struct alignas(16) TokenAdjustment {
   int32_t row = 0, token = 0;
   int32_t count = 0;  // in the history
@@ -41,7 +41,7 @@ class TokenDraw {
   TokenDraw(int64_t rows, int64_t vocabulary, const Device&);
   // For the calls that follow.
   void set(std::span<const DrawRow>, std::span<const TokenAdjustment>, Stream&);
-  // Which kernels the calls launch: a captured one is of no use when this has changed.
+  // Identifies the kernels the calls launch: a captured graph is stale when this has changed.
   struct Stages {
     bool top_k = false, top_p = false, typical = false, adjusts = false;
     bool operator==(const Stages&) const = default;

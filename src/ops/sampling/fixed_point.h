@@ -1,5 +1,5 @@
 // Weights exp(score - largest) as integers: their sums are exact, so that a CPU and a GPU, which
-// add in other orders, cut and draw alike.
+// add in different orders, cut and draw alike.
 #pragma once
 #include <bit>
 #include <cstdint>

@@ -1,3 +1,4 @@
+// Largest logit and log-sum-exp on GPUs, host side.
 #include "ops/sampling/gpu.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// GPU entries of largest logit and log-sum-exp.
 #include "hw/image.h"
 #include "ops/sampling/gpu.cuh"
 

@@ -1,5 +1,5 @@
-// The largest logit of each row and the sum of exp(logit - largest): blocks share a row, each has a
-// stretch of it.
+// The largest logit of each row and the sum of exp(logit - largest), for every GPU: several CTAs
+// share a row, each has a segment of it.
 #pragma once
 #include "base/launch.h"
 #include "hw/atomic.h"
@@ -18,15 +18,15 @@ struct LogitRows {
   const char* base;
   int64_t row_stride, column_stride;  // bytes
   Format format;
-  int64_t vocabulary, stretch;  // columns of a block
+  int64_t vocabulary, stretch;  // columns of a CTA
   uint64_t* best;               // [rows], 0 before
-  double* sums;                 // [rows, blocks of a row]
+  double* sums;                 // [rows, CTAs of a row]
 };
 
 struct LargestLogitGpu {
   using Params = LogitRows;
   static constexpr uint32_t kThreads = 256, kMinBlocks = 1;
-  // Two eights a thread; the stretches of a row depend on its length alone, as do its bits.
+  // Two eights a thread; the stretches of a row depend on its length alone, and so do its bits.
   static constexpr int64_t kStretch = 16 * kThreads;
 
   HT_DEVICE static void run(const LogitRows& p) {
@@ -71,7 +71,7 @@ struct LogitSumGpu {
       const float logit = pipe::load_element(p.format, x + i * p.column_stride);
       sum += portable_exp(static_cast<double>(logit) - largest);
     }
-    // Halves in turn: a fixed order.
+    // By halving: a fixed order.
     const hw::SharedAddress sums = hw::shared_memory_base();
     hw::store_shared(sums + thread * 8, sum);
     for (uint32_t half = kThreads / 2; half > 0; half /= 2) {

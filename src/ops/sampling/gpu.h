@@ -6,7 +6,7 @@
 
 namespace halftone {
 
-// A token of each row, and its log probability; waits for them.
+// The token of each row and its log probability; waits for them.
 void sample_rows_gpu(const Tensor& logits, std::span<const DrawRow>,
                      std::span<const TokenAdjustment>, std::span<SampledToken>, Stream&);
 

@@ -1,3 +1,4 @@
+// Greedy decoding on GPUs, host side.
 #include "ops/sampling/greedy.h"
 
 #include "hw/image.h"

@@ -1,3 +1,4 @@
+// GPU entry of greedy decoding.
 #include "hw/image.h"
 #include "ops/sampling/greedy.cuh"
 

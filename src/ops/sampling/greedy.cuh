@@ -1,4 +1,5 @@
-// Hands each sequence the token of its largest logit and moves it on by one.
+// Greedy decoding step: gives each sequence the token of its largest logit and advances its
+// position by one.
 #pragma once
 #include "ops/sampling/gpu.cuh"
 #include "pipe/fault.h"

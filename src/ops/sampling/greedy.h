@@ -1,4 +1,4 @@
-// Greedy decoding on a GPU without a word from the host.
+// Greedy decoding on a GPU without the host.
 #pragma once
 #include "halftone/stream.h"
 #include "halftone/tensor.h"

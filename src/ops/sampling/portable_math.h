@@ -20,7 +20,7 @@ constexpr void portable_exp(const Number& x, Number* result) {
                                  1.0 / 8, 1.0 / 9, 0.1,     1.0 / 11, 1.0 / 12, 1.0 / 13, 1.0 / 14};
   Number p = Number{} + 1;
   for (int k = 14; k > 0; --k) p = 1 + p * r * kInverse[k - 1];
-  // n stands in the lowest bits of `shifted`: moved to the exponent they are 2^n.
+  // n is in the lowest bits of `shifted`: moved to the exponent they are 2^n.
   const Words exponent = (__builtin_bit_cast(Words, shifted) + 1023) << 52;
   *result = positive ? Number(p * __builtin_bit_cast(Number, exponent)) : Number{};
 }

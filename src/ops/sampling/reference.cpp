@@ -1,4 +1,4 @@
-// The rules of sampling in their plainest form, in FP64: sort everything, then cut.
+// The rules of sampling in FP64, without optimisation: sort everything, then cut.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

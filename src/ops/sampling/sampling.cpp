@@ -1,3 +1,4 @@
+// Sampling on the CPU: penalties, filters and the draw of one row.
 #include "halftone/sampling.h"
 
 #include <algorithm>
@@ -22,8 +23,8 @@ constexpr float kBanned = -std::numeric_limits<float>::infinity();
 
 size_t at(int32_t token) { return static_cast<size_t>(token); }
 
-// Eight numbers: four chains even where a register holds two. GCC makes no vectors of such a loop
-// by itself, because its comparisons might trap.
+// Eight numbers: four chains even where a register holds two. GCC does not vectorise such a loop by
+// itself, because its comparisons might trap.
 typedef double Doubles __attribute__((vector_size(64)));
 typedef uint64_t Words __attribute__((vector_size(64)));
 constexpr size_t kDoubles = sizeof(Doubles) / sizeof(double);

@@ -1,5 +1,5 @@
-// Softmax of rows, once per ISA level. Exponentials wait in f32, in whatever order two
-// vectors of the source come; results of 16 bits take the shorter exponential.
+// Softmax of rows on the CPU, compiled for every ISA level. Exponentials are kept in FP32, in
+// whatever order two vectors of the source come; 16-bit results take the shorter exponential.
 #include "ops/softmax/kernels.h"
 #include "simd/blocks.h"
 #include "simd/math.h"
@@ -13,8 +13,8 @@ constexpr float kLowest = -__builtin_inff();
 
 HALFTONE_INLINE Two both(float x) { return {broadcast(x), broadcast(x)}; }
 
-// Calls body(elements i .. i + kTwo, i) over a row of n; beyond its end they are -inf, which adds
-// nothing. kSplit: in the order of the format, else as they lie.
+// Calls body(elements i .. i + kTwo, i) over a row of n; past its end they are -inf, which adds
+// nothing. kSplit: in the order of the format, else as stored.
 template <Format F, bool kSplit, class Body>
 HALFTONE_INLINE void over(const char* x, int64_t n, const Body& body) {
   constexpr int64_t kBytes = kTwoBytes<F> / kTwo;
@@ -27,7 +27,7 @@ HALFTONE_INLINE void over(const char* x, int64_t n, const Body& body) {
   body(load_two<F, kSplit>(last), i);
 }
 
-// NaN is left out: it shows in the sum.
+// NaN is ignored here: it shows in the sum.
 template <Format F>
 float maximum(const char* x, int64_t n) {
   Two most[2] = {both(kLowest), both(kLowest)};  // chains that hide the latency
@@ -39,8 +39,9 @@ float maximum(const char* x, int64_t n) {
   return reduce_max(max(max(most[0].a, most[1].a), max(most[0].b, most[1].b)));
 }
 
-// The sum of exp((x - top) scale), which go to `out` unless it is null: whole vectors. Asks for as
-// many elements at `next`, unless that is null: nothing else would keep the memory busy meanwhile.
+// The sum of exp((x - row_max) scale), which go to `out` unless it is null: whole vectors.
+// Prefetches as many elements at `next`, unless that is null: nothing else would keep the memory
+// busy meanwhile.
 template <Format F, bool kSplit, bool Half>
 float exponentials(const char* x, int64_t n, float top, float scale, float* out, const char* next) {
   const f32v most = broadcast(top), by = broadcast(scale);
@@ -85,12 +86,12 @@ bool has_nan(const char* x, int64_t n) {
 
 template <Format F, Format O>
 void softmax(const SoftmaxArgs& args, int64_t begin, int64_t end) {
-  // Where both are the same, elements need not come and go in their own order.
+  // Where both are the same, elements need not be permuted.
   constexpr bool kSplit = F == O, kHalf = O != Format::f32;
   constexpr int64_t kIn = kTwoBytes<F> / kTwo, kOut = kTwoBytes<O> / kTwo;
   alignas(64) float kept[kSoftmaxKept];
   const int64_t columns = args.columns;
-  // Of long rows a stretch at a time, so that what is read twice is read from the first level.
+  // Long rows a segment at a time, so that what is read twice is read from L1.
   const int64_t stretch = args.online ? int64_t{kRun} : columns;
   for (int64_t r = begin; r < end; ++r) {
     const char* x = args.x[r];
@@ -103,7 +104,7 @@ void softmax(const SoftmaxArgs& args, int64_t begin, int64_t end) {
     for (int64_t i = 0; i < columns; i += stretch) {
       const float most = maximum<F>(x + i * kIn, length(i));
       if (most > top) {
-        // Whatever was added up before is in units of the old maximum.
+        // The sum so far is relative to the old maximum.
         const f32v shrink = exp(broadcast((top - most) * args.scale));
         sum *= shrink[0];
         top = most;

@@ -1,7 +1,8 @@
+// Softmax kernels of GPUs, host side: which instance takes a problem, and the launch.
 #include <algorithm>
 
 #include "hw/image.h"
-#include "ops/softmax/gpu_ahead.cuh"
+#include "ops/softmax/gpu_persistent.cuh"
 
 namespace halftone {
 
@@ -17,10 +18,10 @@ template <uint32_t kGroups>
 struct Ahead {
   static constexpr Arch kArch = Arch::sm_90a;
   template <pipe::Access kAccess, bool kHalf>
-  using Kernel = SoftmaxAheadGpu<kAccess, kHalf, kGroups>;
+  using Kernel = SoftmaxPersistentGpu<kAccess, kHalf, kGroups>;
 };
 
-// The kernel of a family for two formats.
+// The instance of a kernel template for two formats.
 template <class Family, pipe::Access kAccess>
 KernelImage image_of(Format out) {
   using Exact = typename Family::template Kernel<kAccess, false>;
@@ -63,7 +64,7 @@ void softmax_gpu(const SoftmaxArgs& args, int64_t rows, Stream& stream) {
   const int64_t chunks = (args.columns + kSoftmaxChunk - 1) / kSoftmaxChunk;
   const bool few = rows * chunks <= 2 * device.sm_count;
   const auto ahead = [&]<uint32_t kGroups>(Ahead<kGroups>) {
-    using Rows = SoftmaxAheadGpu<pipe::Access::f32, false, kGroups>;
+    using Rows = SoftmaxPersistentGpu<pipe::Access::f32, false, kGroups>;
     if (!whole || !clusters || few || args.columns > Rows::kColumns ||
         Rows::kSharedBytes > static_cast<uint32_t>(device.shared_per_block)) {
       return false;

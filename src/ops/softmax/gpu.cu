@@ -1,5 +1,6 @@
+// GPU entries of the softmax kernels.
 #include "hw/image.h"
-#include "ops/softmax/gpu_ahead.cuh"
+#include "ops/softmax/gpu_persistent.cuh"
 
 #define HT_SOFTMAX(format, half, share)                                        \
   HT_GPU_ENTRY(halftone::SoftmaxWholeGpu<halftone::pipe::Access::format, half, \
@@ -7,7 +8,7 @@
 #define HT_SOFTMAX_OF(format, half) \
   HT_SOFTMAX(format, half, one)     \
   HT_SOFTMAX(format, half, chunk)   \
-  HT_GPU_ENTRY(halftone::SoftmaxAheadGpu<halftone::pipe::Access::format, half, 2>)
+  HT_GPU_ENTRY(halftone::SoftmaxPersistentGpu<halftone::pipe::Access::format, half, 2>)
 
 HT_GPU_ENTRIES_BY_ACCESS(halftone::SoftmaxGpu)
 HT_SOFTMAX_OF(f32, false)
@@ -20,7 +21,7 @@ HT_SOFTMAX(f16, false, two)
 HT_SOFTMAX(f16, true, two)
 HT_SOFTMAX(bf16, false, two)
 HT_SOFTMAX(bf16, true, two)
-HT_GPU_ENTRY(halftone::SoftmaxAheadGpu<halftone::pipe::Access::f16, false, 1>)
-HT_GPU_ENTRY(halftone::SoftmaxAheadGpu<halftone::pipe::Access::f16, true, 1>)
-HT_GPU_ENTRY(halftone::SoftmaxAheadGpu<halftone::pipe::Access::bf16, false, 1>)
-HT_GPU_ENTRY(halftone::SoftmaxAheadGpu<halftone::pipe::Access::bf16, true, 1>)
+HT_GPU_ENTRY(halftone::SoftmaxPersistentGpu<halftone::pipe::Access::f16, false, 1>)
+HT_GPU_ENTRY(halftone::SoftmaxPersistentGpu<halftone::pipe::Access::f16, true, 1>)
+HT_GPU_ENTRY(halftone::SoftmaxPersistentGpu<halftone::pipe::Access::bf16, false, 1>)
+HT_GPU_ENTRY(halftone::SoftmaxPersistentGpu<halftone::pipe::Access::bf16, true, 1>)

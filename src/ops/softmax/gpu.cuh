@@ -1,5 +1,5 @@
-// Softmax of rows: rows of up to 8192 elements are read once and stay in registers, where each
-// exponential is computed once; what is longer is read again, from the L2.
+// Softmax of rows for every GPU: rows of up to 8192 elements are read once and stay in registers,
+// where each exponential is computed once; longer rows are read again, from L2.
 #pragma once
 #include "hw/cluster.h"
 #include "ops/softmax/kernels.h"
@@ -9,7 +9,7 @@
 
 namespace halftone {
 
-// Elements that are summed together: those that a row's most threads keep.
+// Elements that are summed together: those that the most threads of a row keep.
 inline constexpr int64_t kSoftmaxChunk = int64_t{16} * pipe::kMostRowThreads;
 
 struct SoftmaxGpuParams {
@@ -27,7 +27,7 @@ struct SoftmaxGpu {
   static constexpr float kLowest = -__builtin_huge_valf();
 
   HT_DEVICE static void run(const Params& p) {
-    // As on the CPU: results of 16 bits take the shorter exponential.
+    // As on the CPU: 16-bit results take the shorter exponential.
     p.args.out_format == Format::f32 ? softmax<false>(p) : softmax<true>(p);
   }
 
@@ -42,7 +42,7 @@ struct SoftmaxGpu {
     const auto place = [&](uint32_t step) {
       return pipe::quads_of(f, threads.rank(), threads.threads(), step);
     };
-    // Elements beyond the row count as -infinity.
+    // Elements past the row are -inf.
     const auto widen = [&](uint32_t step, const Eight& read, float(&v)[8]) {
       read.widen(f, v);
       HT_UNROLL
@@ -69,20 +69,20 @@ struct SoftmaxGpu {
       }
     };
 
-    float top = kLowest;  // NaN is left out: it shows in the sum
-    const auto raise = [&](uint32_t, const float(&v)[8]) {
+    float row_max = kLowest;  // NaN is left out: it shows in the sum
+    const auto update_max = [&](uint32_t, const float(&v)[8]) {
       HT_UNROLL
-      for (uint32_t i = 0; i < 8; ++i) top = hw::max(top, v[i]);
+      for (uint32_t i = 0; i < 8; ++i) row_max = hw::max(row_max, v[i]);
     };
     HT_UNROLL
-    for (uint32_t step = 0; step < kKept; ++step) raise(step, kept[step]);
-    for_others(raise);
-    top = threads.max(top);
+    for (uint32_t step = 0; step < kKept; ++step) update_max(step, kept[step]);
+    for_others(update_max);
+    row_max = threads.max(row_max);
     // A row of -inf alone: its terms are 0, or NaN, and so are its results.
-    const bool empty = top == kLowest;
-    if (empty) top = 0;
+    const bool empty = row_max == kLowest;
+    if (empty) row_max = 0;
     const auto term = [&](float v) {
-      return pipe::exponential_of_negative<kHalf>((v - top) * args.scale);
+      return pipe::exponential_of_negative<kHalf>((v - row_max) * args.scale);
     };
     float sum = 0;
     HT_UNROLL
@@ -145,20 +145,20 @@ struct SoftmaxWholeGpu {
   static constexpr uint32_t kThreads = kShare == SoftmaxShare::one ? 640 : 512;  // 48, 64 registers
   static constexpr uint32_t kMinBlocks = 2;
   static constexpr uint32_t kMostBlocks = 8;  // of a cluster
-  // Where there are no clusters the kernel is not launched, but compiled.
-  static constexpr bool kJoined =
+  // Where there are no clusters the kernel is compiled but never launched.
+  static constexpr bool kCluster =
       kShare == SoftmaxShare::chunk && hw::ThisTarget::has(hw::Feature::mbarrier_tx);
-  // Behind that of the row's threads, what its blocks tell each other: two numbers each.
+  // After the shared memory of RowThreads, two numbers that each CTA of a cluster sends the others.
   static constexpr uint32_t kSharedBytes = pipe::RowThreads::kSharedBytes + 2 * kMostBlocks * 4;
   static constexpr float kLowest = -__builtin_huge_valf();
 
   HT_DEVICE static void run(const Params& p) {
     const SoftmaxArgs& args = p.args;
-    if constexpr (kJoined) hw::cluster_arrive_relaxed();
+    if constexpr (kCluster) hw::cluster_arrive_relaxed();
     pipe::RowThreads threads(p.row_threads);
     uint32_t blocks = 1, chunk = 0;
     int64_t row = threads.row();
-    if constexpr (kJoined) {
+    if constexpr (kCluster) {
       blocks = hw::cluster_size();
       chunk = hw::cluster_rank();
       row = hw::block_index().x / blocks;
@@ -174,9 +174,9 @@ struct SoftmaxWholeGpu {
     };
     const auto place = [&](const Rows& rows) { return live ? pipe::place_of(rows, row) : nullptr; };
 
-    // Elements beyond the row are -infinity, and their terms 0.
+    // Elements past the row are -inf, and their terms 0.
     float kept[kPieces][kElements];
-    float top = kLowest;  // NaN is left out: it shows in the sum
+    float row_max = kLowest;  // NaN is left out: it shows in the sum
     {
       Piece read[kPieces];
       HT_UNROLL
@@ -187,31 +187,31 @@ struct SoftmaxWholeGpu {
       for (uint32_t k = 0; k < kPieces; ++k) {
         read[k].widen(kept[k]);
         HT_UNROLL
-        for (uint32_t i = 0; i < kElements; ++i) top = hw::max(top, kept[k][i]);
+        for (uint32_t i = 0; i < kElements; ++i) row_max = hw::max(row_max, kept[k][i]);
       }
     }
     char* out = place(args.out);
-    top = threads.max(top);
-    if constexpr (kJoined) {
-      hw::cluster_wait();  // all blocks have begun
-      top = exchange(top, blocks, chunk, 0, [](float a, float b) { return hw::max(a, b); });
+    row_max = threads.max(row_max);
+    if constexpr (kCluster) {
+      hw::cluster_wait();  // all CTAs have started
+      row_max = exchange(row_max, blocks, chunk, 0, [](float a, float b) { return hw::max(a, b); });
     }
 
     // A row of -inf alone: its terms are 0, or NaN, and so are its results.
-    const bool empty = top == kLowest;
-    if (empty) top = 0;
+    const bool empty = row_max == kLowest;
+    if (empty) row_max = 0;
     float part[2] = {};
     HT_UNROLL
     for (uint32_t k = 0; k < kPieces; ++k) {
       HT_UNROLL
       for (uint32_t i = 0; i < kElements; ++i) {
         float& v = kept[k][i];
-        v = pipe::exponential_of_negative<kHalf>((v - top) * args.scale);
+        v = pipe::exponential_of_negative<kHalf>((v - row_max) * args.scale);
         part[kTwo ? k % 2 : 0] += v;
       }
     }
     float sum = kTwo ? threads.sum_of_two(part[0], part[1]) : threads.sum(part[0]);
-    if constexpr (kJoined) {
+    if constexpr (kCluster) {
       sum = exchange(sum, blocks, chunk, 1, [](float a, float b) { return a + b; });
     }
     const float factor = 1.0f / (empty ? sum + 1 : sum);
@@ -230,13 +230,13 @@ struct SoftmaxWholeGpu {
   }
 
  private:
-  // x of all blocks, combined in their order.
+  // x of all CTAs of the cluster, combined in order.
   template <class Combine>
-  HT_DEVICE static float exchange(float x, uint32_t blocks, uint32_t rank, uint32_t turn,
+  HT_DEVICE static float exchange(float x, uint32_t blocks, uint32_t rank, uint32_t slot,
                                   Combine combine) {
-    static_assert(kJoined);
+    static_assert(kCluster);
     const hw::SharedAddress slots =
-        hw::shared_memory_base() + pipe::RowThreads::kSharedBytes + turn * kMostBlocks * 4;
+        hw::shared_memory_base() + pipe::RowThreads::kSharedBytes + slot * kMostBlocks * 4;
     const uint32_t thread = hw::thread_index().x;
     if (thread < blocks) hw::store_cluster(hw::map_shared_rank(slots + rank * 4, thread), x);
     hw::cluster_arrive();

@@ -1,4 +1,4 @@
-// Kernels of softmax: one per CPU ISA level, and that of GPUs.
+// Softmax kernels: one per CPU ISA level, and those of GPUs.
 #pragma once
 #include <cstdint>
 
@@ -16,10 +16,10 @@ struct SoftmaxArgs {
   Format format, out_format;
   float scale;
   bool online;    // two passes over the row, else three, the exponentials kept between the last two
-  bool streamed;  // more than the caches hold: results are written past them
+  bool streamed;  // larger than the caches: results by streaming stores
 };
 // Longest row of which three passes keep the exponentials: 16 KiB leave room for the row itself in
-// a first-level cache of 32 KiB.
+// an L1 of 32 KiB.
 inline constexpr int64_t kSoftmaxKept = 4096;
 using SoftmaxFunction = void (*)(const SoftmaxArgs&, int64_t begin, int64_t end);
 HALFTONE_DECLARE_LEVELS(void softmax_rows(const SoftmaxArgs&, int64_t begin, int64_t end))

@@ -1,3 +1,4 @@
+// Softmax in FP64.
 #include <algorithm>
 #include <cmath>
 #include <limits>

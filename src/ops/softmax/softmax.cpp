@@ -1,3 +1,4 @@
+// Softmax: rules, plan, run and one-liner.
 #include "halftone/softmax.h"
 
 #include <cmath>

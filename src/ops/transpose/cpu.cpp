@@ -1,6 +1,6 @@
-// Tiles of 256 bytes a side are gathered row by row, turned in the first-level cache and written
-// row by row, so that memory sees whole lines however far apart the rows lie. A register holds 16
-// bytes at every level: lines, not instructions, bound a transposition.
+// Transposition on the CPU: tiles of 256 bytes a side are gathered row by row, transposed in L1 and
+// written row by row, so that memory is accessed by whole lines however far apart the rows lie. A
+// register holds 16 bytes at every ISA level: lines, not instructions, bound a transposition.
 #include <immintrin.h>
 #include <algorithm>
 #include <cstring>
@@ -54,7 +54,7 @@ inline void turn_square(const char* from, int64_t from_row, char* to, int64_t to
   for (int i = 0; i < N; ++i) std::memcpy(to + i * to_row, &a[i], 16);
 }
 
-// A run of the result, past the caches when it is whole lines.
+// A row segment of the result, by streaming stores when it is whole lines.
 inline void put(char* to, const char* from, int64_t bytes, bool streamed) {
 #if defined(__x86_64__)
   if (streamed && bytes % 64 == 0 && reinterpret_cast<uintptr_t>(to) % 64 == 0) {
@@ -74,25 +74,26 @@ void turn_tile(const PermuteArgs& args, const char* x, char* out, int64_t rows, 
                int64_t after) {
   constexpr int64_t kElement = sizeof(V{}[0]), kSide = 16 / kElement;
   constexpr int64_t kTile = permute_tile(kElement), kPitch = kTile * kElement;
-  alignas(64) char gathered[kTile * kPitch], turned[kSide * kPitch];
+  alignas(64) char gathered[kTile * kPitch], transposed[kSide * kPitch];
   const int64_t bytes = rows * kElement;
   for (int64_t c = 0; c < columns; ++c) {
     std::memcpy(gathered + c * kPitch, x + c * args.x_column, static_cast<size_t>(bytes));
   }
   const char* next = x + columns * args.x_column;
   for (int64_t r = 0; r < rows; r += kSide) {
-    // Some of the next tile, which no prefetcher sees coming: reads between the writes.
+    // Prefetches some of the next tile, which no hardware prefetcher predicts: reads between the
+    // writes.
     for (int64_t c = r; c < std::min(r + kSide, after); ++c) {
       for (int64_t line = 0; line < bytes; line += 64) {
         __builtin_prefetch(next + c * args.x_column + line, 0, 2);
       }
     }
     for (int64_t c = 0; c < columns; c += kSide) {
-      turn_square<V, kSide>(gathered + c * kPitch + r * kElement, kPitch, turned + c * kElement,
+      turn_square<V, kSide>(gathered + c * kPitch + r * kElement, kPitch, transposed + c * kElement,
                             kPitch);
     }
     for (int64_t i = 0; i < std::min(kSide, rows - r); ++i) {
-      put(out + (r + i) * args.out_row, turned + i * kPitch, columns * kElement, args.streamed);
+      put(out + (r + i) * args.out_row, transposed + i * kPitch, columns * kElement, args.streamed);
     }
   }
 }
@@ -159,7 +160,7 @@ void permute_strips(const PermuteArgs& args, int64_t begin, int64_t end) {
       out += index % args.extent[d] * args.out_stride[d];
       index /= args.extent[d];
     }
-    if (args.turned) {
+    if (args.transposed) {
       turn(args, x, out, rows);
     } else {
       for (int64_t r = 0; r < rows; ++r) row(args, x + r * args.x_row, out + r * args.out_row);

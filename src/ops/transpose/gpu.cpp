@@ -1,3 +1,4 @@
+// Transposition kernels of GPUs, host side: which instance takes a problem, and the launch.
 #include "ops/transpose/gpu.cuh"
 #include "base/message.h"
 #include "hw/image.h"
@@ -6,22 +7,23 @@ namespace halftone {
 
 namespace {
 
-// Every address of both sides, or of lines of the source along its rows, in one word of bits.
+// Every address of both sides, or of lines of the source along its rows, or-ed into one word of
+// bits.
 int64_t addresses(const PermuteArgs& args) {
   auto all = static_cast<int64_t>(reinterpret_cast<uintptr_t>(args.x) |
                                   reinterpret_cast<uintptr_t>(args.out));
   for (int d = 0; d < args.outer; ++d) all |= args.x_stride[d] | args.out_stride[d];
-  return all | args.out_row | (args.turned ? args.x_column : args.x_row);
+  return all | args.out_row | (args.transposed ? args.x_column : args.x_row);
 }
 
 bool has_whole_pieces(const PermuteArgs& args) {
-  return args.turned &&
+  return args.transposed &&
          (addresses(args) | args.rows * args.element | args.columns * args.element) % 16 == 0;
 }
 
-// Elements that stay side by side move as wider ones.
+// Elements that stay contiguous move as wider ones.
 PermuteArgs widened(PermuteArgs args) {
-  while (!args.turned && args.x_column == args.element && args.element < 16 &&
+  while (!args.transposed && args.x_column == args.element && args.element < 16 &&
          (addresses(args) | args.columns * args.element) % (2 * args.element) == 0) {
     args.element *= 2, args.columns /= 2, args.x_column *= 2;
   }

@@ -1,3 +1,4 @@
+// GPU entries of transposition.
 #include "hw/image.h"
 #include "ops/transpose/gpu.cuh"
 

@@ -1,5 +1,6 @@
-// Copies in another order. Where the source steps by elements along another dimension than the
-// result, tiles turn in shared memory, so that both sides are read and written in runs.
+// Permuted copies and transposition for every GPU. Where the source is contiguous along another
+// dimension than the result, tiles are transposed in shared memory, so that both sides are read and
+// written contiguously.
 #pragma once
 #include "base/launch.h"
 #include "hw/barrier.h"
@@ -15,7 +16,7 @@ struct PermuteParams {
   uint32_t tiles_down, tiles_across;
 };
 
-// Where a block's tile begins on both sides.
+// Where a CTA's tile begins on both sides.
 struct PermuteTile {
   const char* x;
   char* out;
@@ -41,19 +42,19 @@ struct PermuteTile {
   }
 };
 
-// Element by element, four of a thread under way: whatever the addresses.
+// Element by element, four a thread in flight: whatever the addresses.
 struct PermuteGpu {
   using Params = PermuteParams;
   static constexpr uint32_t kThreads = 256, kMinBlocks = 1, kReads = 4;
-  // Sides of a tile: whole sectors of 32 bytes for every size of element.
+  // Sides of a tile: whole sectors of 32 bytes for every element size.
   HT_HOST_DEVICE static uint32_t side(int element) { return element <= 2 ? 64 : 32; }
   // Bytes from line to line in shared memory: an odd number of words, so that a column of elements
-  // lies in all banks (of 8-byte elements, whose warp takes two turns: two words more).
+  // hits all banks (8-byte elements, whose warp takes two wavefronts: two words more).
   HT_HOST_DEVICE static uint32_t pitch(int element) {
     return side(element) * static_cast<uint32_t>(element) + (element == 8 ? 8 : 4);
   }
   static uint32_t shared_bytes(const PermuteArgs& args) {
-    return args.turned ? side(args.element) * pitch(args.element) : 0;
+    return args.transposed ? side(args.element) * pitch(args.element) : 0;
   }
 
   HT_DEVICE static void run(const Params& p) {
@@ -78,13 +79,13 @@ struct PermuteGpu {
     const PermuteTile at = PermuteTile::of_block(p, kSide, kSide);
     const int64_t rows = args.rows - at.row, columns = args.columns - at.column;
     const hw::SharedAddress shared = hw::shared_memory_base();
-    // Neighbouring threads step along what the source has side by side.
+    // Neighbouring threads step along what is contiguous in the source.
     for (uint32_t first = hw::thread_index().x; first < kSide * kSide; first += kReads * kThreads) {
       T value[kReads] = {};
       HT_UNROLL
       for (uint32_t k = 0; k < kReads; ++k) {
         const uint32_t i = first + k * kThreads, along = i % kSide, across = i / kSide;
-        const uint32_t r = args.turned ? along : across, c = args.turned ? across : along;
+        const uint32_t r = args.transposed ? along : across, c = args.transposed ? across : along;
         if (r >= rows || c >= columns) continue;
         value[k] =
             hw::load_global(reinterpret_cast<const T*>(at.x + r * args.x_row + c * args.x_column));
@@ -92,16 +93,16 @@ struct PermuteGpu {
       HT_UNROLL
       for (uint32_t k = 0; k < kReads; ++k) {
         const uint32_t i = first + k * kThreads, along = i % kSide, across = i / kSide;
-        const uint32_t r = args.turned ? along : across, c = args.turned ? across : along;
+        const uint32_t r = args.transposed ? along : across, c = args.transposed ? across : along;
         if (r >= rows || c >= columns) continue;
-        if (sizeof(T) < 16 && args.turned) {
+        if (sizeof(T) < 16 && args.transposed) {
           hw::store_shared(shared + (across * kPitch + along * uint32_t{sizeof(T)}), value[k]);
         } else {
           hw::store_global(reinterpret_cast<T*>(at.out + r * args.out_row) + c, value[k]);
         }
       }
     }
-    if (sizeof(T) == 16 || !args.turned) return;
+    if (sizeof(T) == 16 || !args.transposed) return;
     hw::barrier_sync();
     for (uint32_t i = hw::thread_index().x; i < kSide * kSide; i += kThreads) {
       const uint32_t c = i % kSide, r = i / kSide;
@@ -112,15 +113,15 @@ struct PermuteGpu {
   }
 };
 
-// Turned matrices whose lines on both sides are whole pieces of 16 bytes. A thread reads pieces of
-// as many lines as a word has elements, turns these words in registers, and stores them down a
+// Transposed matrices whose lines on both sides are whole 16-byte pieces. A thread reads pieces of
+// as many lines as a word has elements, transposes these words in registers, and stores them down a
 // column of the tile, 128 bytes wide on both sides. Word w of its row r lies at w ^ 4 piece(r):
 // eight pieces of four columns then write all banks, and so do eight that read a row.
 template <class T>
 struct TransposeGpu {
   using Params = PermuteParams;
   static constexpr uint32_t kElement = sizeof(T);
-  // 64 bytes and more of a thread under way.
+  // 64 bytes and more a thread in flight.
   static constexpr uint32_t kThreads = kElement < 4 ? 128 : 64, kMinBlocks = 1024 / kThreads;
   static constexpr uint32_t kPiece = 16 / kElement, kSide = 128 / kElement;
   static constexpr uint32_t kLines = kElement < 4 ? 4 / kElement : 1;  // whose elements share words

@@ -1,4 +1,4 @@
-// Copies in another order, for any processor, and for GPUs.
+// Permuted copies, on every processor and on GPUs.
 #pragma once
 #include <cstdint>
 
@@ -6,8 +6,8 @@ namespace halftone {
 
 class Stream;
 
-// out is [outer..., rows, columns]; strides in bytes. The source steps by one element along the
-// rows of out (`turned`), along its columns, or along neither.
+// out is [outer..., rows, columns]; strides in bytes. The source is contiguous along the rows of
+// out (`transposed`), along its columns, or along neither.
 struct PermuteArgs {
   const char* x = nullptr;
   char* out = nullptr;
@@ -16,12 +16,12 @@ struct PermuteArgs {
   int64_t extent[8] = {}, x_stride[8] = {}, out_stride[8] = {};
   int64_t rows = 1, columns = 1;
   int64_t x_row = 0, x_column = 0, out_row = 0;
-  bool turned = false;
+  bool transposed = false;
   int64_t strips = 1;     // of permute_tile(element) rows
-  bool streamed = false;  // more than the caches hold: results are written past them
+  bool streamed = false;  // larger than the caches: results by streaming stores
 };
-// Sides of a tile: runs of 256 bytes on both sides, so that a page's address is looked up for four
-// lines.
+// Sides of a tile: 256 contiguous bytes on both sides, so that a page's address is looked up for
+// four lines.
 constexpr int64_t permute_tile(int element) { return element == 1 ? 128 : 256 / element; }
 using PermuteFunction = void (*)(const PermuteArgs&, int64_t begin, int64_t end);
 // Strips [begin, end) of all outer indices.

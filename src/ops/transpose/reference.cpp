@@ -1,3 +1,4 @@
+// Permuted copies element by element.
 #include <cstring>
 
 #include "base/message.h"

@@ -1,3 +1,4 @@
+// Permuted copies and transposition: rules, merging of dimensions, run and one-liners.
 #include "halftone/transpose.h"
 
 #include "base/arguments.h"
@@ -68,7 +69,8 @@ void run(const PermutePlan& plan, const PermuteTensors& t, Stream& stream) {
   require(t.out.data() != t.x.data(), "permute: out is x; it needs separate memory");
   check_overlap("permute", "out", t.out, "x", t.x);
 
-  // Dimensions of one element vanish; neighbours that both sides step through evenly merge.
+  // Dimensions of one element are dropped; neighbours that both sides step through evenly are
+  // merged.
   PermuteArgs args;
   args.element = bits(p.format) / 8;
   const Strides out_strides = row_major(shape);
@@ -83,13 +85,14 @@ void run(const PermutePlan& plan, const PermuteTensors& t, Stream& stream) {
     x_stride[rank - 1] = step;
     out_stride[rank - 1] = out_strides[d] * args.element;
   }
-  // Columns are the last dimension of out; rows the one that the source walks by elements, if it
+  // Columns are the last dimension of out; rows the one along which the source is contiguous, if it
   // is another, else the one before.
   args.columns = rank > 0 ? extent[rank - 1] : 1;
   args.x_column = rank > 0 ? x_stride[rank - 1] : args.element;
   int row = rank - 2;
   for (int d = 0; d + 1 < rank; ++d) {
-    if (x_stride[d] == args.element && args.x_column != args.element) row = d, args.turned = true;
+    if (x_stride[d] == args.element && args.x_column != args.element)
+      row = d, args.transposed = true;
   }
   if (row >= 0) {
     args.rows = extent[row];

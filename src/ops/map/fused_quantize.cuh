@@ -1,25 +1,25 @@
-// Activations and gates whose result becomes codes. Rows with a scale of their own are made by one
-// block, two pieces a thread at a time; where groups have scales the tensor is one long row, cut
-// into runs that every thread has two pieces of.
+// Fused activation or gate and quantisation for every GPU, FP16 and BF16. A row with a scale of its
+// own is a CTA's, two 16-byte pieces a thread at a time; where groups have scales the tensor is one
+// long row, divided into segments of which every thread has two pieces.
 #pragma once
 #include "formats/gpu/row_codes.cuh"
 #include "ops/map/gpu.cuh"
 
 namespace halftone {
 
-struct MapCodesParams {
+struct MapQuantizeParams {
   MapArgs args;         // the operation; operands are row-major
-  bool interleaved;     // the one operand has pairs of a gate and what it multiplies
-  int64_t count, runs;  // elements of the result, and rows or runs of it
-  int64_t run;          // elements
+  bool interleaved;     // the one operand has pairs of gate and up
+  int64_t count, runs;  // elements of the result, and its rows or segments
+  int64_t run;          // elements of a segment
   uint32_t row_threads;
-  uint32_t steps;  // of two pieces, that a thread has of a run
+  uint32_t steps;  // of two pieces, that a thread has of a segment
   RowCodesArgs codes;
 };
 
 template <pipe::Access kAccess, uint32_t kOperands, bool kConvert>
-struct MapCodesGpu {
-  using Params = MapCodesParams;
+struct MapQuantizeGpu {
+  using Params = MapQuantizeParams;
   using Piece = pipe::Piece<kAccess>;
   static constexpr uint32_t kThreads = 256, kMinBlocks = 3;
   static constexpr uint32_t kPieces = 2;
@@ -39,7 +39,7 @@ struct MapCodesGpu {
       const uint32_t k = step * kPieces;
       float x[kOperands][kPieces * 8];
       read.widen(p, x);
-      read.load(p, first * Piece::kBytes, at, k + kPieces);  // while these are computed
+      read.load(p, first * Piece::kBytes, at, k + kPieces);  // prefetch while these are computed
       MapGpuBlock::compute<true, kOperands>(p.args, x[0], x[kOperands - 1], x[0]);
       HT_UNROLL
       for (uint32_t n = 0; n < kPieces; ++n) {
@@ -60,7 +60,7 @@ struct MapCodesGpu {
     Piece pieces[kOperands][kPieces];
 
     HT_DEVICE static bool pairs(const Params& p) { return kOperands == 2 && p.interleaved; }
-    // From piece k on, of a run whose elements begin `begin` bytes into the operands.
+    // From piece k on, of a segment whose elements begin `begin` bytes into the operands.
     HT_DEVICE void load(const Params& p, int64_t begin, const pipe::PiecePlaces& at, uint32_t k) {
       HT_UNROLL
       for (uint32_t o = 0; o < kOperands; ++o) {

@@ -1,6 +1,6 @@
-// Softmax of many long whole rows, up to 32768 elements: blocks that stay go from row to row, have
-// one in registers, and the next one on its way to shared memory. Sums are added in the order of
-// SoftmaxGpu.
+// Softmax of many long whole rows, up to 32768 elements, on sm_90 and later: persistent CTAs go
+// from row to row, have one in registers, and the next one in flight to shared memory by bulk
+// copies. Sums are added in the order of SoftmaxGpu.
 #pragma once
 #include "hw/copy/bulk_copy.h"
 #include "hw/fence.h"
@@ -9,22 +9,22 @@
 
 namespace halftone {
 
-// Groups of 512 threads share a row. Of one group a multiprocessor has two blocks, so that one
-// computes while the other waits for its threads; rows of f32, which memory binds, lose by it.
+// Groups of 512 threads share a row. With one group a multiprocessor has two CTAs, so that one
+// computes while the other waits at its barriers; rows of FP32, which memory binds, lose by it.
 template <pipe::Access kAccess, bool kHalf, uint32_t kGroups>
-struct SoftmaxAheadGpu {
+struct SoftmaxPersistentGpu {
   using Params = SoftmaxGpuParams;
   using Piece = pipe::Piece<kAccess>;
   static constexpr uint32_t kElements = Piece::kElements;
   static_assert(kGroups == 1 || kGroups == 2);
   static constexpr uint32_t kThreads = 512 * kGroups, kMinBlocks = 2 / kGroups;
-  // The groups take the chunks of 8192 elements by turns, 16 elements a thread.
+  // The groups take the chunks of 8192 elements round-robin, 16 elements a thread.
   static constexpr uint32_t kGroup = pipe::kMostRowThreads, kPieces = 16 / kElements;
   static constexpr uint32_t kChunk = 16 * kPieces * kGroup, kChunks = 2;  // bytes; of a group
   static constexpr int64_t kColumns = kGroups * kChunks * kSoftmaxChunk;
-  // Behind that of the threads' reductions: what the groups tell each other, the barrier, the row.
-  static constexpr uint32_t kTold = pipe::RowThreads::kSharedBytes;
-  static constexpr uint32_t kBarrier = kTold + 2 * 2 * 8, kRow = 1024;
+  // After the shared memory of RowThreads: what the groups exchange, the mbarrier, the row.
+  static constexpr uint32_t kExchange = pipe::RowThreads::kSharedBytes;
+  static constexpr uint32_t kBarrier = kExchange + 2 * 2 * 8, kRow = 1024;
   // As many for all formats.
   static constexpr uint32_t kSharedBytes = kRow + kColumns * 4;
   static constexpr float kLowest = -__builtin_huge_valf();
@@ -59,7 +59,7 @@ struct SoftmaxAheadGpu {
     }
     hw::barrier_sync();
 
-    // The pieces of this thread that there are.
+    // The pieces of this thread that exist.
     const auto for_pieces = [&](const auto& each) {
       HT_UNROLL
       for (uint32_t n = 0; n < kChunks * kPieces; ++n) {
@@ -71,7 +71,7 @@ struct SoftmaxAheadGpu {
     const uint32_t blocks = hw::grid_size().x;
     for (uint32_t parity = 0; row < p.rows; row += blocks, parity ^= 1) {
       float kept[kChunks * kPieces][kElements];
-      float top = kLowest;  // NaN is left out: it shows in the sum
+      float row_max = kLowest;  // NaN is left out: it shows in the sum
       hw::mbarrier_wait(loaded, parity);
       for_pieces([&](uint32_t n, uint32_t at) {
         Piece read;
@@ -83,23 +83,23 @@ struct SoftmaxAheadGpu {
       if (thread == 0 && row + blocks < p.rows) load(row + blocks);
       for_pieces([&](uint32_t n, uint32_t) {
         HT_UNROLL
-        for (uint32_t i = 0; i < kElements; ++i) top = hw::max(top, kept[n][i]);
+        for (uint32_t i = 0; i < kElements; ++i) row_max = hw::max(row_max, kept[n][i]);
       });
-      top = threads.max(top);
+      row_max = threads.max(row_max);
       if constexpr (kGroups == 2) {
-        const Pair tops = exchange(0, group, threads.rank(), {{top, 0}})[0];
-        top = hw::max(tops[0], tops[1]);
+        const Pair tops = exchange(0, group, threads.rank(), {{row_max, 0}})[0];
+        row_max = hw::max(tops[0], tops[1]);
       }
 
       // A row of -inf alone: its terms are 0, or NaN, and so are its results.
-      const bool empty = top == kLowest;
-      if (empty) top = 0;
+      const bool empty = row_max == kLowest;
+      if (empty) row_max = 0;
       float part[kChunks] = {};
       for_pieces([&](uint32_t n, uint32_t) {
         HT_UNROLL
         for (uint32_t i = 0; i < kElements; ++i) {
           float& v = kept[n][i];
-          v = pipe::exponential_of_negative<kHalf>((v - top) * args.scale);
+          v = pipe::exponential_of_negative<kHalf>((v - row_max) * args.scale);
           part[n / kPieces] += v;
         }
       });
@@ -130,9 +130,9 @@ struct SoftmaxAheadGpu {
   }
 
   // Number i of group g as [i][g].
-  HT_DEVICE static hw::Vector<Pair, 2> exchange(uint32_t turn, uint32_t group, uint32_t rank,
+  HT_DEVICE static hw::Vector<Pair, 2> exchange(uint32_t slot, uint32_t group, uint32_t rank,
                                                 Pair x) {
-    const hw::SharedAddress told = hw::shared_memory_base() + kTold + turn * 16;
+    const hw::SharedAddress told = hw::shared_memory_base() + kExchange + slot * 16;
     if (rank == 0) hw::store_shared(told + group * 8, x);
     hw::barrier_sync();
     const auto all = hw::load_shared<hw::Words4>(told);

@@ -1,4 +1,4 @@
-// In a .cu: the entries of norms whose rows become codes.
+// In a .cu: the GPU entries of fused norm and quantisation.
 #pragma once
 #include "hw/image.h"
 #include "ops/norm/gpu.cuh"
@@ -7,7 +7,7 @@
   HT_GPU_ENTRY(                                                                       \
       halftone::NormWholeGpu<halftone::pipe::Access::format, true, true, __VA_ARGS__, \
                              halftone::RowCodes<halftone::pipe::Access::format, convert>>)
-#define HT_NORM_CODES(format, convert)        \
+#define HT_NORM_QUANTIZE(format, convert)     \
   HT_NORM_CODES_OF(format, convert, 2, false) \
   HT_NORM_CODES_OF(format, convert, 4, true)  \
   HT_NORM_CODES_OF(format, convert, 8, false)

@@ -1,9 +1,0 @@
-#include "hw/image.h"
-#include "ops/map/gpu_codes.cuh"
-
-#define HT_MAP_CODES(format)                                                   \
-  HT_GPU_ENTRY(halftone::MapCodesGpu<halftone::pipe::Access::format, 1, true>) \
-  HT_GPU_ENTRY(halftone::MapCodesGpu<halftone::pipe::Access::format, 2, true>)
-
-HT_MAP_CODES(f16)
-HT_MAP_CODES(bf16)

@@ -1,4 +1,0 @@
-#include "ops/norm/codes_entries.h"
-
-HT_NORM_CODES(f16, true)
-HT_NORM_CODES(bf16, true)
