@@ -10,8 +10,9 @@
 
 namespace halftone::test {
 
-// What the tensor cores of Hopper multiply in E4M3: the scores, and P V of tiles of so many keys
-// (0: in more bits). And the keys that share a second level of P in NVFP4 there (0: as elsewhere).
+// What the tensor cores of sm_90a multiply in E4M3: the scores, and P V of tiles of so many keys
+// (0: in more bits). And the keys that share a second-level scale of P in NVFP4 there (0: as
+// elsewhere).
 struct HopperTiles {
   bool fp8_scores = false;
   int64_t fp8_keys = 0, nvfp4_keys = 0;
@@ -22,7 +23,7 @@ struct Bounded {
   std::vector<double> out_bound, lse_bound;
 };
 
-// Element [b, head, i, j] of a mask as it is added to a score; -inf hides.
+// Element [b, head, i, j] of a mask as it is added to a score; -inf masks.
 inline double mask_term(const Tensor& mask, int64_t b, int64_t head, int64_t i, int64_t j) {
   if (!mask.defined()) return 0;
   const int64_t index[] = {b, head, i, j};

@@ -62,7 +62,7 @@ void expect_less_error(Stream& stream) {
   const Operands x = with_outliers(1);
   const double one_scale = squared_error(stream, x, 0, false);
   EXPECT_LT(std::sqrt(squared_error(stream, x, 1, true) / one_scale), 0.5);
-  // Scales of rows alone are not enough.
+  // Per-row scales alone are not enough.
   EXPECT_GT(std::sqrt(squared_error(stream, x, 1, false) / one_scale), 0.5);
 }
 

@@ -53,9 +53,9 @@ TEST(AttentionInvariance, PiecesGiveTheBitsOfOneCall) {
   });
 }
 
-// Decode reads codes without expanding them first; codes and scales that its lookups do not know
-// take another way.
-TEST(AttentionInvariance, DecodeOfRareCodes) {
+// Decode dequantises in registers; values and scales that are not in its lookup tables
+// are handled separately.
+TEST(AttentionInvariance, DecodeOfRareValues) {
   at_every_level([] {
     for (const Format cache : {Format::f16, Format::fp8_e4m3, Format::int8, Format::mxfp8,
                                Format::mxfp4, Format::nvfp4}) {
@@ -197,7 +197,7 @@ TEST(AttentionShapes, WindowsAndMasks) {
   });
 }
 
-// More queries than keys under a causal mask: the first rows see nothing.
+// More queries than keys under a causal mask: all keys are masked for the first rows.
 TEST(AttentionShapes, RowsWithoutKeysAreZero) {
   at_every_level([] {
     for (const int64_t keys : {0, 3}) {
@@ -229,7 +229,7 @@ TEST(AttentionData, ExtremeDataStaysWithinItsBound) {
         expect_within_bound(&c);
       }
     }
-    // Scores in the thousands: one key takes all.
+    // Scores in the thousands: one key takes all the weight.
     Case sharp = make_case({1, 4, 100, 2, 1, 32}, {Format::f32, Format::f32}, 21);
     sharp.problem.softmax_scale = 300.0f;
     expect_within_bound(&sharp);

@@ -19,7 +19,7 @@ constexpr AttentionMode kSomeModes[] = {{Format::f32, Format::f32},
                                         {Format::nvfp4, Format::bf16},
                                         {Format::mxfp8, Format::bf16}};
 
-TEST(AttentionLayouts, PagesOfAnySizeGiveTheBitsOfOneRun) {
+TEST(AttentionLayouts, PagesOfAnySizeGiveTheBitsOfContiguousKeys) {
   at_every_level([] {
     for (const AttentionMode& mode : kSomeModes) {
       for (const int64_t queries : {1, 33}) {

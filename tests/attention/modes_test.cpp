@@ -39,8 +39,8 @@ TEST(AttentionModes, PlainQueriesOverEveryCache) {
   });
 }
 
-// Decode's own kernels, which expand whole panels of 64 columns of V as they lie. Queries in bf16
-// are exact, so that the bound of lse is that of the scores' sums alone.
+// The decode kernels, which dequantise whole panels of 64 columns of V in registers. Queries in
+// bf16 are exact, so that the bound of lse is that of the scores' sums alone.
 TEST(AttentionDecode, EveryCacheStaysWithinItsBound) {
   at_every_level([] {
     for (const Format q : {Format::f32, Format::bf16}) {

@@ -14,7 +14,7 @@ using namespace test;
 
 constexpr AttentionMode kBf16{Format::bf16, Format::bf16};
 
-TEST(AttentionRulesOfScores, EveryModeStaysWithinItsBound) {
+TEST(AttentionScoreMods, EveryModeStaysWithinItsBound) {
   for (const AttentionMode& mode : attention_modes()) {
     for (const Rule& rule : kRules) {
       for (const int64_t queries : {1, 19}) {
@@ -28,7 +28,7 @@ TEST(AttentionRulesOfScores, EveryModeStaysWithinItsBound) {
   }
 }
 
-TEST(AttentionRulesOfScores, ReferenceAgreesWithTheIndependentOne) {
+TEST(AttentionScoreMods, ReferenceAgreesWithTheIndependentOne) {
   for (const Rule& rule : kRules) {
     SCOPED_TRACE(rule.name);
     Case c = make_case({1, 9, 290, 4, 2, 32, 16}, {Format::mxfp8, Format::bf16}, 43);
@@ -44,7 +44,7 @@ TEST(AttentionRulesOfScores, ReferenceAgreesWithTheIndependentOne) {
 }
 
 // A rule that is slightly off leaves the bound.
-TEST(AttentionRulesOfScores, SmallErrorsBreakTheBound) {
+TEST(AttentionScoreMods, SmallErrorsBreakTheBound) {
   const AttentionMode f32{Format::f32, Format::f32};
   const auto breaks = [&](const Rule& rule, const std::function<void(Case&)>& change) {
     for (const int64_t queries : {1, 19}) {
@@ -106,7 +106,7 @@ TEST(AttentionMasks, BroadcastsStridesAndFormatsGiveTheSameBits) {
   });
 }
 
-TEST(AttentionMasks, RowsThatSeeNothing) {
+TEST(AttentionMasks, RowsWithAllKeysMasked) {
   at_every_level([] {
     for (const int64_t queries : {1, 30}) {
       for (const bool sinks : {false, true}) {
@@ -137,7 +137,7 @@ TEST(AttentionMasks, RowsThatSeeNothing) {
 }
 
 // Prefill in one call, in pieces and token by token; pages, batches and threads.
-TEST(AttentionRulesOfScores, BitsDoNotDependOnTheCall) {
+TEST(AttentionScoreMods, BitsDoNotDependOnTheCall) {
   at_every_level([] {
     for (const AttentionMode& mode : {kBf16, AttentionMode{Format::nvfp4, Format::nvfp4},
                                       AttentionMode{Format::f32, Format::f32}}) {
@@ -177,8 +177,8 @@ TEST(AttentionSinks, OfAnySize) {
   });
 }
 
-// Whole panels that the mask hides from every row of a tile are not multiplied, K and V alike.
-TEST(AttentionMasks, HiddenBeginningsAndEndsNeedNotBeFinite) {
+// Whole panels that are masked for every row of a tile are skipped, K and V alike.
+TEST(AttentionMasks, MaskedBeginningsAndEndsNeedNotBeFinite) {
   at_every_level([] {
     Case c = make_case({1, 30, 512, 2, 1, 64}, kBf16, 57);
     Tensor mask = boolean_mask({1, 1, 30, 512}, 58);
@@ -207,7 +207,8 @@ Tensor with_nan(const Tensor& t, int64_t key) {
   return t.has_scales() ? t.quantized(t.scaling(), poisoned, t.tensor_scale()) : poisoned;
 }
 
-// NaN in K and V of some keys reaches the rows that see them, and no others, whose bits stay.
+// NaN in K and V of some keys reaches the rows to which they are visible, and no others, whose bits
+// stay.
 void expect_nan_only_where_seen(const Case& c, int64_t key) {
   const AttentionProblem& p = c.problem;
   Case poisoned = c;
@@ -227,7 +228,7 @@ void expect_nan_only_where_seen(const Case& c, int64_t key) {
   }
 }
 
-TEST(AttentionMasks, HiddenKeysNeedNotBeFinite) {
+TEST(AttentionMasks, MaskedKeysNeedNotBeFinite) {
   constexpr int64_t kKeys = 300;
   at_every_level([] {
     for (const AttentionMode& mode : attention_modes()) {
@@ -249,7 +250,7 @@ TEST(AttentionMasks, HiddenKeysNeedNotBeFinite) {
 }
 
 // One number of V that is not finite spoils its own column.
-TEST(AttentionMasks, TheOtherColumnsOfAHiddenKeyAreKept) {
+TEST(AttentionMasks, TheOtherColumnsOfAMaskedKeyAreKept) {
   at_every_level([] {
     for (const int64_t queries : {int64_t{120}, int64_t{4}}) {
       Case c = make_case({1, queries, 300, 2, 1, 64}, kBf16, 61);

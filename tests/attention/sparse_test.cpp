@@ -1,5 +1,5 @@
-// Attention over listed tokens: every cache layout against FP64 and the bound of attention, lists,
-// sinks, a second cache, invariance, writers to the bit, wrong calls.
+// Sparse attention over selected tokens: every cache layout against FP64 and the bound of
+// attention, lists, sinks, a second cache, invariance, writers to the bit, wrong calls.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -77,7 +77,7 @@ void run_sparse(SparseCase* c, int threads = 2) {
   run(plan(p, Device::cpu()), c->t, stream);
 }
 
-// The reference with the bound of attention_bound.h, from the rows that the lists name.
+// The reference with the bound of attention_bound.h, from the selected rows.
 struct Expected {
   std::vector<float> out;
   std::vector<double> bound;

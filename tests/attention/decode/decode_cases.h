@@ -1,4 +1,4 @@
-// Problems for attention of one query token, on a GPU or a simulated one.
+// Problems for decode attention, on a GPU or a simulated one.
 #pragma once
 #include "attention/attention_layouts.h"
 #include "attention/attention_rules.h"
@@ -26,8 +26,8 @@ inline Case decode_case(const Sizes& sizes, const DecodeFormats& f, uint64_t see
   return c;
 }
 
-// Every format with every rule, lengths around the edges of tiles and runs, groups around those of
-// rows.
+// Every format with every rule, lengths around the edges of tiles and splits, groups around those
+// of rows.
 inline std::vector<Case> decode_cases() {
   std::vector<Case> cases;
   for (const DecodeFormats& f : kDecodeFormats) {
@@ -57,7 +57,7 @@ inline std::vector<Case> decode_cases() {
         cases.push_back(make_case({1, 1, 50, 4, 2, 64}, f.mode, q, f.kv, f.kv, ++seed));
     }
   }
-  // 257 runs of 128 keys, were there no bound: one more than a block has room to join.
+  // 257 splits of 128 keys, were there no bound: one more than the combining CTA has room for.
   cases.push_back(decode_case({1, 1, 257 * 128, 1, 1, 64}, kDecodeFormats[0], 60));
   return cases;
 }

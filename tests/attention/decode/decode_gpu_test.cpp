@@ -1,4 +1,4 @@
-// Attention of one query token on the GPU.
+// Decode attention on the GPU.
 #include <random>
 
 #include "attention/decode/decode_cases.h"

@@ -1,4 +1,4 @@
-// Attention of one query token on simulated chips: formats, rules, layouts, orders.
+// Decode attention on simulated GPUs: formats, rules, layouts, orders.
 #include "attention/decode/decode_cases.h"
 
 namespace halftone::test {
@@ -47,7 +47,7 @@ TEST(AttentionDecode, SmallErrorsBreakTheBound) {
   }
 }
 
-// Codes of every value, NaN among them: the row is NaN, and no other.
+// Quantised values of every kind, NaN among them: the row is NaN, and no other.
 TEST(AttentionDecode, NotANumberReachesItsHeadAlone) {
   Stream stream = chip();
   for (const bool in_keys : {true, false}) {
@@ -62,7 +62,7 @@ TEST(AttentionDecode, NotANumberReachesItsHeadAlone) {
   }
 }
 
-// Scales of rows of V far apart, and keys that nobody sees beside those at the end.
+// Scales of rows of V far apart, and masked keys beside those at the end.
 TEST(AttentionDecode, ScalesOfManyOctavesWithinTheBound) {
   Stream stream = chip();
   for (const DecodeFormats& f : {kDecodeFormats[2], kDecodeFormats[3]}) {
@@ -95,7 +95,7 @@ TEST(AttentionDecode, QueriesOfManyOctavesWithinTheBound) {
   }
 }
 
-TEST(AttentionDecode, PagesGiveTheBitsOfOneRun) {
+TEST(AttentionDecode, PagesGiveTheBitsOfContiguousKeys) {
   Stream stream = chip();
   for (const DecodeFormats& f : kDecodeFormats) {
     Case c = decode_case({2, 1, 700, 4, 2, 64}, f, 5);
@@ -201,8 +201,8 @@ TEST(AttentionDecode, RowsDoNotKnowTheBatch) {
   }
 }
 
-// No race, no missing wait, no conflict of banks, whatever the order; and the same bits, though
-// any block may be the last.
+// No race, missing wait or bank conflict under any schedule; and the same bits, though
+// any CTA may be the last.
 TEST(AttentionDecode, StrictUnderAdversarialSchedules) {
 #if defined(HALFTONE_SANITIZED)
   constexpr uint64_t kSeeds = 2;

@@ -1,4 +1,4 @@
-// Problems for attention on all GPUs, on a GPU or a simulated one.
+// Problems for attention on sm_80 and later, on a GPU or a simulated one.
 #pragma once
 #include <utility>
 
@@ -51,7 +51,7 @@ inline std::vector<Case> sm80_cases() {
   return cases;
 }
 
-// What takes other ways through shared memory.
+// Formats and alignments that are loaded in other ways.
 inline std::vector<Case> sm80_orders() {
   const AttentionMode nvfp4{Format::nvfp4, Format::nvfp4}, f32{Format::f32, Format::f32};
   std::vector<Case> cases = {

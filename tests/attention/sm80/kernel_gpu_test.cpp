@@ -1,5 +1,5 @@
-// Attention for all GPUs on the GPU. Results are in f32, which kernels of one architecture leave
-// to this one.
+// Attention on sm_80 and later on the GPU. Results are in f32, which kernels of one architecture
+// leave to this one.
 #include <random>
 
 #include "attention/sm80/cases.h"
@@ -46,7 +46,7 @@ TEST_F(AttentionSm80OnGpu, RandomProblems) {
   }
 }
 
-TEST_F(AttentionSm80OnGpu, PagesGiveTheBitsOfOneRun) {
+TEST_F(AttentionSm80OnGpu, PagesGiveTheBitsOfContiguousKeys) {
   Stream stream(device);
   for (const AttentionMode& mode : attention_modes()) {
     for (const int64_t queries : {1, 150}) {

@@ -1,4 +1,4 @@
-// Attention for all GPUs on simulated chips: masks, formats, dimensions, orders.
+// Attention on sm_80 and later on simulated GPUs: masks, formats, dimensions, orders.
 #include "attention/sm80/cases.h"
 #include "attention/token_scales.h"
 
@@ -57,7 +57,7 @@ TEST(AttentionSm80, SmallErrorsBreakTheBound) {
   }
 }
 
-// No race, no missing wait, no conflict of banks, whatever the order; and the same bits.
+// No race, missing wait or bank conflict under any schedule; and the same bits.
 TEST(AttentionSm80, StrictUnderAdversarialSchedules) {
 #if defined(HALFTONE_SANITIZED)
   constexpr uint64_t kSeeds = 2;

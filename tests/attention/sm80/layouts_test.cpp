@@ -1,5 +1,5 @@
-// Attention for all GPUs on a simulated chip: layouts, lengths on the device, runs of keys, and
-// numbers that nobody may see.
+// Attention on sm_80 and later on a simulated GPU: layouts, lengths on the device, split-KV, and
+// values that are masked for all rows.
 #include "attention/sm80/cases.h"
 
 namespace halftone::test {
@@ -12,8 +12,8 @@ constexpr AttentionMode kSomeModes[] = {{Format::bf16, Format::bf16},
                                         {Format::fp8_e4m3, Format::fp8_e4m3},
                                         {Format::nvfp4, Format::nvfp4}};
 
-// One query over many keys: runs of keys, joined.
-TEST(AttentionSm80Layouts, RunsOfKeysWithinTheBound) {
+// One query over many keys: split-KV, combined.
+TEST(AttentionSm80Layouts, SplitKvWithinTheBound) {
   Stream stream = chip();
   for (const AttentionMode& mode : attention_modes()) {
     Case c = make_case({1, 1, 1100, 2, 1, 32}, mode, 5);
@@ -28,7 +28,7 @@ TEST(AttentionSm80Layouts, RunsOfKeysWithinTheBound) {
   expect_on(stream, two);
 }
 
-TEST(AttentionSm80Layouts, PagesGiveTheBitsOfOneRun) {
+TEST(AttentionSm80Layouts, PagesGiveTheBitsOfContiguousKeys) {
   Stream stream = chip();
   for (const AttentionMode& mode : kSomeModes) {
     for (const int64_t queries : {1, 33}) {
@@ -163,8 +163,8 @@ TEST(AttentionSm80Layouts, LengthsOutOfRangeStayInside) {
   for (int64_t d = 0; d < 32; ++d) EXPECT_EQ(c.tensors.out.at({1, 0, 0, d}), 0.0f);
 }
 
-// NaN in K and V of some keys reaches the rows that see them, and no others.
-TEST(AttentionSm80Layouts, HiddenKeysNeedNotBeFinite) {
+// NaN in K and V of some keys reaches the rows to which they are visible, and no others.
+TEST(AttentionSm80Layouts, MaskedKeysNeedNotBeFinite) {
   Stream stream = chip();
   for (const AttentionMode& mode :
        {AttentionMode{}, AttentionMode{Format::f16, Format::f16},
@@ -206,7 +206,7 @@ TEST(AttentionSm80Layouts, HiddenKeysNeedNotBeFinite) {
 }
 
 // Infinities in V arrive as such.
-TEST(AttentionSm80Layouts, InfinitiesReachWhoSeesThem) {
+TEST(AttentionSm80Layouts, InfinitiesReachRowsWhereTheyAreVisible) {
   Stream stream = chip();
   for (const Format format : {Format::bf16, Format::f16, Format::f32}) {
     Case c = make_case({1, 40, 40, 1, 1, 64}, {format, format}, 61);
@@ -228,7 +228,7 @@ TEST(AttentionSm80Layouts, InfinitiesReachWhoSeesThem) {
   }
 }
 
-TEST(AttentionSm80Layouts, RowsThatSeeNothing) {
+TEST(AttentionSm80Layouts, RowsWithAllKeysMasked) {
   Stream stream = chip();
   for (const bool sinks : {false, true}) {
     for (const int64_t keys : {0, 60, 700}) {

@@ -1,4 +1,4 @@
-// Problems for the attention kernel of Hopper, on a GPU or a simulated one.
+// Problems for the attention kernel of sm_90a, on a GPU or a simulated one.
 #pragma once
 #include <utility>
 
@@ -60,7 +60,7 @@ inline std::vector<Sm90Case> sm90_cases() {
   };
 }
 
-// Every query sees a million keys, or the last thousand of them.
+// A million keys are visible to every query, or the last thousand of them.
 inline constexpr int64_t kMillion = (int64_t{1} << 20) + 37;
 inline std::vector<Sm90Case> long_cases() {
   return {

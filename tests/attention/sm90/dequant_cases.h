@@ -1,4 +1,4 @@
-// Problems for attention over quantised keys on Hopper, on a GPU or a simulated one.
+// Problems for attention over quantised keys on sm_90a, on a GPU or a simulated one.
 #pragma once
 #include <cmath>
 
@@ -8,8 +8,8 @@
 
 namespace halftone::test {
 
-// Every mode of quantised keys whose products are those of bf16.
-inline std::vector<AttentionMode> expanding_modes() {
+// Every mode of quantised keys with BF16 products.
+inline std::vector<AttentionMode> dequant_modes() {
   std::vector<AttentionMode> modes;
   for (const AttentionMode& mode : attention_modes()) {
     const bool plain = mode.qk == Format::bf16 || is_plain_float(mode.qk);
@@ -18,8 +18,8 @@ inline std::vector<AttentionMode> expanding_modes() {
   return modes;
 }
 
-// What the kernel for such a problem multiplies in E4M3, and rounds to NVFP4.
-inline HopperTiles expanded_tiles(const AttentionProblem& p) {
+// Tile sizes of what the kernel multiplies in E4M3, and rounds to NVFP4.
+inline HopperTiles dequant_tiles(const AttentionProblem& p) {
   HopperTiles tiles;
   if (p.mode.pv == Format::nvfp4) {
     tiles.nvfp4_keys = std::max(p.head_dim, p.value_dim) <= 64   ? 96
@@ -34,11 +34,11 @@ inline HopperTiles expanded_tiles(const AttentionProblem& p) {
   }
   return tiles;
 }
-inline void expect_expanded(Stream& stream, const Case& c) {
-  expect_on(stream, c, bounded(c, expanded_tiles(c.problem)));
+inline void expect_dequant(Stream& stream, const Case& c) {
+  expect_on(stream, c, bounded(c, dequant_tiles(c.problem)));
 }
 
-// The same codes with a scale for each head.
+// The same quantised values with a scale for each head.
 inline Case with_head_scales(Case c) {
   for (Tensor* each : {&c.tensors.q, &c.tensors.k, &c.tensors.v}) {
     const Tensor scales = Tensor::empty({1, 1, each->size(2), 1}, Format::f32);
@@ -51,7 +51,7 @@ inline Case with_head_scales(Case c) {
 
 // Keys and values whose rows have powers of two for scales, but for the one before the last, which
 // is large, so that its part is not lost. Tiles of the others alone are multiplied without.
-inline Case with_powers(Case c) {
+inline Case with_power_of_two_scales(Case c) {
   for (Tensor* each : {&c.tensors.k, &c.tensors.v}) {
     const Tensor scales = Tensor::empty(each->scales().shape(), Format::f32);
     auto* values = const_cast<float*>(scales.data<float>());
@@ -66,7 +66,7 @@ inline Case with_powers(Case c) {
 
 // Every mode and instance, around the edges of tiles of 64, 96 and 128 keys; Q and V in bf16 and
 // quantised, scales of tensors and of rows.
-inline std::vector<Case> expanding_cases() {
+inline std::vector<Case> dequant_cases() {
   std::vector<Case> cases;
   const auto add = [&](Case c, bool causal, int64_t left = -1) {
     c.problem.out = Format::bf16;
@@ -74,7 +74,7 @@ inline std::vector<Case> expanding_cases() {
     cases.push_back(c);
   };
   uint64_t seed = 1;
-  for (const AttentionMode& mode : expanding_modes()) {
+  for (const AttentionMode& mode : dequant_modes()) {
     const Format f = mode.qk, bf16 = Format::bf16, v = mode.pv == bf16 ? f : mode.pv;
     add(make_case({1, 70, 130, 2, 1, 64}, mode, ++seed, Data::outliers), true);
     add(make_case({1, 130, 260, 2, 2, 128}, mode, f, f, v, ++seed), false);
@@ -94,7 +94,8 @@ inline std::vector<Case> expanding_cases() {
   const AttentionMode int8{Format::int8, Format::bf16};
   for (const AttentionMode& mode : {fp8, int8}) {
     for (const int64_t dim : {64, 128, 256}) {
-      add(with_powers(make_case({1, 130, 400, 1, 1, dim}, mode, mode.qk, mode.qk, mode.qk, ++seed)),
+      add(with_power_of_two_scales(
+              make_case({1, 130, 400, 1, 1, dim}, mode, mode.qk, mode.qk, mode.qk, ++seed)),
           dim == 128);
     }
   }

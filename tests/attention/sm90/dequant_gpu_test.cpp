@@ -17,13 +17,13 @@ class AttentionDequantOnGpu : public Gpu {
 
 TEST_F(AttentionDequantOnGpu, EveryModeAndInstanceWithinTheBound) {
   Stream stream(device);
-  for (const Case& c : expanding_cases()) expect_expanded(stream, c);
+  for (const Case& c : dequant_cases()) expect_dequant(stream, c);
 }
 
 TEST_F(AttentionDequantOnGpu, RandomProblems) {
   std::mt19937_64 random(9);
   const auto upto = [&](int64_t n) { return static_cast<int64_t>(random() % uint64_t(n)); };
-  const std::vector<AttentionMode> modes = expanding_modes();
+  const std::vector<AttentionMode> modes = dequant_modes();
   Stream stream(device);
   for (uint64_t i = 0; i < 150; ++i) {
     Sizes s;
@@ -46,13 +46,13 @@ TEST_F(AttentionDequantOnGpu, RandomProblems) {
     if (upto(4) == 0) p.softcap = 20;
     if (upto(4) == 0) set_sinks(&c, random_tensor({p.heads}, Format::f32, i));
     SCOPED_TRACE("problem " + std::to_string(i));
-    expect_expanded(stream, c);
+    expect_dequant(stream, c);
     if (!by_row || upto(3) != 0) continue;
     // The form for any lengths; pages give its bits.
     p.variable_length = true;
     const auto all = static_cast<int32_t>(p.key_length);
     c.tensors.seqused_k = i32(std::vector<int32_t>(static_cast<size_t>(p.batch), all), {p.batch});
-    expect_expanded(stream, c);
+    expect_dequant(stream, c);
     run_on(stream, &c);
     Case other = paged(c, 1 + upto(100));
     run_on(stream, &other);

@@ -1,4 +1,4 @@
-// Attention over quantised keys on the simulated Hopper.
+// Attention over quantised keys on the simulated sm_90a.
 #include "attention/sm90/dequant_cases.h"
 #include "attention/sm90/simulated.h"
 #include "formats/codec.h"
@@ -11,13 +11,13 @@ namespace {
 TEST(AttentionSm90Dequant, EveryModeAndInstanceWithinTheBound) {
   Stream stream = hopper();
   uint64_t number = 0;
-  for (const Case& c : expanding_cases()) {
+  for (const Case& c : dequant_cases()) {
     ++number;
 #if defined(HALFTONE_SANITIZED)
     if (number % 5 != 0) continue;
 #endif
     EXPECT_EQ(attention_sm90_dequant_error(c.problem), "");
-    expect_expanded(stream, c);
+    expect_dequant(stream, c);
   }
 }
 
@@ -25,14 +25,14 @@ TEST(AttentionSm90Dequant, EveryModeAndInstanceWithinTheBound) {
 // ones; what is not in use is NaN.
 TEST(AttentionSm90Dequant, EveryLayoutGivesTheSameBits) {
   Stream stream = hopper();
-  for (const AttentionMode& mode : expanding_modes()) {
+  for (const AttentionMode& mode : dequant_modes()) {
     // An odd number of scales lies before what is behind them.
     const Format v = mode.pv == Format::bf16 ? mode.qk : mode.pv;
     Case c = make_case({3, 66, 151, 2, 1, 128}, mode, mode.qk, mode.qk, v, 5);
     AttentionProblem& p = c.problem;
     p.causal = true, p.out = Format::bf16, p.variable_length = true;
     c.tensors.seqused_k = i32({151, 151, 151}, {3});
-    expect_expanded(stream, c);
+    expect_dequant(stream, c);
     run_on(stream, &c);
     for (const int64_t page_size : {16, 100}) {
       Case other = paged(c, page_size);
@@ -85,13 +85,13 @@ TEST(AttentionSm90Dequant, AWrongScaleBreaksTheBound) {
   EXPECT_FALSE(within(to_floats(c.tensors.out), reference.out, reference.out_bound));
 }
 
-// Nor would keys of other tiles that share a second level of P go unnoticed.
-TEST(AttentionSm90Dequant, TheSecondLevelIsOfATile) {
+// Nor would keys of other tiles that share a second-level scale of P go unnoticed.
+TEST(AttentionSm90Dequant, ATileSharesTheSecondLevelScale) {
   Stream stream = hopper();
   Case c = make_case({1, 64, 500, 1, 1, 128}, {Format::nvfp4, Format::nvfp4}, 3);
   c.problem.out = Format::bf16;
   run_on(stream, &c);
-  HopperTiles tiles = expanded_tiles(c.problem);
+  HopperTiles tiles = dequant_tiles(c.problem);
   const auto keeps = [&] {
     const Bounded reference = bounded(c, tiles);
     return bool{within(to_floats(c.tensors.out), reference.out, reference.out_bound)};
@@ -151,7 +151,7 @@ TEST(AttentionSm90Dequant, StrictUnderAdversarialSchedules) {
         Order{{1, 130, 300, 1, 1, 128}, {nvfp4, nvfp4}, nvfp4, true, 20}}) {
     expect_strict_in_any_order([&](Stream& stream) {
       Case c = make_case(o.sizes, o.mode, o.mode.qk, o.mode.qk, o.v, 5);
-      if (o.powers) c = with_powers(c);
+      if (o.powers) c = with_power_of_two_scales(c);
       if (o.of_v != Shared::none) {
         c.tensors.v = fp8_operand(c.tensors.v.shape(), o.of_v, 6, Data::normal).tensor;
       }
@@ -162,8 +162,8 @@ TEST(AttentionSm90Dequant, StrictUnderAdversarialSchedules) {
   }
 }
 
-// Codes of E4M3 that lie where no tensor copy begins are expanded, as other formats are.
-TEST(AttentionSm90Dequant, CodesThatNoCopyReaches) {
+// E4M3 values at addresses that TMA does not take are dequantised, as other formats are.
+TEST(AttentionSm90Dequant, ValuesThatTmaDoesNotReach) {
   Stream stream = hopper();
   const Device& device = stream.device();
   const int64_t keys = 150, dim = 64, pitch = 72;

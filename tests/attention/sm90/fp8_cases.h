@@ -1,4 +1,4 @@
-// Problems for attention in E4M3 on Hopper, on a GPU or a simulated one.
+// Problems for E4M3 attention on sm_90a, on a GPU or a simulated one.
 #pragma once
 #include <span>
 #include <utility>

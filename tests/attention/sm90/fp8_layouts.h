@@ -1,4 +1,4 @@
-// Problems for the general form of attention in E4M3 on Hopper, on a GPU or a simulated one.
+// Problems for the general form of E4M3 attention on sm_90a, on a GPU or a simulated one.
 #pragma once
 #include "attention/sm80/cases.h"
 #include "attention/token_scales.h"
@@ -25,7 +25,7 @@ inline Bounded bounded_fp8(const Case& c) {
                            values_of(c.tensors.v), c.tensors.mask, c.tensors.sinks, {true, keys});
 }
 
-// Every rule, instance and kind of scale, pages, and widths that no tensor copy takes.
+// Every rule, instance and kind of scale, pages, and widths that TMA does not take.
 inline std::vector<Case> fp8_layout_cases() {
   std::vector<Case> cases;
   uint64_t seed = 30;

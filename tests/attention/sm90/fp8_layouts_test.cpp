@@ -1,4 +1,4 @@
-// The general form of attention in E4M3 on the simulated Hopper.
+// The general form of E4M3 attention on the simulated sm_90a.
 #include "attention/sm90/fp8_layouts.h"
 
 #include "attention/sm90/simulated.h"
@@ -19,7 +19,7 @@ TEST(AttentionSm90Fp8Layouts, EveryRuleInstanceAndScaleWithinTheBound) {
   }
 }
 
-TEST(AttentionSm90Fp8Layouts, PagesGiveTheBitsOfOneRun) {
+TEST(AttentionSm90Fp8Layouts, PagesGiveTheBitsOfContiguousKeys) {
   Stream stream = hopper();
   expect_fp8_pages(stream);
 }
@@ -30,7 +30,7 @@ TEST(AttentionSm90Fp8Layouts, PackedAndPaddedSequencesWithinTheBound) {
   expect_fp8_padding(stream);
 }
 
-// The bound would notice hidden keys that count for one row, and a scale of another key.
+// The bound would notice masked keys that count for one row, and a scale of another key.
 TEST(AttentionSm90Fp8Layouts, SmallErrorsBreakTheBound) {
   Stream stream = hopper();
   Case good = fp8_layout_case({1, 64, 40, 1, 1, 64}, 3);
@@ -52,7 +52,7 @@ TEST(AttentionSm90Fp8Layouts, SmallErrorsBreakTheBound) {
   EXPECT_FALSE(fits(scaled));
 }
 
-// No race, no missing fence, no conflict of banks, whatever the order; and the same bits.
+// No race, missing fence or bank conflict under any schedule; and the same bits.
 TEST(AttentionSm90Fp8Layouts, StrictUnderAdversarialSchedules) {
   Case masked = fp8_layout_case({1, 65, 200, 4, 2, 64}, 8);
   kRules[4].set(masked);

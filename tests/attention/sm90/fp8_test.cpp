@@ -1,4 +1,4 @@
-// Attention in E4M3 on the simulated Hopper.
+// E4M3 attention on the simulated sm_90a.
 #include "attention/sm90/fp8_cases.h"
 #include "attention/sm90/simulated.h"
 #include "attention/token_scales.h"
@@ -61,7 +61,7 @@ TEST(AttentionSm90Fp8, SmallErrorsBreakTheBound) {
   EXPECT_FALSE(fits(swapped));
 }
 
-// No race, no missing fence, no conflict of banks, whatever the order; and the same bits.
+// No race, missing fence or bank conflict under any schedule; and the same bits.
 TEST(AttentionSm90Fp8, StrictUnderAdversarialSchedules) {
   // Three tiles of keys, so that every stage is used again.
   for (const Fp8Case& s :

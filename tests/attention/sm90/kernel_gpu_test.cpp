@@ -1,4 +1,4 @@
-// The attention kernel of Hopper on the GPU.
+// The BF16/FP16 attention kernel of sm_90a on the GPU.
 #include <atomic>
 #include <thread>
 
@@ -40,7 +40,7 @@ TEST_F(AttentionOnGpu, AMillionKeys) {
   expect_layout(stream, l, ++seed);
 }
 
-// By as many threads as there are cores, each with a stream: the references take the time.
+// On all cores, each with a stream: the references take the time.
 TEST_F(AttentionOnGpu, RandomProblems) {
   std::atomic<uint64_t> next{1};
   std::vector<std::jthread> threads(std::max(1u, std::thread::hardware_concurrency()));

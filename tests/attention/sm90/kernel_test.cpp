@@ -1,4 +1,4 @@
-// The attention kernel of Hopper on the simulated chip.
+// The BF16/FP16 attention kernel of sm_90a on the simulated GPU.
 #include "attention/sm90/cases.h"
 #include "attention/sm90/simulated.h"
 #include "ops/attention/sm90/launch.h"
@@ -31,7 +31,7 @@ TEST(AttentionSm90, AKeyTooManyBreaksTheBound) {
   EXPECT_FALSE(within(to_floats(c.tensors.lse), reference.lse, reference.lse_bound));
 }
 
-// No race, no missing fence, no conflict of banks, whatever the order; and the same bits.
+// No race, missing fence or bank conflict under any schedule; and the same bits.
 TEST(AttentionSm90, StrictUnderAdversarialSchedules) {
   for (const Sm90Case& s :
        {Sm90Case{{1, 200, 250, 1, 1, 64}, Format::bf16, true}, Sm90Case{{1, 200, 250, 1, 1, 64}},
@@ -47,7 +47,7 @@ TEST(AttentionSm90, StrictUnderAdversarialSchedules) {
 }
 
 // Tiles of 96 and 192 leave out the products of the zeros behind a row.
-TEST(AttentionSm90, TilesOf96And192MultiplyNoZeros) {
+TEST(AttentionSm90, TilesOf96And192SkipThePadding) {
   for (const Sizes& s :
        {Sizes{1, 128, 128, 1, 1, 96}, {1, 2112, 112, 1, 1, 96}, {1, 128, 112, 1, 1, 192}}) {
     Stream stream = hopper();

@@ -138,7 +138,7 @@ struct LaidOut {
     return packed_queries() ? Canvas(1, total, p.heads, p.value_dim, how.gap, p.out)
                             : Canvas(p.batch, p.query_length, p.heads, p.value_dim, how.gap, p.out);
   }
-  // What a run wrote.
+  // The output of a run.
   Tensor out() const {
     return canvas_of_out().rows(out_on_device.to(Device::cpu()), packed_queries());
   }
@@ -247,7 +247,7 @@ inline std::vector<LayoutCase> layout_cases() {
       {S{{1, 1, 200, 2, 1, 64}}, {}, {}, Keys::paged, 7},
       {S{{1, 80, 200, 2, 1, 192, 128}, bf16, true}, {}, {}, Keys::paged, 24},
       {S{{1, 70, 140, 1, 1, 256}, f16, true}, {}, {}, Keys::paged, 256},
-      // Strides and widths that no tensor copy takes.
+      // Strides and widths that TMA does not take.
       {S{{1, 67, 130, 2, 1, 64}, bf16, true}, {}, {}, Keys::padded, 16, 3},
       {S{{1, 5, 90, 2, 1, 83, 45}, f16}, {}, {}, Keys::padded, 16, 1},
       {S{{1, 64, 70, 1, 1, 72, 40}, bf16}, {}, {}, Keys::padded, 16, 8},
@@ -258,7 +258,7 @@ inline std::vector<LayoutCase> layout_cases() {
       {S{{1, 2, 100, 4, 2, 256}, bf16}, {}, {}, Keys::padded, 16, 0, Format::f32, {1, 0, 1, 0}, 30},
       {S{{1, 66, 80, 1, 1, 128}, bf16, true}, {}, {}, Keys::padded, 16, 0, {}, {}, 5},
       {S{{1, 4, 40, 1, 1, 64}, f16}, {}, {}, Keys::padded, 16, 0, {}, {}, 0, -0.2f},
-      // Masks that come by tensor copies: every kind, what is shared, the last keys and rows of
+      // Masks loaded by TMA: every kind, what is shared, the last keys and rows of
       // tiles.
       {S{{2, 130, 272, 2, 1, 64}, bf16, true}, {}, {}, Keys::padded, 16, 0, Format::u8},
       {S{{1, 70, 136, 2, 2, 128}, f16}, {}, {}, Keys::padded, 16, 0, f16, {1, 0, 0, 0}, 20},

@@ -1,4 +1,4 @@
-// The general form of Hopper's attention on the simulated chip: lengths, pages, strides, masks,
+// The general form of attention on sm_90a on the simulated GPU: lengths, pages, strides, masks,
 // splits.
 #include "attention/sm90/layouts.h"
 #include "attention/sm90/simulated.h"
@@ -30,7 +30,7 @@ TEST(AttentionSm90Layouts, RandomProblemsWithinTheBound) {
 }
 
 // The bounds would notice a mask that one key does not obey.
-TEST(AttentionSm90Layouts, AHiddenKeyThatCountsBreaksTheBound) {
+TEST(AttentionSm90Layouts, AMaskedKeyThatCountsBreaksTheBound) {
   Stream stream = hopper();
   LayoutCase l{Sm90Case{{1, 3, 40, 1, 1, 64}}};
   l.mask = Format::u8;
@@ -45,8 +45,8 @@ TEST(AttentionSm90Layouts, AHiddenKeyThatCountsBreaksTheBound) {
   EXPECT_FALSE(within(out, reference.out, reference.out_bound));
 }
 
-// Four scores share a reciprocal under a softcap: a NaN reaches the rows that see its key, and an
-// infinite score is the cap; the bits of all others stay.
+// Four scores share a reciprocal under a softcap: a NaN reaches the rows to which its key is
+// visible, and an infinite score is the cap; the bits of all others stay.
 TEST(AttentionSm90Layouts, ACapKeepsNansApart) {
   Stream stream = hopper();
   LayoutCase l{Sm90Case{{1, 66, 66, 1, 1, 64}, Format::bf16, true}};
@@ -75,7 +75,7 @@ TEST(AttentionSm90Layouts, ACapKeepsNansApart) {
   }
 }
 
-// No race, no missing fence, no conflict of banks, whatever the order; and the same bits.
+// No race, missing fence or bank conflict under any schedule; and the same bits.
 TEST(AttentionSm90Layouts, StrictUnderAdversarialSchedules) {
   const LayoutCase cases[] = {
       {Sm90Case{{2, 20, 200, 2, 1, 64}, Format::bf16, true}, {20, 9}, {200, 70}, Keys::packed},
@@ -104,9 +104,9 @@ TEST(AttentionSm90Layouts, StrictUnderAdversarialSchedules) {
   }
 }
 
-// More tiles than blocks: the counter deals them out, and is 0 again for the next run of the plan.
-// The lengths differ, and so who gets what; the bits do not.
-TEST(AttentionSm90Layouts, TilesDealtOutGiveTheSameBits) {
+// More tiles than CTAs: the dynamic schedule's counter hands them out, and is 0 again for the next
+// run. The lengths differ, and so who gets what; the bits do not.
+TEST(AttentionSm90Layouts, DynamicScheduleGivesTheSameBits) {
   LayoutCase l{Sm90Case{{71, 2, 40, 2, 2, 64}, Format::bf16, true}};
   for (int64_t b = 0; b < 71; ++b) l.queries.push_back(b % 3), l.keys.push_back(b * 7 % 41);
   LaidOut laid(l, 11);
@@ -155,7 +155,7 @@ TEST(AttentionSm90Layouts, MoreKeysThanTheTensorHasAreAnError) {
   }
 }
 
-// Numbers that no host has checked: nothing outside the tensors is read or written.
+// Lengths that the host has not checked: nothing outside the tensors is read or written.
 TEST(AttentionSm90Layouts, WrongLengthsStayInsideTheTensors) {
   Stream stream = hopper();
   LayoutCase l{Sm90Case{{2, 5, 60, 1, 1, 64}}, {5, 3}, {60, 20}, Keys::packed};

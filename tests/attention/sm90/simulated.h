@@ -1,4 +1,4 @@
-// Hopper, simulated, for the tests of its attention kernels.
+// The simulated sm_90a, for the tests of its attention kernels.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -15,8 +15,8 @@ inline Stream hopper(const SimulatorOptions& options = {}) {
   return stream;
 }
 
-// body(stream) runs a kernel and gives its results. No race, no missing fence, no conflict of
-// banks, whatever the order; and the same bits.
+// body(stream) runs a kernel and gives its results. No race, missing fence or bank
+// conflict under any schedule; and the same bits.
 template <class Body>
 void expect_strict_in_any_order(const Body& body) {
 #if defined(HALFTONE_SANITIZED)

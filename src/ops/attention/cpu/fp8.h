@@ -15,7 +15,7 @@ HALFTONE_INLINE Fp8Bytes look_up_e4m3(__m512i packed) {
       _mm512_permutex2var_epi8(_mm512_load_si512(t.low), packed, _mm512_load_si512(t.low + 64));
   const __m512i magnitude =
       _mm512_permutex2var_epi8(_mm512_load_si512(t.high), packed, _mm512_load_si512(t.high + 64));
-  // magnitude | (codes & 0x80)
+  // magnitude | (packed & 0x80)
   return {low, _mm512_ternarylogic_epi32(magnitude, packed, _mm512_set1_epi8(-128), 0xf8),
           magnitude};
 }

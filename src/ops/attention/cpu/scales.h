@@ -5,7 +5,7 @@
 #if defined(__AVX512BF16__)
 namespace halftone::HALFTONE_LEVEL {
 
-// Up to eight encoded scales of each of 16 rows: byte j of code[i] is scale first + i of row j.
+// Up to eight encoded scales of each of 16 rows: byte j of encoded[i] is scale first + i of row j.
 struct EncodedScales {
   __m128i encoded[8];
 };

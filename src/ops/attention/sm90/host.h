@@ -10,7 +10,7 @@ namespace halftone::attention_sm90 {
 // With fewer queries a tile of 64 rows is mostly empty: heads are packed (PackGQA) and K/V split.
 inline constexpr int64_t kMinFullTileQueries = 64;
 
-// Whether some row does not see every key.
+// Whether some key is masked for some row.
 bool masked(const AttentionProblem&);
 // Whether every row begins at a multiple of 16 bytes, for 16-byte accesses and TMA.
 bool aligned(const Tensor&);

@@ -174,7 +174,7 @@ struct General {
   template <class Layout>
   HT_HOST_DEVICE static pipe::AttentionGrid tiles(const Params& p) {
     const uint32_t rows = static_cast<uint32_t>(p.range.queries) * p.pack;
-    const bool longest_first = p.range.right >= 0;  // causal: later rows see more keys
+    const bool longest_first = p.range.right >= 0;  // causal: more keys are visible to later rows
     return {(rows + Layout::kRows - 1) / Layout::kRows, p.heads / p.pack * p.splits, p.batch,
             longest_first, p.section};
   }
