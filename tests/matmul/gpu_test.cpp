@@ -62,7 +62,7 @@ TEST(MatmulGpu, PersistentCtas) {
       set_weight(weight, gemm::gpu_layout(there, "weight"), &g);
       g.source[0] = g.source[1] = gemm::gpu_source(there);
       g.n = static_cast<uint32_t>(n);
-      g.finish.out = out.data<char>(), g.finish.out_row = n * 4, g.finish.out_format = F::f32;
+      g.epilogue.out = out.data<char>(), g.epilogue.out_row = n * 4, g.epilogue.out_format = F::f32;
       gemm::GpuX(plain, weight, k).enter(rows, m, &g, stream);
       launch_gemm(weight, g, false, 0, stream, 1);
       stream.synchronize();
@@ -75,7 +75,7 @@ TEST(MatmulGpu, PersistentCtas) {
         g.static_weights = constant;
         for (const uint32_t multiprocessors : {0u, 1u}) {
           const Tensor again = Tensor::zeros({m, n}, F::f32, stream.device());
-          g.finish.out = again.data<char>();
+          g.epilogue.out = again.data<char>();
           launch_gemm(weight, g, false, 0, stream, multiprocessors);
           stream.synchronize();
           EXPECT_EQ(to_floats(again.to(Device::cpu())), staying);

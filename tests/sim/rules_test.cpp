@@ -21,7 +21,7 @@ TEST(Rules, ListAndSourcesAgree) {
       "\"((race|shared|proxy|async|cp_async|registers|tmem|global|tensor_map|tma|barrier|"
       "collective)"
       "\\.[a-z_]+)\"");
-  for (const auto& entry : std::filesystem::directory_iterator(source_path("src/sim"))) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(source_path("src/sim"))) {
     if (entry.path().extension() != ".cpp") continue;
     std::ifstream file(entry.path());
     const std::string text(std::istreambuf_iterator<char>(file), {});

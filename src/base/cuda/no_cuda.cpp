@@ -6,7 +6,8 @@
 namespace halftone::cuda {
 
 namespace {
-constexpr char kReason[] = "this build of Halftone has no GPU code: " HALFTONE_GPU_CODE;
+constexpr char kReason[] =
+    "this build of Halftone has no GPU code: " HALFTONE_GPU_CODE "; or use cpu";
 [[noreturn]] void none(int index) {
   fail(ErrorCode::unsupported, "device cuda:", index, " is not available: ", kReason);
 }
