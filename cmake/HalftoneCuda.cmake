@@ -141,7 +141,14 @@ endif()
 
 # nvcc's flags for every .cu of Halftone. --fmad=false: one rounding rule on the GPU, in the
 # simulator and on the CPU; a*b+c is fused only where a kernel says so.
-set(HALFTONE_CUDA_FLAGS --expt-relaxed-constexpr --fmad=false -Xcompiler=-Wall,-Wextra)
+# The host's part of a .cu is calls of the runtime: not worth optimising.
+set(HALFTONE_CUDA_FLAGS --expt-relaxed-constexpr --fmad=false -Xcompiler=-Wall,-Wextra,-O0)
+option(HALFTONE_CUDA_SAMPLE
+       "Compile one instance of each kernel template alone, to see that it compiles: the others refuse to be launched"
+       OFF)
+if(HALFTONE_CUDA_SAMPLE)
+  list(APPEND HALFTONE_CUDA_FLAGS -DHALFTONE_CUDA_SAMPLE=1)
+endif()
 if(HALFTONE_LINE_INFO)
   list(APPEND HALFTONE_CUDA_FLAGS -lineinfo)  # three times the size
 endif()
@@ -163,16 +170,17 @@ function(halftone_gencode output)
   set(${output} "${flags}" PARENT_SCOPE)
 endfunction()
 
-# halftone_cuda_sources(target ARCH sm_90a... FILES file.cu...): adds .cu files to `target`,
-# compiled for these architectures alone, and in the library for those of them in
+# halftone_cuda_sources(target ARCH sm_90a... FILES file.cu... [JOINED] [OPTIONS flag...]): adds .cu
+# files to `target`, compiled for these architectures alone, and in the library for those of them in
 # HALFTONE_CUDA_ARCHS. Where it has none of them the file is read without its kernels: the host side
 # names their entries, and launching one says what is missing. FILES may be left out: what ends in
-# .cu is a file.
+# .cu is a file. A file costs its headers once for each architecture: those of few small kernels,
+# JOINED, share translation units with others of the target (halftone_cuda_units).
 function(halftone_cuda_sources target)
   if(NOT HALFTONE_HAS_CUDA)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "ARCH;FILES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "JOINED" "" "ARCH;FILES;OPTIONS")
   set(archs "")
   set(files "")
   foreach(word IN LISTS arg_ARCH arg_FILES)
@@ -204,19 +212,70 @@ function(halftone_cuda_sources target)
     endif()
   endif()
   halftone_gencode(gencode ${wanted})
-  set_property(SOURCE ${files} TARGET_DIRECTORY ${target} PROPERTY COMPILE_OPTIONS
-               ${HALFTONE_CUDA_FLAGS} ${gencode} ${kernels})
-  target_sources(${target} PRIVATE ${files})
+  set(options ${HALFTONE_CUDA_FLAGS} ${gencode} ${kernels} ${arg_OPTIONS})
+  if(arg_JOINED OR HALFTONE_CUDA_SAMPLE OR kernels)
+    list(JOIN wanted _ unit)
+    set(unit ${target}_${unit})
+    if(kernels)
+      string(APPEND unit _no_gpu_code)
+    endif()
+    set_property(GLOBAL APPEND PROPERTY HALFTONE_CUDA_UNITS ${unit})
+    set_property(GLOBAL APPEND PROPERTY HALFTONE_CUDA_FILES_${unit} ${files})
+    set_property(GLOBAL PROPERTY HALFTONE_CUDA_TARGET_${unit} ${target})
+    set_property(GLOBAL PROPERTY HALFTONE_CUDA_OPTIONS_${unit} ${options})
+  else()
+    set_property(SOURCE ${files} TARGET_DIRECTORY ${target} PROPERTY COMPILE_OPTIONS ${options})
+    target_sources(${target} PRIVATE ${files})
+  endif()
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src
                              ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(${target} PRIVATE CUDA::cudart_static)
 endfunction()
 
-# halftone_kernels(stem... [ARCH sm_80...]): adds the kernels of <stem>.cuh to the library:
+# The translation units of joined files, eight each: written, and added to their targets, when every
+# folder has told its files.
+function(halftone_cuda_units)
+  get_property(units GLOBAL PROPERTY HALFTONE_CUDA_UNITS)
+  list(REMOVE_DUPLICATES units)
+  foreach(unit IN LISTS units)
+    get_property(files GLOBAL PROPERTY HALFTONE_CUDA_FILES_${unit})
+    get_property(target GLOBAL PROPERTY HALFTONE_CUDA_TARGET_${unit})
+    get_property(options GLOBAL PROPERTY HALFTONE_CUDA_OPTIONS_${unit})
+    set(number 0)
+    while(files)
+      list(SUBLIST files 0 8 some)
+      list(LENGTH files count)
+      if(count GREATER 8)
+        list(SUBLIST files 8 -1 files)
+      else()
+        set(files "")
+      endif()
+      set(content "")
+      foreach(file IN LISTS some)
+        file(RELATIVE_PATH file ${PROJECT_SOURCE_DIR} ${file})
+        string(APPEND content "#include \"${file}\"\n")
+      endforeach()
+      set(source ${PROJECT_BINARY_DIR}/cuda_units/${unit}_${number}.cu)
+      file(CONFIGURE OUTPUT ${source} CONTENT "${content}")
+      set_property(SOURCE ${source} TARGET_DIRECTORY ${target} PROPERTY COMPILE_OPTIONS
+                   ${options} -I${PROJECT_SOURCE_DIR})
+      target_sources(${target} PRIVATE ${source})
+      math(EXPR number "${number} + 1")
+    endwhile()
+  endforeach()
+endfunction()
+cmake_language(DEFER CALL halftone_cuda_units)
+
+# halftone_kernels(stem... [JOINED] [ARCH sm_80...]): adds the kernels of <stem>.cuh to the library:
 # <stem>.cpp, their host side with the bodies for the simulator, and <stem>.cu, their GPU entries
 # (src/hw/image.h), for those of ARCH, or of all architectures, that are in HALFTONE_CUDA_ARCHS.
+# JOINED: as of halftone_cuda_sources.
 function(halftone_kernels)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "" "" "ARCH")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "JOINED" "" "ARCH")
+  set(joined "")
+  if(arg_JOINED)
+    set(joined JOINED)
+  endif()
   if(NOT arg_ARCH)
     set(arg_ARCH ${HALFTONE_ALL_ARCHS})
   endif()
@@ -225,7 +284,7 @@ function(halftone_kernels)
     if(HALFTONE_HAS_CUDA)
       set_property(SOURCE ${CMAKE_CURRENT_SOURCE_DIR}/${stem}.cpp TARGET_DIRECTORY halftone
                    APPEND PROPERTY COMPILE_DEFINITIONS HALFTONE_HAS_CUDA=1)
-      halftone_cuda_sources(halftone ARCH ${arg_ARCH} FILES ${stem}.cu)
+      halftone_cuda_sources(halftone ARCH ${arg_ARCH} FILES ${stem}.cu ${joined})
     endif()
   endforeach()
 endfunction()

@@ -19,6 +19,18 @@ const void* gpu_entry() {
   return reinterpret_cast<const void*>(&kernel_entry<Kernel>);
 #endif
 }
+
+// The entry of one of several instances of a kernel template. With HALFTONE_CUDA_SAMPLE the first
+// alone is compiled, and the others have none.
+template <class First, class... Rest>
+const void* gpu_entry_at(int index) {
+#if HALFTONE_CUDA_SAMPLE
+  return index == 0 ? gpu_entry<First>() : nullptr;
+#else
+  const void* const entries[] = {gpu_entry<First>(), gpu_entry<Rest>()...};
+  return entries[index];
+#endif
+}
 #else
 template <class Kernel>
 void sim_body(const void* params) {

@@ -9,6 +9,9 @@
 #pragma once
 #include "base/launch.h"
 #include "hw/entry.h"
+#if HALFTONE_CUDA_SAMPLE
+#include "hw/sample.h"
+#endif
 
 namespace halftone::hw {
 
@@ -16,7 +19,22 @@ namespace halftone::hw {
 template <class Kernel>
 const void* gpu_entry_of();
 
-#if defined(__CUDACC__)
+#if defined(__CUDACC__) && HALFTONE_CUDA_SAMPLE
+// Of the instances of a kernel template in a file the first alone is compiled (hw/sample.h).
+#define HT_GPU_ENTRY(...) HT_SAMPLED_ENTRY(__COUNTER__, __VA_ARGS__)
+#define HT_SAMPLED_ENTRY(number, ...)                             \
+  template <>                                                     \
+  inline constexpr uint64_t halftone::hw::kSampled<number> =      \
+      halftone::hw::template_in_file<__VA_ARGS__>(__FILE__);      \
+  template <>                                                     \
+  const void* halftone::hw::gpu_entry_of<__VA_ARGS__>() {         \
+    if constexpr (halftone::hw::is_first_of_template<number>()) { \
+      return halftone::hw::gpu_entry<__VA_ARGS__>();              \
+    } else {                                                      \
+      return nullptr;                                             \
+    }                                                             \
+  }
+#elif defined(__CUDACC__)
 #define HT_GPU_ENTRY(...)                                 \
   template <>                                             \
   const void* halftone::hw::gpu_entry_of<__VA_ARGS__>() { \

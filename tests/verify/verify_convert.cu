@@ -6,4 +6,5 @@ namespace halftone::verify {
 extern const void* const kConvertGpu[];
 #define HT_ENTRY(name, ...) hw::gpu_entry<EveryFloat<conversion::name>>(),
 const void* const kConvertGpu[] = {HT_VERIFY_CONVERT(HT_ENTRY)};
+#undef HT_ENTRY
 }  // namespace halftone::verify

@@ -6,4 +6,5 @@ namespace halftone::verify {
 extern const void* const kLaneGpu[];
 #define HT_ENTRY(name, ...) hw::gpu_entry<Lanewise<lane::name>>(),
 const void* const kLaneGpu[] = {HT_VERIFY_LANE(HT_ENTRY)};
+#undef HT_ENTRY
 }  // namespace halftone::verify

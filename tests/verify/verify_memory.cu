@@ -6,4 +6,5 @@ namespace halftone::verify {
 extern const void* const kMemoryGpu[];
 #define HT_ENTRY(kernel) hw::gpu_entry<HT_VERIFY_UNWRAP kernel>(),
 const void* const kMemoryGpu[] = {HT_VERIFY_MEMORY(HT_ENTRY)};
+#undef HT_ENTRY
 }  // namespace halftone::verify

@@ -6,4 +6,5 @@ namespace halftone::verify {
 extern const void* const kMmaGpu[];
 #define HT_ENTRY(kernel, ...) hw::gpu_entry<HT_VERIFY_UNWRAP kernel>(),
 const void* const kMmaGpu[] = {HT_VERIFY_MMA(HT_ENTRY)};
+#undef HT_ENTRY
 }  // namespace halftone::verify

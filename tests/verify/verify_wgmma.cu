@@ -6,4 +6,5 @@ namespace halftone::verify {
 extern const void* const kWgmmaGpu[];
 #define HT_ENTRY(kernel, ...) hw::gpu_entry<HT_VERIFY_UNWRAP kernel>(),
 const void* const kWgmmaGpu[] = {HT_VERIFY_WGMMA(HT_ENTRY)};
+#undef HT_ENTRY
 }  // namespace halftone::verify

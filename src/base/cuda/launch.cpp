@@ -39,8 +39,14 @@ void allow_shared_memory(const KernelImage& kernel, const LaunchShape& shape,
 
 void expect_entry(const KernelImage& kernel) {
   if (kernel.gpu_entry == nullptr) {
+#if HALFTONE_CUDA_SAMPLE
+    constexpr const char* kWhy =
+        ", which has one instance of each kernel template: configure with HALFTONE_CUDA_SAMPLE=OFF";
+#else
+    constexpr const char* kWhy = "";
+#endif
     fail(ErrorCode::unsupported, "kernel ", kernel.name,
-         " was not compiled for GPUs in this build");
+         " was not compiled for GPUs in this build", kWhy);
   }
 }
 

@@ -6,11 +6,9 @@
 namespace halftone::attention_decode {
 
 const void* float16_entry(Format format, int64_t dim) {
-  const bool wide = dim == 128;
-  return format == Format::bf16 ? wide ? hw::gpu_entry<Decode<Format::bf16, 128>>()
-                                       : hw::gpu_entry<Decode<Format::bf16, 64>>()
-         : wide ? hw::gpu_entry<Decode<Format::f16, 128>>()
-                                : hw::gpu_entry<Decode<Format::f16, 64>>();
+  return hw::gpu_entry_at<Decode<Format::bf16, 128>, Decode<Format::bf16, 64>,
+                          Decode<Format::f16, 128>, Decode<Format::f16, 64>>(
+      (format == Format::bf16 ? 0 : 2) + (dim == 128 ? 0 : 1));
 }
 
 }  // namespace halftone::attention_decode

@@ -5,10 +5,8 @@
 namespace halftone::attention_sm80 {
 
 const void* f16_entry(int tile) {
-  const void* const entries[] = {hw::gpu_entry<Kernel<hw::Type::f16, 0>>(),
-                                 hw::gpu_entry<Kernel<hw::Type::f16, 1>>(),
-                                 hw::gpu_entry<Kernel<hw::Type::f16, 2>>()};
-  return entries[tile];
+  return hw::gpu_entry_at<Kernel<hw::Type::f16, 0>, Kernel<hw::Type::f16, 1>,
+                          Kernel<hw::Type::f16, 2>>(tile);
 }
 
 }  // namespace halftone::attention_sm80

@@ -5,10 +5,8 @@
 namespace halftone::attention_sm80 {
 
 const void* tf32_entry(int tile) {
-  const void* const entries[] = {hw::gpu_entry<Kernel<hw::Type::tf32, 0>>(),
-                                 hw::gpu_entry<Kernel<hw::Type::tf32, 1>>(),
-                                 hw::gpu_entry<Kernel<hw::Type::tf32, 2>>()};
-  return entries[tile];
+  return hw::gpu_entry_at<Kernel<hw::Type::tf32, 0>, Kernel<hw::Type::tf32, 1>,
+                          Kernel<hw::Type::tf32, 2>>(tile);
 }
 
 }  // namespace halftone::attention_sm80

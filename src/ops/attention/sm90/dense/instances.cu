@@ -8,18 +8,18 @@ namespace halftone::attention_sm90 {
 
 namespace {
 
-template <hw::Type kType, int... kIndex>
-const void* entry(int tile, std::integer_sequence<int, kIndex...>) {
-  const void* const entries[] = {hw::gpu_entry<Forward<kType, kTiles[kIndex]>>()...};
-  return entries[tile];
+// Of bf16, then of f16.
+template <int... kIndex>
+const void* dense_entry(hw::Type type, int tile, std::integer_sequence<int, kIndex...>) {
+  return hw::gpu_entry_at<Forward<hw::Type::bf16, kTiles[kIndex]>...,
+                          Forward<hw::Type::f16, kTiles[kIndex]>...>(
+      type == hw::Type::bf16 ? tile : tile + kTileCount);
 }
 
 }  // namespace
 
 const void* gpu_entry(hw::Type type, int tile) {
-  constexpr auto kAll = std::make_integer_sequence<int, kTileCount>();
-  return type == hw::Type::bf16 ? entry<hw::Type::bf16>(tile, kAll)
-                                : entry<hw::Type::f16>(tile, kAll);
+  return dense_entry(type, tile, std::make_integer_sequence<int, kTileCount>());
 }
 
 }  // namespace halftone::attention_sm90

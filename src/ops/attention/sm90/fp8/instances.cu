@@ -9,17 +9,15 @@ namespace halftone::attention_sm90 {
 namespace {
 
 template <KeyScaling kOfKeys, int... kIndex>
-const void* entry(int tile, std::integer_sequence<int, kIndex...>) {
-  const void* const entries[] = {
-      hw::gpu_entry<ForwardFp8<fp8_tile(kOfKeys, kIndex), Fp8Dense<kOfKeys>>>()...};
-  return entries[tile];
+const void* fp8_entry(int tile, std::integer_sequence<int, kIndex...>) {
+  return hw::gpu_entry_at<ForwardFp8<fp8_tile(kOfKeys, kIndex), Fp8Dense<kOfKeys>>...>(tile);
 }
 
 }  // namespace
 
 const void* gpu_fp8_entry(int tile, KeyScaling of_keys) {
   return for_scaling(of_keys, [&]<KeyScaling kScaling>() {
-    return entry<kScaling>(tile, std::make_integer_sequence<int, kFp8TileCount>());
+    return fp8_entry<kScaling>(tile, std::make_integer_sequence<int, kFp8TileCount>());
   });
 }
 

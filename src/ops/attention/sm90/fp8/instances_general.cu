@@ -9,16 +9,14 @@ namespace halftone::attention_sm90 {
 namespace {
 
 template <int... kIndex>
-const void* entry(int tile, std::integer_sequence<int, kIndex...>) {
-  const void* const entries[] = {
-      hw::gpu_entry<ForwardFp8<kFp8GeneralTiles[kIndex], Fp8General>>()...};
-  return entries[tile];
+const void* fp8_general_entry(int tile, std::integer_sequence<int, kIndex...>) {
+  return hw::gpu_entry_at<ForwardFp8<kFp8GeneralTiles[kIndex], Fp8General>...>(tile);
 }
 
 }  // namespace
 
 const void* gpu_fp8_general_entry(int tile) {
-  return entry(tile, std::make_integer_sequence<int, kFp8GeneralTileCount>());
+  return fp8_general_entry(tile, std::make_integer_sequence<int, kFp8GeneralTileCount>());
 }
 
 }  // namespace halftone::attention_sm90

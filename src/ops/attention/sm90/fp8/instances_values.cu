@@ -9,17 +9,15 @@ namespace halftone::attention_sm90 {
 namespace {
 
 template <KeyScaling kOfValues, int... kIndex>
-const void* entry(int tile, std::integer_sequence<int, kIndex...>) {
-  const void* const entries[] = {
-      hw::gpu_entry<ForwardFp8<kFp8ValuesTiles[kIndex], Fp8Values<kOfValues>>>()...};
-  return entries[tile];
+const void* fp8_values_entry(int tile, std::integer_sequence<int, kIndex...>) {
+  return hw::gpu_entry_at<ForwardFp8<kFp8ValuesTiles[kIndex], Fp8Values<kOfValues>>...>(tile);
 }
 
 }  // namespace
 
 const void* gpu_fp8_values_entry(int tile, KeyScaling of_values) {
   return for_scaling(of_values, [&]<KeyScaling kScaling>() {
-    return entry<kScaling>(tile, std::make_integer_sequence<int, kFp8ValuesTileCount>());
+    return fp8_values_entry<kScaling>(tile, std::make_integer_sequence<int, kFp8ValuesTileCount>());
   });
 }
 

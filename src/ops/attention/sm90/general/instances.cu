@@ -10,44 +10,31 @@ namespace halftone::attention_sm90 {
 
 namespace {
 
-template <hw::Type kType, int... kIndex>
-const void* general(int tile, std::integer_sequence<int, kIndex...>) {
-  const void* const entries[] = {
-      hw::gpu_entry<Forward<kType, kGeneralTiles[kIndex], General>>()...};
-  return entries[tile];
-}
-template <hw::Type kType, int... kIndex>
-const void* masked(int tile, std::integer_sequence<int, kIndex...>) {
-  const void* const entries[] = {hw::gpu_entry<Forward<kType, kMaskedTiles[kIndex], Masked>>()...};
-  return entries[tile];
-}
-template <hw::Type kType, int... kIndex>
-const void* staged_mask(int tile, std::integer_sequence<int, kIndex...>) {
-  const void* const entries[] = {
-      hw::gpu_entry<Forward<kType, kStagedMaskTiles[kIndex], StagedMask>>()...};
-  return entries[tile];
+// Of bf16, then of f16.
+template <class Source, const auto& kOf, int... kIndex>
+const void* general_entry(hw::Type type, int tile, std::integer_sequence<int, kIndex...>) {
+  return hw::gpu_entry_at<Forward<hw::Type::bf16, kOf[kIndex], Source>...,
+                          Forward<hw::Type::f16, kOf[kIndex], Source>...>(
+      type == hw::Type::bf16 ? tile : tile + static_cast<int>(sizeof...(kIndex)));
 }
 
 }  // namespace
 
 const void* gpu_general_entry(hw::Type type, int tile) {
-  constexpr auto kAll = std::make_integer_sequence<int, kGeneralTileCount>();
-  return type == hw::Type::bf16 ? general<hw::Type::bf16>(tile, kAll)
-                                : general<hw::Type::f16>(tile, kAll);
+  return general_entry<General, kGeneralTiles>(
+      type, tile, std::make_integer_sequence<int, kGeneralTileCount>());
 }
 const void* gpu_masked_entry(hw::Type type, int tile) {
-  constexpr auto kAll = std::make_integer_sequence<int, kMaskedTileCount>();
-  return type == hw::Type::bf16 ? masked<hw::Type::bf16>(tile, kAll)
-                                : masked<hw::Type::f16>(tile, kAll);
+  return general_entry<Masked, kMaskedTiles>(type, tile,
+                                             std::make_integer_sequence<int, kMaskedTileCount>());
 }
 const void* gpu_staged_mask_entry(hw::Type type, int tile) {
-  constexpr auto kAll = std::make_integer_sequence<int, kMaskedTileCount>();
-  return type == hw::Type::bf16 ? staged_mask<hw::Type::bf16>(tile, kAll)
-                                : staged_mask<hw::Type::f16>(tile, kAll);
+  return general_entry<StagedMask, kStagedMaskTiles>(
+      type, tile, std::make_integer_sequence<int, kMaskedTileCount>());
 }
 const void* gpu_combine_entry(hw::Type type) {
-  return type == hw::Type::bf16 ? hw::gpu_entry<Combine<hw::Type::bf16>>()
-                                : hw::gpu_entry<Combine<hw::Type::f16>>();
+  return hw::gpu_entry_at<Combine<hw::Type::bf16>, Combine<hw::Type::f16>>(
+      type == hw::Type::bf16 ? 0 : 1);
 }
 
 }  // namespace halftone::attention_sm90

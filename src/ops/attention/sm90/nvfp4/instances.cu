@@ -9,20 +9,19 @@ namespace halftone::attention_sm90 {
 namespace {
 
 template <class Source, int... kIndex>
-const void* entry(int tile, std::integer_sequence<int, kIndex...>) {
-  const void* const entries[] = {
-      hw::gpu_entry<Forward<hw::Type::bf16, kDequantisedGeneralTiles[kIndex], Source>>()...};
-  return entries[tile];
+const void* nvfp4_entry(int tile, std::integer_sequence<int, kIndex...>) {
+  return hw::gpu_entry_at<Forward<hw::Type::bf16, kDequantisedGeneralTiles[kIndex], Source>...>(
+      tile);
 }
 
 }  // namespace
 
 const void* gpu_nvfp4_entry(int tile) {
-  return entry<Nvfp4P>(tile, std::make_integer_sequence<int, kDequantisedGeneralTileCount>());
+  return nvfp4_entry<Nvfp4P>(tile, std::make_integer_sequence<int, kDequantisedGeneralTileCount>());
 }
 const void* gpu_nvfp4_general_entry(int tile) {
-  return entry<Nvfp4PGeneral>(tile,
-                              std::make_integer_sequence<int, kDequantisedGeneralTileCount>());
+  return nvfp4_entry<Nvfp4PGeneral>(
+      tile, std::make_integer_sequence<int, kDequantisedGeneralTileCount>());
 }
 
 }  // namespace halftone::attention_sm90
