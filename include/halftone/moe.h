@@ -62,8 +62,8 @@ struct Permutation {
   Tensor order;    // i32 [tokens * top_k]: the slot of each row
   Tensor row_of;   // i32 [tokens, top_k]: its inverse
 };
-// chosen: i32 [tokens, top_k], any row stride, values in [0, experts).
-Permutation permute(const Tensor& chosen, int64_t experts);
+// expert_ids: i32 [tokens, top_k], any row stride, values in [0, experts).
+Permutation permute(const Tensor& expert_ids, int64_t experts);
 
 // --- grouped products ----------------------------------------------------------------------------
 

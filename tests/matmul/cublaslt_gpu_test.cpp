@@ -90,7 +90,7 @@ TEST_F(MatmulByCublasLt, ResidualsAndTransposedWeights) {
 }
 
 // Rounded on the way, or before: the same bits.
-TEST_F(MatmulByCublasLt, RoundsRowsOfX) {
+TEST_F(MatmulByCublasLt, QuantisesRowsOfX) {
   const auto expect_same = [&](const char* format, const WeightSpec& spec, int64_t m, int64_t k) {
     SCOPED_TRACE(concat(format, ", ", m, " rows of ", k));
     const QuantizeOptions rounding = parse_quantization(format);
@@ -111,7 +111,7 @@ TEST_F(MatmulByCublasLt, RoundsRowsOfX) {
 }
 
 // What does not lie on 16 bytes is multiplied by Halftone; rows any multiple of them apart are not.
-TEST_F(MatmulByCublasLt, RowsApart) {
+TEST_F(MatmulByCublasLt, RowStrides) {
   Stream stream(device);
   // `gap` elements between the rows on the device, from element `from` on.
   const auto apart = [&](const Tensor& t, int64_t gap, int64_t from) {

@@ -67,7 +67,7 @@ TEST(Epilogue, Gated) {
 }
 
 // Halves of a gate that are tensors of their own: the bits of one tensor with both.
-TEST(Epilogue, GatedApart) {
+TEST(Epilogue, GatedSeparateUp) {
   at_every_level([] {
     const int64_t n = 128, k = 256;
     for (const WeightSpec& spec :
@@ -115,7 +115,7 @@ TEST(Epilogue, QuantisedOutput) {
 }
 
 // With a given scale, rows do not depend on one another.
-TEST(Epilogue, QuantisedOutputWithAGivenScale) {
+TEST(Epilogue, QuantisedOutputWithAStaticScale) {
   const int64_t m = 5, n = 64, k = 64;
   const Tensor w = random_weight(kFp8, n, k, 5).tensor;
   const Tensor x = random_tensor({m, k}, F::bf16, 4);

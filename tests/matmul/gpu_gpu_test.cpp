@@ -42,7 +42,7 @@ TEST_F(MatmulOnGpu, RandomProblems) {
 
 // Rows on which tensor copies take the scales of every format; alone and with x normalised first,
 // which the product or a kernel ahead of it does.
-TEST_F(MatmulOnGpu, OneRowScalesAndNorm) {
+TEST_F(MatmulOnGpu, GemvScalesAndNorm) {
   Stream stream(device);
   const int64_t n = 300, k = 5120;
   const Tensor x = random_tensor({1, k}, Format::bf16, 1).to(device);
@@ -62,7 +62,7 @@ TEST_F(MatmulOnGpu, OneRowScalesAndNorm) {
 }
 
 // Tiles of 256 columns, the last of them in halves.
-TEST_F(MatmulOnGpu, TilesInHalves) {
+TEST_F(MatmulOnGpu, TailWaveSplitting) {
   Stream stream(device);
   const int64_t n = (properties(device).sm_count + 30) / 2 * 128 - 88;
   for (const WeightSpec& spec : {WeightSpec{Format::bf16},
@@ -79,7 +79,7 @@ TEST_F(MatmulOnGpu, TilesInHalves) {
 }
 
 // FP8 by FP8 by few rows: every tile, with K in parts and whole.
-TEST_F(MatmulOnGpu, Fp8FewRows) {
+TEST_F(MatmulOnGpu, Fp8SmallM) {
   Stream stream(device);
   for (const Fp8FewCase& c : kFp8FewCases) expect_product(stream, c.problem, 5);
 }
@@ -146,7 +146,7 @@ TEST_F(MatmulOnGpu, PersistentCtas) {
 }
 
 // One row, of matrices whose blocks have several tiles and of those that leave some without any.
-TEST_F(MatmulOnGpu, OneRow) {
+TEST_F(MatmulOnGpu, Gemv) {
   Stream stream(device);
   for (const WeightSpec& spec : weight_specs()) {
     for (const int64_t n : {7205, 600}) {
@@ -164,7 +164,7 @@ TEST_F(MatmulOnGpu, FewRowsOfLargeMatrices) {
 }
 
 // Weights may be copied before the kernels ahead end; x, which these write, may not.
-TEST_F(MatmulOnGpu, ConstantWeights) {
+TEST_F(MatmulOnGpu, StaticWeights) {
   Stream stream(device);
   const int64_t size = 1024;
   std::vector<std::pair<WeightSpec, bool>> weights;  // and whether x is to be rounded to FP8

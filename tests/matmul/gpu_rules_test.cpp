@@ -50,7 +50,7 @@ TEST(MatmulGpu, StrictUnderAdversarialSchedules) {
 }
 
 // The bits of a row are the same with one tile of columns and with two.
-TEST(MatmulGpu, RowsOfWholeSpansDoNotKnowTheBatch) {
+TEST(MatmulGpu, WholeSpansAreBatchInvariant) {
   Stream stream(Device::simulator(Arch::sm_89));
   const WeightSpec int4_g128{F::int4, true, {F::f16, 1, 128}},
       int8_g32{F::int8, true, {F::f32, 1, 32}};
@@ -70,7 +70,7 @@ TEST(MatmulGpu, RowsOfWholeSpansDoNotKnowTheBatch) {
 
 // A row's bits are a function of its x and of W: not of the rows beside it, while the tile is the
 // same.
-TEST(MatmulGpu, RowsDoNotKnowTheBatch) {
+TEST(MatmulGpu, RowsAreBatchInvariant) {
   Stream stream(Device::simulator(Arch::sm_90a));
   for (const WeightSpec& spec : {kBf16, kFp8, kNvfp4}) {
     const Tensor w = random_weight(spec, 20, 640, 6).tensor;

@@ -172,7 +172,7 @@ TEST(MatmulGpu, QuantisedActivations) {
 }
 
 // Some dozens of rows of what no kernel of Hopper takes: the bits of each portion by itself.
-TEST(MatmulGpu, SomeDozensInPortions) {
+TEST(MatmulGpu, SmallMInMChunks) {
   const Device device = Device::simulator(Arch::sm_90a);
   Stream stream(device);
   const WeightSpec groups{F::int4, true, {F::f16, 1, 48}};
@@ -209,7 +209,7 @@ TEST(MatmulGpu, SomeDozensInPortions) {
 }
 
 // Rounded on the way is the same bits as rounded before.
-TEST(MatmulGpu, RoundedOnTheWay) {
+TEST(MatmulGpu, QuantisedOnTheWay) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t m = 3, n = 9, k = 256;
   for (const F format : {F::f32, F::bf16, F::f16}) {
@@ -280,7 +280,7 @@ TEST(MatmulGpu, Gated) {
 }
 
 // Halves of a gate that are tensors of their own: the bits of one tensor with both, in each kernel.
-TEST(MatmulGpu, GatedApart) {
+TEST(MatmulGpu, GatedSeparateUp) {
   const int64_t n = 128, k = 1024;
   for (const Arch arch : {Arch::sm_80, Arch::sm_90a}) {
     Stream stream(Device::simulator(arch));

@@ -32,7 +32,7 @@ TEST(MatmulLayouts, TransposedWeightsGiveTheSameBits) {
 }
 
 // The same products in the same order, whichever way the copy engine brings W.
-TEST(MatmulLayouts, HopperTakesTransposedWeightsAsTheyLie) {
+TEST(MatmulLayouts, Sm90ReadsTransposedWeightsInPlace) {
   Stream stream(Device::simulator(Arch::sm_90a));
   MatmulProblem p;
   p.x = p.weight = F::bf16, p.weight_transposed = true;
@@ -61,7 +61,7 @@ TEST(MatmulLayouts, ReferenceTakesTransposedWeights) {
   EXPECT_EQ(to_floats(matmul_reference(x, turned(w), o)), to_floats(matmul_reference(x, w)));
 }
 
-TEST(MatmulLayouts, PlansReadTheWeightAnewInEveryRun) {
+TEST(MatmulLayouts, PlansReadTheWeightInEveryRun) {
   MatmulProblem p;
   p.m = 2, p.n = 8, p.k = 16, p.x = p.weight = p.out = F::f32, p.weight_transposed = true;
   const MatmulPlan made = plan(p, Device::cpu());
@@ -82,7 +82,7 @@ MatmulProblem f16_problem(int64_t m, int64_t n, int64_t k) {
   return p;
 }
 
-TEST(MatmulLayouts, SumsInF16WhereTensorCoresAreFasterForThem) {
+TEST(MatmulLayouts, Fp16AccumulationWhereItIsFaster) {
   const auto half = [](const MatmulProblem& p, Arch arch) {
     return describe(plan(p, Device::simulator(arch))).find("in f16") != std::string::npos;
   };
@@ -95,7 +95,7 @@ TEST(MatmulLayouts, SumsInF16WhereTensorCoresAreFasterForThem) {
 }
 
 // Every 16 products join a sum of at most 64 with one rounding to 11 bits, cut off at worst.
-TEST(MatmulLayouts, SumsInF16KeepTheirBound) {
+TEST(MatmulLayouts, Fp16AccumulationKeepsItsBound) {
   const int64_t m = 33, n = 130, k = 200;
   const Weight w = random_weight({F::f16}, n, k, 1), x = random_weight({F::f16}, m, k, 2);
   const Expected e = expect(to_floats(x.tensor), w.values, m, n, k);

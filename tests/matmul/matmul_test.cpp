@@ -88,7 +88,7 @@ TEST(Matmul, ExtremeData) {
 
 // Every code of the 8-bit formats and every pair of the 4-bit ones, one at a time: a wrong entry
 // of a table, a flushed subnormal of E4M3 or E5M2 or a lost sign shows exactly.
-TEST(Matmul, EveryCodeExactly) {
+TEST(Matmul, EveryValueExactly) {
   at_every_level([] {
     for (Format f : {Format::fp8_e4m3, Format::fp8_e5m2, Format::int8, Format::mxfp8, Format::mxfp4,
                      Format::nvfp4, Format::int4}) {
@@ -133,7 +133,7 @@ TEST(Matmul, EveryCodeExactly) {
 }
 
 // Every code of the one-byte scale formats, through a single product by 1.
-TEST(Matmul, EveryScaleCodeExactly) {
+TEST(Matmul, EveryScaleExactly) {
   at_every_level([] {
     for (Format f : {Format::fp8_e4m3, Format::ue8m0}) {
       const int64_t n = 256, k = 64;
@@ -218,7 +218,7 @@ TEST(Matmul, ToleranceBreaksOnSmallErrors) {
   }
 }
 
-TEST(Matmul, ReferenceEqualsAnIndependentProduct) {
+TEST(Matmul, ReferenceEqualsAnIndependentGemm) {
   for (const WeightSpec& spec : weight_specs()) {
     SCOPED_TRACE(label(spec));
     const int64_t step = k_step(spec), k = (200 + step - 1) / step * step;

@@ -34,7 +34,7 @@ Tensor row_of(int64_t m, int64_t k, F format) {
 
 // The bits of the norm by itself and the product behind it: rows of one chunk to all that a thread
 // keeps in registers.
-TEST(MatmulNorm, OneRowOnHopper) {
+TEST(MatmulNorm, FusedIntoTheSm90Gemv) {
   const Device device = Device::simulator(Arch::sm_90a);
   for (const WeightSpec& spec : {kBf16, WeightSpec{F::f16}, kFp8, kNvfp4, kMxfp4, kInt4}) {
     for (const int64_t k : {512, 2304, 16384}) {
@@ -76,7 +76,7 @@ TEST(MatmulNorm, OneRowOnHopper) {
 }
 
 // Elsewhere a kernel ahead: CPU and GPUs, formats of x and of the norm, rows, gates, quantised x.
-TEST(MatmulNorm, AheadOfOtherKernels) {
+TEST(MatmulNorm, AKernelBeforeOtherGemms) {
   const int64_t n = 48, k = 256;
   for (const Device& device :
        {Device::cpu(), Device::simulator(Arch::sm_80), Device::simulator(Arch::sm_90a)}) {
@@ -153,7 +153,7 @@ TEST(MatmulNorm, AgainstTheReference) {
 }
 
 // Query, key and value share a launch and the norm; other norms do not.
-TEST(MatmulNorm, SharedByProductsOfOneLaunch) {
+TEST(MatmulNorm, SharedByFusedGemms) {
   const Device device = Device::simulator(Arch::sm_90a);
   Stream stream(device);
   configure_strict(stream);

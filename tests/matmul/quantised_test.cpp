@@ -116,7 +116,7 @@ std::vector<QuantizeOptions> on_the_way() {
 }
 
 // Rounded on the way is the same bits as rounded before, and as the reference says.
-TEST(QuantisedActivations, OnTheWay) {
+TEST(QuantisedActivations, QuantisedOnTheWay) {
   at_every_level([] {
     for (const F format : {F::f32, F::bf16, F::f16}) {
       const int64_t m = 4, n = 9, k = 256;
@@ -138,7 +138,7 @@ TEST(QuantisedActivations, OnTheWay) {
   });
 }
 
-TEST(QuantisedActivations, GivenScale) {
+TEST(QuantisedActivations, StaticScale) {
   const int64_t m = 3, n = 5, k = 96;
   const Tensor x = random_tensor({m, k}, F::bf16, 4);
   const Weight w = random_weight(kFp8Row, n, k, 6);

@@ -9,7 +9,7 @@ namespace {
 
 using F = Format;
 
-TEST(MatmulSm90Fp8Few, EveryTile) {
+TEST(MatmulSm90Fp8SmallM, EveryTile) {
   for (const Fp8FewCase& c : kFp8FewCases) {
     if (kSanitized && c.problem.m * c.problem.n * c.problem.k > int64_t{1} << 27) continue;
     Stream stream(Device::simulator(Arch::sm_90a));
@@ -25,7 +25,7 @@ TEST(MatmulSm90Fp8Few, EveryTile) {
 }
 
 // Whatever the order of warps and blocks: the same bits.
-TEST(MatmulSm90Fp8Few, BitsUnderEverySchedule) {
+TEST(MatmulSm90Fp8SmallM, BitsUnderEverySchedule) {
   const Tensor x = random_weight({F::fp8_e4m3, true, {F::f32, 1, 128}}, 40, 9 * 1024, 3).tensor;
   const Tensor w = random_weight({F::fp8_e4m3, true, {F::f32, 128, 128}}, 72, 9 * 1024, 4).tensor;
   std::vector<float> first;
@@ -41,7 +41,7 @@ TEST(MatmulSm90Fp8Few, BitsUnderEverySchedule) {
 
 // Biases where results are rounded and no more, with K in parts and whole; activations, residuals
 // and gates of every tile.
-TEST(MatmulSm90Fp8Few, EveryEnd) {
+TEST(MatmulSm90Fp8SmallM, EveryEpilogue) {
   Stream stream(Device::simulator(Arch::sm_90a));
   configure_strict(stream);
   for (const auto& [m, n, k] : {std::array<int64_t, 3>{40, 256, 256},
@@ -72,7 +72,7 @@ TEST(MatmulSm90Fp8Few, EveryEnd) {
 }
 
 // Results whose rows lie on 16 bytes, though they have no whole fours of outputs, and room behind.
-TEST(MatmulSm90Fp8Few, RoomBehindRows) {
+TEST(MatmulSm90Fp8SmallM, RoomBehindRows) {
   const Device device = Device::simulator(Arch::sm_90a);
   Stream stream(device);
   configure_strict(stream);

@@ -241,7 +241,7 @@ TEST(MatmulSm90Gemv, PersistentCtas) {
 
 // Scales that tensor copies bring beside the codes, and those that lanes load as they lie where
 // copies cannot take them: the same bits.
-TEST(MatmulSm90Gemv, CopiedScalesAsLoaded) {
+TEST(MatmulSm90Gemv, TmaScalesAsLoaded) {
   Stream stream(Device::simulator(Arch::sm_90a));
   configure_strict(stream);
   const int64_t n = 5 * 16 + 8, k = 5120;
@@ -297,7 +297,7 @@ TEST(MatmulSm90Gemv, CopiedScalesAsLoaded) {
 }
 
 // Bias, residual, gates of both orders, by the kernel that takes any number of rows.
-TEST(MatmulSm90Gemv, EndsLikeOthers) {
+TEST(MatmulSm90Gemv, EpiloguesLikeOthers) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t n = 40, k = 2048;
   for (const WeightSpec& spec : {kBf16, kMxfp8, kNvfp4, kMxfp4}) {
@@ -324,7 +324,7 @@ TEST(MatmulSm90Gemv, EndsLikeOthers) {
 
 // Matrices that share a launch: the bits of a launch each, with tiles that do not come out even.
 // Weights that are constant and others do not share one.
-TEST(MatmulSm90Gemv, SeveralMatricesAtOnce) {
+TEST(MatmulSm90Gemv, HorizontallyFused) {
   const Device device = Device::simulator(Arch::sm_90a);
   Stream stream(device);
   configure_strict(stream);
@@ -340,7 +340,7 @@ TEST(MatmulSm90Gemv, SeveralMatricesAtOnce) {
   }
 }
 
-TEST(MatmulSm90Gemv, WhatHasOtherRowsRunsApart) {
+TEST(MatmulSm90Gemv, OtherRowsRunSeparately) {
   const Device device = Device::simulator(Arch::sm_90a);
   Stream stream(device);
   const int64_t n = 32, k = 1024;

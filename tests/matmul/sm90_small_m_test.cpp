@@ -183,7 +183,7 @@ double gated_bound(double gate, double gate_off, double up, double up_off) {
 }
 
 // Bias and gates of both orders, as the kernel of more rows makes them.
-TEST(MatmulSm90SmallM, EndsLikeOthers) {
+TEST(MatmulSm90SmallM, EpiloguesLikeOthers) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t k = 1024, m = 65;
   const WeightSpec& runs = kSpecs.back();
@@ -221,7 +221,7 @@ TEST(MatmulSm90SmallM, EndsLikeOthers) {
 
 // Ends that have a short way give the bits of the way of all ends, which results and residuals that
 // do not lie on 8 bytes take: in kernels of few rows and of more, K in parts and whole.
-TEST(MatmulSm90SmallM, CommonEndsGiveTheBitsOfAnyEnd) {
+TEST(MatmulSm90SmallM, SpecialisedEpiloguesGiveTheSameBits) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const Device device = stream.device();
   const int64_t k = 1024, n = 136;
@@ -272,7 +272,7 @@ TEST(MatmulSm90SmallM, CommonEndsGiveTheBitsOfAnyEnd) {
 }
 
 // Matrices that share a launch: the bits of a launch each, K being in as many parts.
-TEST(MatmulSm90SmallM, SeveralMatricesAtOnce) {
+TEST(MatmulSm90SmallM, HorizontallyFused) {
   const Device device = Device::simulator(Arch::sm_90a);
   Stream stream(device);
   configure_strict(stream);

@@ -104,7 +104,7 @@ TEST(MatmulSm90, Fp8ManyRows) {
 }
 
 // Rounded on the way is the same bits as rounded before.
-TEST(MatmulSm90, RoundedOnTheWay) {
+TEST(MatmulSm90, QuantisedOnTheWay) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t m = 37, n = 24, k = 400;
   const Tensor w = random_weight({F::fp8_e4m3, true, {F::f32, 128, 128}}, n, k, 6).tensor;
@@ -183,7 +183,7 @@ SimulatorReport expect_clean(const Stream& stream) {
 
 // Scales of 32 elements whose rows have no whole fours of them, so that they begin at any two
 // bytes.
-TEST(MatmulSm90, ScalesByTwos) {
+TEST(MatmulSm90, HalfwordScales) {
   for (const WeightSpec& spec :
        {WeightSpec{F::mxfp4, true, {F::ue8m0, 1, 32}}, {F::mxfp8, true, {F::ue8m0, 1, 32}}}) {
     for (const auto& [m, n, k] :
@@ -201,7 +201,7 @@ TEST(MatmulSm90, ScalesByTwos) {
 // Tiles of 64 columns with two pairs of warpgroups by turns: more tiles than blocks and an odd
 // number of stages, so that the pairs change places from one tile to the next, and a single stage,
 // of which the second pair has nothing.
-TEST(MatmulSm90, PairsOfWarpgroupsTakeTurns) {
+TEST(MatmulSm90, IntraCtaSplitK) {
   constexpr int64_t kOutputs = 133 * 128 + 24;
   for (const auto& [spec, k] :
        {std::pair<WeightSpec, int64_t>{{F::fp8_e4m3, true, {F::f32, 1, 0}}, 128},
@@ -292,7 +292,7 @@ TEST(MatmulSm90, ScalesOfAllMagnitudes) {
 
 // A few tiles more than multiprocessors: those of the second wave are halved, results by the copy
 // engine and by threads. Halves are of the first rows of x and of the last, of which one has 16.
-TEST(MatmulSm90, TilesInHalves) {
+TEST(MatmulSm90, TailWaveSplitting) {
   const int64_t m = 400, n = 80 * 128 + 40;
   for (const auto& [spec, k, out] :
        {std::tuple<WeightSpec, int64_t, F>{kBf16, 72, F::f32},
@@ -318,7 +318,7 @@ TEST(MatmulSm90, TilesInHalves) {
 }
 
 // Matrices that share a launch, with biases and without; and such as do not, of no whole tiles.
-TEST(MatmulSm90, SeveralMatricesAtOnce) {
+TEST(MatmulSm90, HorizontallyFused) {
   const Device device = Device::simulator(Arch::sm_90a);
   for (const auto& [spec, m, k] :
        {std::tuple<WeightSpec, int64_t, int64_t>{kBf16, 19, 1024},
@@ -340,7 +340,7 @@ TEST(MatmulSm90, SeveralMatricesAtOnce) {
 }
 
 // As many clusters as fit; their blocks have unequal shares of K and of the rows of x.
-TEST(MatmulSm90, UnequalPartsOfK) {
+TEST(MatmulSm90, UnevenSplitK) {
   if (kSanitized) GTEST_SKIP() << "as StrictUnderAdversarialSchedules, but for time";
   for (const auto& [parts, n] : {std::pair{5, 13 * 128 + 8}, {3, 27 * 128 + 8}}) {
     Stream stream(Device::simulator(Arch::sm_90a));

@@ -110,7 +110,7 @@ TEST(Experts, TiledScales) {
 
 // DeepSeek-V4's clamp with a shared expert of another format and width; Llama 4's score on the
 // input with a shared expert that it leaves alone.
-TEST(Experts, SharedExpertAndScoreOnTheInput) {
+TEST(Experts, SharedExpertAndScaledInput) {
   const int64_t experts = 4, hidden = 64, inter = 64, shared_inter = 160;
   const WeightSpec fp8{Format::fp8_e4m3, true, {Format::f32, 128, 128}};
   const Experts w = random_experts(kMxfp4, experts, hidden, inter);

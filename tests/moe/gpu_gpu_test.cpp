@@ -41,7 +41,7 @@ TEST_F(MoeOnGpu, RandomProblems) {
 }
 
 // One token, whose experts' scales come in lines, as rows of 90 bytes, and by lanes.
-TEST_F(MoeOnGpu, OneTokenAndScalesByEveryWay) {
+TEST_F(MoeOnGpu, OneTokenAndEveryScaleMode) {
   Stream stream(device);
   const WeightSpec mxfp4{Format::mxfp4, true, {Format::ue8m0, 1, 32}};
   for (const auto& [spec, hidden, inter] :

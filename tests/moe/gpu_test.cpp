@@ -181,7 +181,7 @@ TEST(MoeGpu, GptOss) {
   }
 }
 
-TEST(MoeGpu, SharedExpertAndScoreOnTheInput) {
+TEST(MoeGpu, SharedExpertAndScaledInput) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t experts = 4, hidden = 64, inter = 64, shared_inter = 160;
   const Experts w = random_experts(kMxfp4, experts, hidden, inter);
@@ -203,7 +203,7 @@ TEST(MoeGpu, SharedExpertAndScoreOnTheInput) {
 
 // The sum of more experts than are under way at once, in columns of three blocks of which the last
 // is not full, and of a shared expert with a weight of its own.
-TEST(MoeGpu, SumOfManyExpertsAndAWeighedSharedOne) {
+TEST(MoeGpu, CombineOfManyExpertsAndAScaledSharedOne) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t experts = 12, hidden = 1088, inter = 64, tokens = 2;
   const Experts w = random_experts(kBf16, experts, hidden, inter);

@@ -73,7 +73,7 @@ TEST(MoeGroupedGemv, EveryFormat) {
 }
 
 // Parts of every size: an expert with one, two, three, four and nine rows, and one without.
-TEST(MoeGroupedGemv, PartsOfEverySize) {
+TEST(MoeGroupedGemv, ChunksOfEverySize) {
   Stream stream(Device::simulator(Arch::sm_90a));
   std::vector<int32_t> of;
   for (const int32_t expert : {0, 1, 1, 2, 2, 2, 3, 3, 3, 3}) of.push_back(expert);
@@ -104,7 +104,7 @@ TEST(MoeGroupedGemv, EdgesOfTilesAndLines) {
 }
 
 // Blocks that have several tiles of a part: the scales of the next are asked for while one runs.
-TEST(MoeGroupedGemv, BlocksWithRunsOfTiles) {
+TEST(MoeGroupedGemv, PersistentCtas) {
   if (kSanitized) GTEST_SKIP() << "as EdgesOfTilesAndLines, but for time";
   Stream stream(Device::simulator(Arch::sm_90a));
   for (const WeightSpec& spec :
@@ -120,7 +120,7 @@ TEST(MoeGroupedGemv, BlocksWithRunsOfTiles) {
 }
 
 // The bits of a token are its own: alone, and among others of its experts.
-TEST(MoeGroupedGemv, TokensDoNotKnowTheOthers) {
+TEST(MoeGroupedGemv, TokensAreBatchInvariant) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t hidden = 256, tokens = 9;
   for (const WeightSpec& spec : some<WeightSpec>({kNvfp4, kBlocks}, 1)) {
@@ -202,7 +202,7 @@ TEST(MoeGroupedGemv, OneTokenWithExpertsOutOfRange) {
 // Scales that come in lines with every stage, as rows with the first stage of a tile, and those
 // that lanes load where they lie for neither: the same bits. Of one matrix an expert, of fused
 // ones, and of fused ones whose rows are interleaved.
-TEST(MoeGroupedGemv, ScalesByEveryWay) {
+TEST(MoeGroupedGemv, EveryScaleMode) {
   const Device device = Device::simulator(Arch::sm_90a);
   Stream stream(device);
   configure_strict(stream);

@@ -82,7 +82,7 @@ TEST(MoeGroupedSmallM, EveryFormat) {
 }
 
 // Experts without rows, with one, with all that a part takes, with one more, with three parts.
-TEST(MoeGroupedSmallM, PartsOfEverySize) {
+TEST(MoeGroupedSmallM, ChunksOfEverySize) {
   Stream stream(Device::simulator(Arch::sm_90a));
   for (const WeightSpec& spec : some<WeightSpec>({kNvfp4, kBlocks, kMxfp4, kShort}, 1)) {
     expect_layer({spec, 10, 256, 128}, with_rows({0, 1, 8, 9, 19, 0, 0, 0, 2, 0}), 8, stream);
@@ -109,7 +109,7 @@ TEST(MoeGroupedSmallM, EdgesOfTilesAndLines) {
 }
 
 // Blocks that have several tiles of a part: the scales of the next are asked for while one runs.
-TEST(MoeGroupedSmallM, BlocksWithRunsOfTiles) {
+TEST(MoeGroupedSmallM, PersistentCtas) {
   if (kSanitized) GTEST_SKIP() << "as EdgesOfTilesAndLines, but for time";
   Stream stream(Device::simulator(Arch::sm_90a));
   for (const WeightSpec& spec : {kBlocks, kNvfp4, kMxfp4, kInt4, kShort}) {

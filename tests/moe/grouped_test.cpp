@@ -75,7 +75,7 @@ TEST(GroupedMatmul, Fp8ManyRows) {
 }
 
 // x given in codes: the bits of x that is rounded to these codes on the way.
-TEST(GroupedMatmul, CodesOfXMayBeGiven) {
+TEST(GroupedMatmul, XMayBeQuantised) {
   for (const size_t spec : {size_t{0}, size_t{2}}) {
     for (const char* rounding : some<const char*>({"fp8_1x128", "fp8_row", "mxfp8", "int8"})) {
       for (const bool masked : {false, true}) {

@@ -151,7 +151,7 @@ TEST(Permute, CountsOffsetsAndOrder) {
   EXPECT_EQ(integers(p.order), (std::vector<int32_t>{1, 2, 5, 0, 4, 3}));
   EXPECT_EQ(integers(p.row_of), (std::vector<int32_t>{3, 0, 1, 5, 4, 2}));
   EXPECT_EQ(integers(permute(chosen.slice(0, 0, 0), 2).offsets), (std::vector<int32_t>{0, 0, 0}));
-  expect_error([&] { permute(chosen, 3); }, {"chosen[1, 1] is 3", "3 experts"});
+  expect_error([&] { permute(chosen, 3); }, {"expert_ids[1, 1] is 3", "3 experts"});
 }
 
 }  // namespace

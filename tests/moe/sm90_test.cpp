@@ -127,7 +127,7 @@ TEST(MoeSm90, GptOss) {
   if (!kSanitized) expect_gpt_oss(stream, 4, 320, 448, 70, tiles);
 }
 
-TEST(MoeSm90, SharedExpertAndScoreOnTheInput) {
+TEST(MoeSm90, SharedExpertAndScaledInput) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t experts = 4, hidden = 128, inter = 64, shared_inter = 160, tokens = 21;
   const Experts w = random_experts(kBf16, experts, hidden, inter);

@@ -19,11 +19,11 @@ using gemm::Job;
 using gemm::Kernels;
 using gemm::Weights;
 
-// Of the weight, or of the other half of a gate; `tiled` is the place for its scales.
+// Of the weight, or of the up half of a gate; `tiled` is the place for its scales.
 Weights weights_of(const MatmulProblem& p, const Tensor& weight, const char* name,
                    const Tensor& tiled, ThreadPool& pool) {
   if (!tiled.defined()) return gemm::view_of(weight, name);
-  // Read anew every run: the caller may have changed them.
+  // Read again by every run: the caller may have changed them.
   const int64_t rows = weight_rows(p), groups = tiled.numel() / rows;
   gemm::parallel(pool, rows, 64, rows * groups * 16, [&](int64_t begin, int64_t end) {
     linear_scales(weight.scales().data<uint8_t>(), p.scaling.layout, rows, groups, begin, end,
@@ -32,7 +32,7 @@ Weights weights_of(const MatmulProblem& p, const Tensor& weight, const char* nam
   return gemm::view_of(weight, name, 0, tiled.data<uint8_t>());
 }
 
-// Biases of the gate and of the other half, in the order of their own rows.
+// Biases of gate and up, in the order of their own rows.
 void split_bias(const MatmulProblem& p, const Tensor& bias, const Workspace& w, Job* job) {
   job->bias = bias.data();
   job->bias_format = bias.format();
@@ -53,7 +53,8 @@ void split_bias(const MatmulProblem& p, const Tensor& bias, const Workspace& w, 
   job->bias_format = Format::f32;
 }
 
-// Rows [m0, m0 + m) of the results into codes and scales within rows. False when a scale overflows.
+// Quantises rows [m0, m0 + m) of the results, with scales within rows. False when a scale
+// overflows.
 void quantise_rows(const QuantizeOptions& q, const Recipe& recipe, const float* results, int64_t m0,
                    int64_t m, const Tensor& out, ThreadPool& pool) {
   const int64_t n = out.size(1), code_row = n * bits(q.format) / 8;

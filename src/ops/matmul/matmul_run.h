@@ -1,4 +1,4 @@
-// What a matmul plan owns, and the passes over it.
+// What a matmul plan owns on CPUs, and the passes over it.
 #pragma once
 #include "base/thread_pool.h"
 #include "formats/quantize_rows.h"
@@ -12,20 +12,21 @@ struct Workspace {
   gemm::XRows rows;
   Tensor panel, x_scales, row_scales, row_offsets;  // packed rows of x
   Tensor tiled, up_tiled;                           // linear copies of tiled weight scales
-  Tensor bias;                                      // f32 [2, n], of interleaved gates
-  Tensor results;                                   // f32, before they are quantised
+  Tensor bias;                                      // FP32 [2, n], of interleaved gates
+  Tensor results;                                   // FP32, before they are quantised
 };
 
 gemm::XSpec x_spec(const MatmulProblem&);
-// The rows of W: twice N when gated by what is not apart.
+// The rows of W: 2 N for a gate whose halves are one tensor.
 int64_t weight_rows(const MatmulProblem&);
-// The tensors with the weight as [N, K]: of a transposed one the plan's copy, made anew.
+// The tensors with the weight as [N, K]: of a transposed one the plan's copy, transposed by every
+// run.
 MatmulTensors turned(const MatmulPlan&, const MatmulTensors&, Stream&);
 // The tensors with x normalised, in memory of the plan.
 MatmulTensors normalised(const MatmulPlan&, const MatmulTensors&, Stream&);
 // Whether a quantised output has one scale.
 bool per_tensor(const QuantizeOptions&);
-// Whether the quantised output needs all results before the first code is known.
+// Whether the quantised output needs all results before the first value is known.
 bool needs_all(const MatmulProblem&);
 
 // Empty, or why quantised outputs or gates of this problem have no kernel.

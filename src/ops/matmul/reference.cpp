@@ -23,7 +23,7 @@ std::vector<double> values_of(const Tensor& t, const char* name) {
   return values;
 }
 
-// x as the product sees it: each row rounded by itself when it is to be.
+// x as the GEMM uses it: each row quantised by itself where the problem says so.
 std::vector<double> rows_of(const Tensor& x, const MatmulOptions& o) {
   if (!o.quantize_x) return values_of(x, "x");
   std::vector<double> all;

@@ -1,5 +1,5 @@
-// Several products of the same x, in one launch: few rows by matrices too small to fill a chip
-// each.
+// Horizontally fused GEMMs: several weights by the same x in one launch, for few rows of x by
+// matrices too small to fill a GPU each.
 #pragma once
 #include <span>
 
@@ -12,13 +12,13 @@ struct MatmulCall {
   const MatmulTensors* tensors;
 };
 
-// Runs all where one kernel takes them together, and says whether it did; else nothing has run: up
-// to three products of one row, or of some dozens by codes, on Hopper. The bits are those of run();
-// of more than one row in as many parts of K as all the tiles have together. Errors: those of
-// run().
+// Runs all in one launch where a kernel can fuse them, and returns whether it did; else nothing has
+// run: up to three GEMVs, or small-M GEMMs of quantised weights, on sm_90a. The bits are those of
+// run(); for more than one row with the split-K factor that the tiles of all together have. Errors:
+// those of run().
 bool run_fused(std::span<const MatmulCall>, Stream&);
 
-// Whether the product normalises x itself: no kernel does so ahead of it.
+// Whether the GEMM fuses the norm of x: no kernel in front computes it.
 bool normalises(const MatmulProblem&, const Device&);
 
 }  // namespace halftone

@@ -16,10 +16,10 @@ struct BoundExperts {
   Format weight = Format::bf16, shared_weight = Format::bf16;
   bool scaled = false, shared_scaled = false;
   Scaling scaling, shared_scaling;
-  // Gate, up and down of each expert; the shared one is the last.
+  // Gate, up and down of each expert; the shared one is last.
   std::vector<gemm::Weights> weights;
   Tensor gate_bias, up_bias, down_bias;  // f32 [experts, ...], contiguous, or undefined
-  std::vector<Tensor> kept;              // what the weights point into
+  std::vector<Tensor> kept;              // owns what the weights point into
   Device device;
   std::shared_ptr<const experts::GpuExperts> gpu;  // instead of weights and biases, on a GPU
 };
@@ -28,7 +28,7 @@ namespace experts {
 
 // Empty, or why no expert fits the problem's formats and extents.
 std::string refuse_experts(const MoeProblem&);
-// An input-major tensor of all experts with its last two dimensions exchanged, scales and all.
+// An input-major tensor of all experts with its last two dimensions transposed, scales included.
 Tensor k_innermost(const Tensor&, const char* what);
 // Throws unless `experts` has one tensor an expert.
 void check_count(const MoeProblem&, const std::vector<Tensor>* experts, const char* what);

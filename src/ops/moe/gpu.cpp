@@ -285,7 +285,7 @@ void route_gpu(const RoutingTensors& t, const RoutingOptions& o, const Routing& 
   };
   // A block each while all tokens have one at once.
   const bool few = p.tokens <= static_cast<uint32_t>(properties(stream.device()).sm_count) &&
-                   p.experts <= GpuRoute<true>::kMostRanked;
+                   p.experts <= GpuRoute<true>::kMaxRanked;
   few ? start("moe_route_few", GpuRoute<true>{}) : start("moe_route", GpuRoute<false>{});
 }
 

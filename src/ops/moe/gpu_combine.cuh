@@ -1,5 +1,6 @@
-// The results of a token's experts, weighted and added in the order of the experts; then the shared
-// expert's and the residual.
+// MoE combine on GPUs: the outputs of a token's experts, weighted by routing and added in the order
+// of expert index; then the shared expert's output and the residual. A CTA takes the columns of a
+// token, four outputs a thread.
 #pragma once
 #include "base/launch.h"
 #include "hw/barrier.h"
@@ -13,8 +14,8 @@ namespace halftone {
 struct GpuCombineParams {
   const float* down = nullptr;      // [rows, hidden]; rows of the shared expert from `shared` on
   const int32_t* row_of = nullptr;  // [tokens, top_k]; -1: no expert
-  // Instead, of the only token: its experts, whose rows are in the order of its slots. What is no
-  // expert has no row and is reported.
+  // Instead of row_of, for a single token: its expert ids, with the rows in the order of its slots.
+  // An id out of range has no row and is reported.
   const int32_t* expert_ids = nullptr;
   uint32_t experts = 0;
   FaultReporter faults;
@@ -22,7 +23,7 @@ struct GpuCombineParams {
   int64_t weights_row = 0;
   const float* shared_scale = nullptr;  // [tokens]; null: 1
   int64_t shared_step = 0;
-  int64_t shared = -1;             // -1: there is none
+  int64_t shared = -1;             // -1: no shared expert
   const char* residual = nullptr;  // [tokens, hidden], may be out; null: none
   int64_t residual_row = 0;        // bytes
   char* out = nullptr;
@@ -31,12 +32,12 @@ struct GpuCombineParams {
   Format format = Format::f32;
 };
 
-// Loads of a thread's columns are under way for eight experts at once: a single token waits for
-// memory, not for threads.
+// A thread's loads for eight experts are in flight at once: a single token waits for memory, not
+// for threads.
 struct GpuCombine {
   using Params = GpuCombineParams;
   static constexpr uint32_t kThreads = 128, kMinBlocks = 1;
-  static constexpr uint32_t kColumns = 4, kSlots = 8;  // of a thread, and at once
+  static constexpr uint32_t kColumns = 4, kSlots = 8;  // of a thread, and in flight at once
 
   static LaunchShape shape(const Params& p) {
     constexpr uint32_t kEach = kThreads * kColumns;
@@ -67,7 +68,7 @@ struct GpuCombine {
       hw::store_shared(given + s * 4, hw::load_global(keys + s));
     }
     hw::barrier_sync();
-    // Rows are sorted by expert: the place of a slot is the number of smaller rows, or experts.
+    // Rows are sorted by expert: the rank of a slot is the number of smaller rows, or experts.
     for (uint32_t s = thread; s < p.top_k; s += kThreads) {
       const float weight =
           p.weights != nullptr ? hw::load_global(p.weights + token * p.weights_row + s) : 1.0f;

@@ -1,4 +1,5 @@
-// The parts of a product of groups whose counts are in device memory, and where their matrices lie.
+// The M-chunks of a grouped GEMM whose counts are in device memory (contiguous or masked layout),
+// and the addresses of the groups' matrices. A CTA a group.
 #pragma once
 #include "ops/moe/gpu_sort.cuh"
 
@@ -8,7 +9,7 @@ struct GpuGroupsParams {
   const int32_t* counts = nullptr;
   int64_t count_step = 0;
   uint32_t groups = 0, rows = 0;  // in all
-  uint32_t slots = 0;             // of a group; 0: groups follow one another
+  uint32_t slots = 0;             // masked layout: rows of a group; 0: contiguous layout
   gemm::GpuSource first;          // the matrix of the first group, and bytes to the next
   int64_t data_step = 0, scale_step = 0, zero_step = 0;
   gemm::GpuSource* sources = nullptr;
@@ -16,7 +17,7 @@ struct GpuGroupsParams {
   FaultReporter faults;
 };
 
-// A block for each group, which sums up the counts of all.
+// A CTA for each group, each of which sums up the counts of all.
 struct GpuGroups {
   using Params = GpuGroupsParams;
   static constexpr uint32_t kThreads = GpuSort::kThreads, kMinBlocks = 1;

@@ -1,5 +1,5 @@
-// The router on a GPU: a warp takes a token, or of few tokens a block; its scores and keys lie in
-// shared memory.
+// MoE router on GPUs: scores, top-k and routing weights. A warp takes a token or, of few tokens, a
+// CTA; its scores and sort keys are in shared memory.
 #pragma once
 #include "base/launch.h"
 #include "formats/recipe.h"
@@ -18,54 +18,54 @@ namespace halftone {
 struct GpuRouteParams {
   const char* logits = nullptr;  // [tokens, experts], strides in elements
   int64_t row = 0, column = 0;
-  const float* bias = nullptr;  // of the choice, or null
+  const float* bias = nullptr;  // selection bias, or null
   int64_t bias_step = 0;
   int32_t* expert_ids = nullptr;  // [tokens, top_k]
   float* weights = nullptr;
   uint32_t tokens = 0, experts = 0;
   Format format = Format::f32;
   RoutingOptions options;
-  // Hash routing: row ids[token] of the table is the choice. What is in neither is reported, and
-  // chosen as -1 with the weight 0, which the experts leave out.
+  // Hash routing: row ids[token] of the table is the choice. An id out of either range is reported,
+  // and chosen as expert -1 with weight 0, which the experts skip.
   const int32_t* ids = nullptr;  // [tokens]
   int64_t id_step = 0;
-  const void* table = nullptr;  // i32, or i64 if `wide`, [table_rows, top_k]; null: the best
+  const void* table = nullptr;  // i32, or i64 if `wide`, [table_rows, top_k]; null: top-k
   int64_t table_rows = 0, table_row = 0, table_column = 0;
   bool wide = false;
   FaultReporter faults;
 };
 
-// A warp takes the best again and again. A block counts for every expert how many are better,
-// which is more work and, with four schedulers, the shorter way for a token that nobody else waits
-// beside: 8 of 128 experts by a warp are 5,700 clocks.
-template <bool kTogether>
+// A warp selects the best score top_k times. A CTA instead ranks: for every expert it counts how
+// many are better, which is more work and, with four schedulers, the lower latency for a token that
+// nothing else runs beside: 8 of 128 experts take a warp 5,700 clocks.
+template <bool kPerCta>
 struct GpuRoute {
   using Params = GpuRouteParams;
   static constexpr uint32_t kWarps = 4, kThreads = kWarps * 32, kMinBlocks = 1;  // at most
-  static constexpr uint32_t kMembers = kTogether ? kThreads : 32;                // of a token
-  static constexpr uint32_t kFloats = 48 * 1024 / 4;  // what every GPU gives a block
-  static constexpr uint32_t kMostRanked = 1024;       // experts that a block ranks, at most
+  static constexpr uint32_t kMembers = kPerCta ? kThreads : 32;                  // of a token
+  static constexpr uint32_t kFloats = 48 * 1024 / 4;  // what every GPU gives a CTA
+  static constexpr uint32_t kMaxRanked = 1024;        // experts that a CTA ranks, at most
   static constexpr uint32_t kKept = 8;                // keys of a lane in registers, at most
   static constexpr float kInfinity = __builtin_huge_valf(), kMost = kFloatMax;
 
-  // Of a token: scores, keys of the choice, the same once more for the choice of groups, and the
-  // groups' own scores and whether they stay; then results of warps.
+  // Of a token: scores, selection keys, a copy of these for the selection of groups, and the
+  // groups' own scores and whether they are kept; then partial results of warps.
   HT_HOST_DEVICE static uint32_t padded(uint32_t count) { return (count + 15) / 16 * 16; }
   HT_HOST_DEVICE static uint32_t floats(uint32_t experts, uint32_t groups) {
     return 3 * padded(experts) + 2 * groups + kWarps;
   }
   static LaunchShape shape(const Params& p) {
     const uint32_t each = floats(p.experts, static_cast<uint32_t>(p.options.groups));
-    const uint32_t warps = kTogether || kWarps * each <= kFloats ? kWarps : 1;
-    const uint32_t tokens = kTogether ? 1 : warps;
+    const uint32_t warps = kPerCta || kWarps * each <= kFloats ? kWarps : 1;
+    const uint32_t tokens = kPerCta ? 1 : warps;
     return {.grid = {(p.tokens + tokens - 1) / tokens, 1, 1},
             .block = {warps * 32, 1, 1},
             .cluster = {},
             .shared_bytes = tokens * each * 4};
   }
-  HT_DEVICE static uint32_t member() { return kTogether ? hw::thread_index().x : hw::lane_index(); }
+  HT_DEVICE static uint32_t member() { return kPerCta ? hw::thread_index().x : hw::lane_index(); }
   HT_DEVICE static void sync(hw::Site site = hw::Site::current()) {
-    if constexpr (kTogether) {
+    if constexpr (kPerCta) {
       hw::barrier_sync(site);
     } else {
       hw::warp_sync(hw::kFullWarp, site);
@@ -86,15 +86,16 @@ struct GpuRoute {
   HT_DEVICE static void each_of_warp(uint32_t begin, uint32_t end, F f) {
     for (uint32_t i = begin + hw::lane_index(); i < end; i += 32) f(i);
   }
-  // Calls f(i) for the member's share of [0, end).
+  // Calls f(i) for the member's share of [0, end); a member is a lane of the warp or a thread of
+  // the CTA.
   template <class F>
   HT_DEVICE static void each(uint32_t end, F f) {
     for (uint32_t i = member(); i < end; i += kMembers) f(i);
   }
-  // Calls f(i, load(i)) for the member's share of [0, end); the loads of up to kKept wait together.
+  // Calls f(i, load(i)) for the member's share of [0, end), with up to kKept loads in flight.
   template <class Load, class F>
   HT_DEVICE static void each_at_once(uint32_t end, Load load, F f) {
-    constexpr uint32_t kCount = kTogether ? 2 : kKept;
+    constexpr uint32_t kCount = kPerCta ? 2 : kKept;
     for (uint32_t begin = member(); begin < end; begin += kMembers * kCount) {
       float x[kCount];
       HT_UNROLL
@@ -107,12 +108,12 @@ struct GpuRoute {
       }
     }
   }
-  // The largest of the members' x; `words` are kWarps floats of their own.
+  // The maximum of the members' x; `words` are kWarps floats of their own.
   HT_DEVICE static float largest_of_all(float x, hw::SharedAddress words) {
     const auto join = [&](float y) { x = y > x ? y : x; };
     HT_UNROLL
     for (uint32_t d = 16; d > 0; d /= 2) join(hw::shuffle_xor(x, d));
-    if constexpr (!kTogether) return x;
+    if constexpr (!kPerCta) return x;
     if (hw::lane_index() == 0) hw::store_shared(words + hw::warp_index() * 4, x);
     hw::barrier_sync();
     HT_UNROLL
@@ -120,7 +121,7 @@ struct GpuRoute {
     return x;
   }
 
-  // The index of the warp's largest `most`, which all lanes get; ties: the lowest.
+  // The index of the warp's largest `most`, broadcast to all lanes; ties: the lowest.
   HT_DEVICE static uint32_t first_of_most(uint32_t& most, uint32_t index,
                                           hw::Site site = hw::Site::current()) {
     const uint32_t mine = most;
@@ -128,8 +129,8 @@ struct GpuRoute {
     return hw::redux<hw::Reduction::min>(mine == most ? index : ~0u, hw::kFullWarp, site);
   }
 
-  // The index of the largest of [begin, end), which then leaves the choice; ties: the lower. What
-  // it was comes back in `value`.
+  // The index of the largest of [begin, end), which is then removed; ties: the lower. Its key is
+  // returned in `value`.
   HT_DEVICE static uint32_t take_best(const Row& keys, uint32_t begin, uint32_t end, float& value,
                                       hw::Site site = hw::Site::current()) {
     uint32_t most = 0, best = end;
@@ -139,7 +140,7 @@ struct GpuRoute {
     });
     best = first_of_most(most, best, site);
     value = pipe::number_of_order(most);
-    // By the lane that read it: reductions of a warp do not order memory.
+    // By the lane that read it: warp reductions do not order memory.
     if ((best - begin) % 32 == hw::lane_index()) keys.set(best, -kInfinity, site);
     hw::warp_sync(hw::kFullWarp, site);
     return best;
@@ -197,7 +198,7 @@ struct GpuRoute {
           infinite ? (x == greatest ? 1.0f : 0.0f) : pipe::exponential<false>(x - greatest);
       scores.set(e, weight);
     });
-    // In the order of a warp, so that a token's weights do not depend on how many there are.
+    // In the order of a warp, so that a token's weights do not depend on the number of tokens.
     sync();
     each_of_warp(0, p.experts, [&](uint32_t e) { sum += scores.get(e); });
     HT_UNROLL
@@ -206,7 +207,7 @@ struct GpuRoute {
     each(p.experts, [&](uint32_t e) { scores.set(e, scores.get(e) / sum); });
   }
 
-  // Removes the experts of all but the best groups.
+  // Removes the experts of all but the best groups (group-limited routing).
   HT_DEVICE static void limit_groups(const Params& p, const Row& keys, const Row& rest,
                                      const Row& groups) {
     const auto count = static_cast<uint32_t>(p.options.groups);
@@ -239,7 +240,7 @@ struct GpuRoute {
     hw::warp_sync();
   }
 
-  // The best by score and bias; the sum of their scores.
+  // Top-k by score and bias; the sum of their scores.
   HT_DEVICE static float choose(const Params& p, const Row& scores, int32_t* expert_ids) {
     const Row keys = keys_of(p, scores);
     if (p.bias == nullptr) {
@@ -253,7 +254,7 @@ struct GpuRoute {
             keys.set(e, key > -kMost ? key : -kMost);
           });
     }
-    if constexpr (kTogether) return choose_by_rank(p, scores, keys, expert_ids);
+    if constexpr (kPerCta) return choose_by_rank(p, scores, keys, expert_ids);
     sync();
     limit_groups(p, keys, rest_of(p, scores), groups_of(p, scores));
     uint32_t order[kKept] = {};
@@ -274,7 +275,7 @@ struct GpuRoute {
     }
     return sum;
   }
-  // An expert's place is the number of experts that are better.
+  // An expert's rank is the number of experts that are better.
   HT_DEVICE static float choose_by_rank(const Params& p, const Row& scores, const Row& keys,
                                         int32_t* expert_ids) {
     const uint32_t all = padded(p.experts), thread = hw::thread_index().x;
@@ -328,7 +329,8 @@ struct GpuRoute {
     return best;
   }
 
-  // Choice i of a token, for the lanes that weigh it as well: where limit_groups had its copy.
+  // Choice i of a token, for the lanes that compute its weight as well: where limit_groups had its
+  // copy.
   HT_DEVICE static hw::SharedAddress choices(const Params& p, const Row& scores) {
     return rest_of(p, scores).base;
   }
@@ -343,10 +345,10 @@ struct GpuRoute {
     const auto e = static_cast<uint32_t>(expert);
     return e < p.experts ? scores.get(e) : 0.0f;
   }
-  // Those of the token's row of the table.
+  // The choices of the token's row of the table (hash routing).
   HT_DEVICE static float look_up(const Params& p, uint32_t token, const Row& scores,
                                  int32_t* expert_ids) {
-    sync();  // scores are read by others than wrote them
+    sync();  // scores are read by other threads than wrote them
     const auto top_k = static_cast<uint32_t>(p.options.top_k);
     const bool first = member() == 0;
     const int32_t id = hw::load_global(p.ids + token * p.id_step);
@@ -370,7 +372,7 @@ struct GpuRoute {
   HT_DEVICE static void run(const Params& p) {
     hw::launch_dependents_and_wait();
     uint32_t token = hw::block_index().x, place = 0;
-    if constexpr (!kTogether) {
+    if constexpr (!kPerCta) {
       place = hw::warp_index();
       token = token * (hw::block_size().x / 32) + place;
     }

@@ -1,5 +1,5 @@
-// Rows of the grouped product on a GPU: slots by expert, those of one expert in their own order,
-// and the parts that the blocks of the products take. The host learns nothing of it.
+// MoE permutation on GPUs: token slots sorted by expert (stable), and the M-chunks of the grouped
+// GEMMs, all on the device without a host synchronisation. A CTA an expert.
 #pragma once
 #include "base/launch.h"
 #include "hw/atomic.h"
@@ -13,7 +13,7 @@
 
 namespace halftone {
 
-// A list of parts for a product whose blocks take `rows` rows.
+// A list of M-chunks for a GEMM whose tiles take `rows` rows.
 struct MChunks {
   gemm::MChunk* chunks = nullptr;
   uint32_t* count = nullptr;
@@ -22,19 +22,19 @@ struct MChunks {
 
 struct GpuSortParams {
   const int32_t* expert_ids =
-      nullptr;  // [tokens, top_k]; what is no expert has no row and is reported
+      nullptr;  // [tokens, top_k]; an id out of range has no row and is reported
   int64_t chosen_row = 0;
-  const float* weights = nullptr;  // of the slots, wanted in the order of rows, or null
+  const float* weights = nullptr;  // routing weights of the slots, to be permuted, or null
   int64_t weights_row = 0;
   uint32_t tokens = 0, top_k = 0, experts = 0;
   int32_t* token_of = nullptr;  // [rows]
   int32_t* row_of = nullptr;    // [tokens, top_k]; -1: none
   float* row_weights = nullptr;
   FaultReporter faults;
-  MChunks in, out;  // of the products into the experts' rows and out of them
+  MChunks in, out;  // of the GEMMs into the experts' intermediate and out of it
 };
 
-// A block for each expert: all count the slots of all experts, and place those of their own.
+// A CTA for each expert: all count the slots of all experts, and place those of their own.
 struct GpuSort {
   using Params = GpuSortParams;
   static constexpr uint32_t kThreads = 256, kMinBlocks = 1, kWarps = kThreads / 32;
@@ -51,7 +51,7 @@ struct GpuSort {
     return static_cast<uint32_t>(
         hw::load_global(p.expert_ids + slot / p.top_k * p.chosen_row + slot % p.top_k, site));
   }
-  // The sum over the block; all threads get it.
+  // The sum over the CTA, broadcast to all threads.
   HT_DEVICE static uint32_t block_sum(hw::SharedAddress scratch, uint32_t x,
                                       hw::Site site = hw::Site::current()) {
     HT_UNROLL
@@ -111,14 +111,14 @@ struct GpuSort {
       hw::barrier_sync();
     }
     if (expert + 1 < p.experts) return;
-    // Rows that no slot has are copied, and multiplied by nothing.
+    // Rows without a slot get a valid index: they are copied, and their results are not used.
     for (uint32_t r = row + thread; r < slots; r += kThreads) hw::store_global(p.token_of + r, 0);
   }
 
   HT_DEVICE static uint32_t chunks_of(uint32_t count, const MChunks& list) {
     return (count + list.rows - 1) / list.rows;
   }
-  // Those of the block's expert, from place `index` of the list on.
+  // The chunks of the CTA's expert, from index `index` of the list on.
   HT_DEVICE static void write_chunks(const MChunks& list, uint32_t experts, uint32_t index,
                                      uint32_t first, uint32_t count) {
     const uint32_t expert = hw::block_index().x, chunks = chunks_of(count, list);

@@ -1,5 +1,5 @@
-// The grouped product: tokens sorted by expert, the gated products and `down` of each expert, and
-// the combination in the order of the experts.
+// MoE on CPUs: tokens sorted by expert, the gated GEMM and `down` of each expert, and the combine
+// in the order of expert index.
 #include "ops/moe/grouped.h"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ void group_by_expert(const MoeProblem& p, const Routing& routing, int64_t t0, in
   }
 }
 
-// A panel of rows of one expert, at most kPanelRows of them.
+// A panel: at most kPanelRows rows of one expert.
 struct Panel {
   int64_t expert, begin, rows;
   bool shared;
@@ -63,7 +63,7 @@ void for_each_panel(const MoeProblem& p, const Workspace& w, int64_t tokens, con
   cut(p.experts, tokens * p.top_k, (p.top_k + 1) * tokens, true, p.shared_intermediate);
 }
 
-// Where the rows of a panel lie among those packed before: every row takes as much room as the
+// Where the rows of a panel are among those packed before: every row takes as much room as the
 // longest kind.
 struct Packed {
   const Tensor &x, &scales, &row_scales, &offsets;
@@ -252,7 +252,7 @@ void run_tokens(const MoeProblem& p, const Kernels& kernels, const MoeTensors& t
     const Tensor& all = t.routing.weights;
     score *= all.data<float>()[(t0 + row.token) * all.stride(0) + row.slot];
   });
-  // gated(gate, up), in the format that enters `down`.
+  // gated(gate, up), in the format of the input of `down`.
   const int64_t h_row = w.h_rows.size(1) * bits(w.h_rows.format()) / 8;
   w.jobs.clear();
   panels([&](const Panel& panel) {

@@ -1,4 +1,4 @@
-// The grouped product of a panel of tokens: what moe plans own and run.
+// The grouped GEMMs of a panel of tokens on CPUs: what MoE plans own and run.
 #pragma once
 #include <vector>
 
@@ -9,12 +9,12 @@
 
 namespace halftone::experts {
 
-// Tokens that go through the buffers at a time: enough to use a weight well, few enough that the
-// buffers stay small; a panel of one expert never has more rows.
+// Tokens that go through the buffers at a time: enough to amortise reading a weight, few enough
+// that the buffers stay small; a panel of one expert never has more rows.
 inline constexpr int64_t kTokens = gemm::kPanelRows;
 
-// A row of the grouped product: one token at one of its experts. Rows of the shared expert, one a
-// token, come after those of the routed ones.
+// A row of the grouped GEMM: one token at one of its experts. Rows of the shared expert, one a
+// token, follow those of the routed ones.
 struct Row {
   int32_t token, slot;
 };
@@ -26,8 +26,8 @@ struct Workspace {
   std::vector<gemm::Weights> views;  // gate, up and down of separate experts, once in use
   std::vector<gemm::Job> jobs;
   std::vector<float> scores;                // of rows whose input is scaled
-  gemm::XRows x, h, shared_x, shared_h;     // what enters gate and up, and down
-  Tensor packed_x, packed_h, h_rows, down;  // panels one after the other
+  gemm::XRows x, h, shared_x, shared_h;     // inputs of gate and up, and of down
+  Tensor packed_x, packed_h, h_rows, down;  // packed panels, one after the other
   Tensor x_scales, h_scales, x_row_scales, h_row_scales, x_offsets, h_offsets;
 };
 

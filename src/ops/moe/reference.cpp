@@ -28,7 +28,7 @@ Row product_of(const Row& x, const gemm::Weights& w, const Tensor& biases, size_
   return y;
 }
 
-// A row rounded as the problem says.
+// A row quantised as the problem says.
 Row rounded(const Row& x, const std::optional<QuantizeOptions>& options) {
   if (!options) return x;
   const auto k = static_cast<int64_t>(x.size());

@@ -1,4 +1,4 @@
-// Routing: which experts a token goes to, and with what weights.
+// Routing on CPUs: which experts a token goes to, and with which weights.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -70,7 +70,7 @@ void score_row(const RoutingTensors& t, const RoutingOptions& o, int64_t token,
   for (Real& x : p) x /= sum;
 }
 
-// The index of the largest of [begin, end), which then leaves the choice; ties: the lower.
+// The index of the largest of [begin, end), which is then removed; ties: the lower.
 template <class Real>
 size_t take_best(std::vector<Real>& keys, size_t begin, size_t end) {
   size_t best = begin;
@@ -81,7 +81,7 @@ size_t take_best(std::vector<Real>& keys, size_t begin, size_t end) {
   return best;
 }
 
-// Removes the experts of all but the best groups.
+// Removes the experts of all but the best groups (group-limited routing).
 template <class Real>
 void limit_groups(const RoutingOptions& o, std::vector<Real>& keys) {
   if (o.groups_kept >= o.groups) return;
@@ -264,8 +264,8 @@ Routing route_reference(const RoutingTensors& t, const RoutingOptions& options) 
 
 Permutation permute(const Tensor& expert_ids, int64_t experts) {
   require(expert_ids.defined() && expert_ids.rank() == 2 && expert_ids.format() == Format::i32,
-          "chosen is ", shown(expert_ids), "; it must be i32 [tokens, top_k]");
-  require(expert_ids.stride(1) == 1 || expert_ids.size(1) == 1, "chosen has strides ",
+          "expert_ids is ", shown(expert_ids), "; it must be i32 [tokens, top_k]");
+  require(expert_ids.stride(1) == 1 || expert_ids.size(1) == 1, "expert_ids has strides ",
           shown(expert_ids.strides()), "; its last dimension must be contiguous");
   require(experts >= 1, "experts is ", experts, "; it must be at least 1");
   const int64_t tokens = expert_ids.size(0), k = expert_ids.size(1);
@@ -278,7 +278,7 @@ Permutation permute(const Tensor& expert_ids, int64_t experts) {
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t s = 0; s < k; ++s) {
       const int32_t e = expert(t, s);
-      require(e >= 0 && e < experts, "chosen[", t, ", ", s, "] is ", e, "; there are ", experts,
+      require(e >= 0 && e < experts, "expert_ids[", t, ", ", s, "] is ", e, "; there are ", experts,
               " experts");
       ++counts[e];
     }
