@@ -1,6 +1,6 @@
-// Many matrix products in one: rows of x in groups, each with a matrix of its own, as the experts
-// of a layer are multiplied by callers that route and permute by themselves. How many rows a group
-// has is on the device; the host does not see it.
+// Grouped GEMM: rows of x in groups, each with a weight of its own, for callers that route and
+// permute tokens to experts themselves. How many rows a group has is on the device; the host does
+// not see it. Numerics: docs/numerics.md, "MoE".
 #pragma once
 #include <memory>
 #include <optional>
@@ -15,8 +15,8 @@ namespace halftone {
 struct GroupedProblem {
   int64_t groups = 0, n = 0, k = 0;
   int64_t rows = 0;  // of x and out, in all
-  // Contiguous: the rows of a group follow those of the group before. Masked: every group has a
-  // place of rows / groups rows, and its own are the first of them.
+  // Contiguous layout: the rows of a group follow those of the group before. Masked layout: every
+  // group has room for rows / groups rows, and its own are the first of them.
   bool masked = false;
   Format x = Format::bf16;  // as of matmul
   bool x_scaled = false;    // x is given with scales: as of matmul
@@ -48,11 +48,11 @@ std::string describe(const GroupedPlan&);
 Support can_run(const GroupedProblem&, const Device&);
 GroupedPlan plan(const GroupedProblem&, const Device&);
 // out[r] = x[r] weight[g]^T for the rows r of every group g; rows of no group stay as they are. A
-// row's result does not depend on the others. A count below 0 or beyond the place of its group, or
+// row's result does not depend on the others. A count below 0 or beyond the room of its group, or
 // counts of more than all rows, are errors: on a GPU of the next Stream::synchronize, and
 // the group, or all of them, has no rows.
 void run(const GroupedPlan&, const GroupedTensors&, Stream&);
-// Rows of no group are zeros. Of codes the result is bf16, else of the format of x.
+// Rows of no group are zeros. The result is bf16 for quantised x, else of the format of x.
 Tensor grouped_matmul(const Tensor& x, const Tensor& counts, const Tensor& weight,
                       bool masked = false, Stream& = Stream::default_stream());
 

@@ -1,4 +1,5 @@
-// Mixture of experts: routing, permutation and the grouped expert products.
+// Mixture of experts: routing, permutation and the grouped GEMMs of the experts. Numerics:
+// docs/numerics.md, "MoE".
 #pragma once
 #include <memory>
 #include <optional>
@@ -16,7 +17,7 @@ namespace halftone {
 
 // From logits to scores, in f32.
 enum class Scoring : uint8_t {
-  softmax,        // over all experts; renormalised it is the softmax over the chosen (gpt-oss,
+  softmax,        // over all experts; renormalised it is the softmax over the selected (gpt-oss,
                   // Mixtral)
   sigmoid,        // DeepSeek-V3, Llama 4
   sqrt_softplus,  // sqrt(log(1 + exp(logit))): DeepSeek-V4
@@ -28,7 +29,7 @@ struct RoutingOptions {
   bool renormalize = true;  // weights of the selected experts sum to 1, before `scale`
   Scoring scoring = Scoring::softmax;
   float scale = 1;  // of the weights
-  // Group-limited choice: of `groups` groups of consecutive experts only the `groups_kept` best
+  // Group-limited routing: of `groups` groups of consecutive experts only the `groups_kept` best
   // take part; a group's score is the sum of its `group_top` best experts (DeepSeek-V3: 8, 4, 2).
   int groups = 1, groups_kept = 1, group_top = 2;
 };
@@ -54,7 +55,7 @@ void route(const RoutingTensors&, const RoutingOptions&, const Routing& out, Str
 // Choice and weights from FP64 scores, for tests.
 Routing route_reference(const RoutingTensors&, const RoutingOptions&);
 
-// Rows of the grouped product: the slots t * top_k + s of `experts` sorted by expert, those of one
+// Rows of the grouped GEMM: the slots t * top_k + s of `experts` sorted by expert, those of one
 // expert in their own order (a stable counting sort).
 struct Permutation {
   Tensor counts;   // i32 [experts]
@@ -65,7 +66,7 @@ struct Permutation {
 // expert_ids: i32 [tokens, top_k], any row stride, values in [0, experts).
 Permutation permute(const Tensor& expert_ids, int64_t experts);
 
-// --- grouped products ----------------------------------------------------------------------------
+// --- grouped GEMMs -------------------------------------------------------------------------------
 
 struct MoeProblem {
   int64_t tokens = 0, hidden = 0, intermediate = 0, experts = 0;
@@ -81,7 +82,7 @@ struct MoeProblem {
   Format shared_weight = Format::bf16;
   Scaling shared_scaling;
   bool shared_scaled = false;
-  // W8A8, W4A4: x and the product that enters `down` are rounded to this format, row by row.
+  // W8A8, W4A4: x and the input of `down` are quantised to this format, row by row.
   std::optional<QuantizeOptions> quantize_x;
 };
 

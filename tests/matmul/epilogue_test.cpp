@@ -158,11 +158,11 @@ TEST(Epilogue, Errors) {
   const Tensor x = random_tensor({2, 64}, F::bf16, 3), w = random_tensor({5, 64}, F::bf16, 4);
   MatmulOptions o;
   o.up = w;
-  expect_error([&] { matmul(x, w, o); }, {"apart is set", "only gated"});
+  expect_error([&] { matmul(x, w, o); }, {"separate_up is set", "only gated"});
   expect_error([&] { matmul_reference(x, w, o); }, {"up is given", "only gated"});
   o.gated = GatedActivation{};
   o.interleaved = true;
-  expect_error([&] { matmul(x, w, o); }, {"apart is set beside interleaved"});
+  expect_error([&] { matmul(x, w, o); }, {"separate_up is set beside interleaved"});
   o.interleaved = false;
   o.up = random_tensor({4, 64}, F::bf16, 4);
   expect_error([&] { matmul(x, w, o); }, {"up is", "the plan needs [5, 64]"});

@@ -74,7 +74,7 @@ namespace {
 bool same(const MatmulProblem& a, const MatmulProblem& b) {
   return a.m == b.m && a.n == b.n && a.k == b.k && a.x == b.x && a.weight == b.weight &&
          a.scaling == b.scaling && a.scaled == b.scaled && a.out == b.out && a.bias == b.bias &&
-         a.residual == b.residual && a.gated == b.gated && a.apart == b.apart &&
+         a.residual == b.residual && a.gated == b.gated && a.separate_up == b.separate_up &&
          a.norm.has_value() == b.norm.has_value() &&
          (!a.norm || (a.norm->eps == b.norm->eps && a.norm->weight == b.norm->weight));
 }
@@ -203,7 +203,7 @@ MatmulProblem Step::problem_of(const MatmulTensors& t) const {
   problem.bias = t.bias.defined();
   problem.residual = t.residual.defined();
   problem.static_weights = true;
-  if (t.up.defined()) problem.gated = GatedActivation::swiglu(), problem.apart = true;
+  if (t.up.defined()) problem.gated = GatedActivation::swiglu(), problem.separate_up = true;
   if (t.norm.defined()) problem.norm = MatmulNorm{model_.config().rms_eps, t.norm.format()};
   return problem;
 }

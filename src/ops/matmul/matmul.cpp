@@ -140,8 +140,8 @@ MatmulProblem problem_of(const Tensor& x, const Tensor& weight, const MatmulOpti
           p.weight_transposed ? "first of a transposed weight" : "last of weight");
   p.m = p.k > 0 ? x.numel() / p.k : 0;
   p.n = weight.size(p.weight_transposed ? 1 : 0);
-  p.apart = o.up.defined();
-  if (o.gated && !p.apart) {
+  p.separate_up = o.up.defined();
+  if (o.gated && !p.separate_up) {
     require(p.n % 2 == 0, "weight ", shown(weight.shape()), " has an odd number of rows; a gated ",
             "product has as many of the gate as of the other half");
     p.n /= 2;
@@ -200,7 +200,7 @@ void check(const MatmulProblem& p, const MatmulTensors& t, const Device& device)
   const int64_t weight_rows = dense::weight_rows(p);
   check_matrix(t.weight, "weight", p.weight_transposed ? p.k : weight_rows,
                p.weight_transposed ? weight_rows : p.k, p.weight, device);
-  if (p.apart) check_matrix(t.up, "up", p.n, p.k, p.weight, device);
+  if (p.separate_up) check_matrix(t.up, "up", p.n, p.k, p.weight, device);
   check_matrix(t.out, "out", p.m, p.n, p.out, device);
   require(t.x.has_scales() == p.x_scaled && (!p.x_scaled || t.x.scaling() == p.x_scaling), "x is ",
           shown(t.x), "; the plan was made for other scales");
@@ -208,11 +208,12 @@ void check(const MatmulProblem& p, const MatmulTensors& t, const Device& device)
           shown(t.x.strides()), "; 4-bit rows must start at whole bytes");
   require(t.weight.has_scales() == p.scaled && (!p.scaled || t.weight.scaling() == p.scaling),
           "weight is ", shown(t.weight), "; the plan was made for other scales");
-  require(p.apart == t.up.defined(), "up is ", shown(t.up), "; the plan was made ",
-          p.apart ? "for one" : "without one");
-  require(!p.apart || (t.up.has_scales() == p.scaled && (!p.scaled || t.up.scaling() == p.scaling)),
+  require(p.separate_up == t.up.defined(), "up is ", shown(t.up), "; the plan was made ",
+          p.separate_up ? "for one" : "without one");
+  require(!p.separate_up ||
+              (t.up.has_scales() == p.scaled && (!p.scaled || t.up.scaling() == p.scaling)),
           "up is ", shown(t.up), "; the plan was made for other scales");
-  require(!p.apart || lies_alike(t.up, t.weight), "up has strides ", shown(t.up.strides()),
+  require(!p.separate_up || lies_alike(t.up, t.weight), "up has strides ", shown(t.up.strides()),
           " or those of its scales, weight ", shown(t.weight.strides()),
           "; the halves of a gate must lie alike");
   require(p.m == 0 || t.out.data() != t.x.data(), "out is x itself; give it storage of its own");
@@ -272,7 +273,9 @@ std::string describe(const MatmulPlan& plan) {
       p.weight_transposed ? " transposed" : "", " -> ",
       p.quantize_out ? to_string(*p.quantize_out) : name(p.out), p.bias ? " + bias" : "",
       p.activation.kind != Activation::identity ? concat(", ", name(p.activation.kind)) : "",
-      p.gated ? concat(", gated by ", name(p.gated->function.kind), p.apart ? ", apart" : "") : "",
+      p.gated ? concat(", gated by ", name(p.gated->function.kind),
+                       p.separate_up ? ", separate up" : "")
+              : "",
       p.residual ? " + residual" : "",
       cpu == nullptr ? ", " + plan.kernel->function.gpu->describe(p, plan.device)
                      : concat(p.m == 1 ? ", streams W" : concat(", tiles of 3x", cpu->tile_columns),

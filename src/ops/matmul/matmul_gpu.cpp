@@ -114,7 +114,7 @@ gemm::GpuGemm product_of(const MatmulProblem& p, const GpuWorkspace& w, const Ma
   g.epilogue = finish_of(p, t, p.quantize_out ? w.results : t.out);
   set_weight(w.weight, gemm::gpu_layout(t.weight, "weight"), &g);
   g.source[0] = g.source[1] = gemm::gpu_source(t.weight);
-  if (p.apart) {
+  if (p.separate_up) {
     g.source[1] = gemm::gpu_source(t.up);
   } else if (p.gated) {
     g.weight.row_step = p.interleaved ? 2 : 1;

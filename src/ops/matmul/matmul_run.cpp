@@ -109,7 +109,7 @@ Recipe output_recipe(const QuantizeOptions& q, const float* results, int64_t m, 
 
 gemm::XSpec x_spec(const MatmulProblem& p) { return {p.x, p.x_scaled, p.x_scaling, p.quantize_x}; }
 
-int64_t weight_rows(const MatmulProblem& p) { return p.gated && !p.apart ? 2 * p.n : p.n; }
+int64_t weight_rows(const MatmulProblem& p) { return p.gated && !p.separate_up ? 2 * p.n : p.n; }
 
 MatmulTensors turned(const MatmulPlan& made, const MatmulTensors& t, Stream& stream) {
   if (!made.problem.weight_transposed) return t;
@@ -169,13 +169,14 @@ std::string refuse_output(const MatmulProblem& p) {
 
 std::string refuse_gated(const MatmulProblem& p) {
   if (!p.gated) {
-    return p.interleaved ? "interleaved is set; only gated products have interleaved rows"
-           : p.apart     ? "apart is set, by up or by itself; only gated products have two halves"
-                         : "";
+    return p.interleaved   ? "interleaved is set; only gated products have interleaved rows"
+           : p.separate_up ? "separate_up is set, by up or by itself; only gated GEMMs have a gate "
+                             "and an up half"
+                           : "";
   }
-  if (p.apart && (p.interleaved || p.weight_transposed)) {
-    return concat("apart is set beside ", p.interleaved ? "interleaved" : "weight_transposed",
-                  "; halves that are apart are [N, K] each");
+  if (p.separate_up && (p.interleaved || p.weight_transposed)) {
+    return concat("separate_up is set beside ", p.interleaved ? "interleaved" : "weight_transposed",
+                  "; separate gate and up are [N, K] each");
   }
   if (p.activation.kind != Activation::identity) {
     return "activation is given beside gated; the gated unit has its own function";
@@ -183,7 +184,7 @@ std::string refuse_gated(const MatmulProblem& p) {
   Weights w;
   w.scales = p.scaled ? reinterpret_cast<const uint8_t*>(&w) : nullptr;
   w.block_rows = p.scaling.block_rows;
-  if (!p.apart && !gemm::can_take_rows(w, p.interleaved ? 1 : p.n, p.interleaved ? 2 : 1)) {
+  if (!p.separate_up && !gemm::can_take_rows(w, p.interleaved ? 1 : p.n, p.interleaved ? 2 : 1)) {
     return concat("weight has ", to_string(p.scaling), " scales and N is ", p.n,
                   "; no block of scales may hold rows of both halves of a gate");
   }
@@ -204,7 +205,7 @@ void prepare(const MatmulProblem& p, const Kernels& kernels, Workspace* w) {
   if (w->rows.has_row_scales()) w->row_scales = Tensor::empty({m}, Format::f32);
   if (p.scaled && p.scaling.layout != ScaleLayout::linear) {
     for (Tensor* tiled : {&w->tiled, &w->up_tiled}) {
-      if (tiled == &w->up_tiled && !p.apart) continue;
+      if (tiled == &w->up_tiled && !p.separate_up) continue;
       *tiled =
           Tensor::empty({weight_rows(p) * gemm::ceil_div(p.k, p.scaling.block_cols)}, Format::u8);
     }
@@ -227,7 +228,7 @@ void run_panels(const MatmulProblem& p, const Kernels& kernels, const MatmulTens
   Workspace& w = *workspace;
   const Weights all = weights_of(p, t.weight, "weight", w.tiled, pool);
   Weights gate, up;
-  if (p.apart) {
+  if (p.separate_up) {
     gate = all, up = weights_of(p, t.up, "up", w.up_tiled, pool);
   } else if (p.gated) {
     gate = gemm::take_rows(all, 0, p.interleaved ? 2 : 1, p.n);
