@@ -1,4 +1,4 @@
-// What the end of a product must be, on every device.
+// The expected epilogue of a GEMM, on every device.
 #pragma once
 #include "halftone/activation.h"
 #include "halftone/matmul.h"
@@ -6,9 +6,9 @@
 
 namespace halftone::test {
 
-// The epilogue of the product's own f32 result, by the families it is made of: so the bound is that
+// The epilogue of the GEMM's own FP32 result, by the families it is made of: so the bound is that
 // of the activation alone, 16 units of 2^-24, and the roundings of bias and residual.
-// `multiply`: the product of x with these options.
+// `multiply`: the GEMM of x with these options.
 template <class Multiply>
 void check_epilogue(const MatmulOptions& o, const Tensor& x, Multiply multiply) {
   MatmulOptions plain;

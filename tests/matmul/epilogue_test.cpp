@@ -1,4 +1,4 @@
-// Activations, gates, residuals and quantised outputs at the end of a product.
+// Activations, gates, residuals and quantised outputs in the epilogue of a GEMM.
 #include "matmul/epilogue.h"
 #include "halftone/matmul.h"
 #include "matmul/weights.h"

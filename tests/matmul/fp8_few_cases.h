@@ -14,7 +14,7 @@ struct Fp8FewCase {
   GpuCase problem;
   const char* kernel;  // what its description says on a chip of 132 multiprocessors
 };
-// Every tile, by all of its rows of x and by few of them; K in parts, unequal ones, and whole;
+// Every tile, with all of its rows of x and with few of them; split-K, even and uneven, and none;
 // rings that are used more than once; outputs and K that end within a tile and a stage; results
 // that are rounded and no more, and such as are finished in any way.
 inline const Fp8FewCase kFp8FewCases[] = {

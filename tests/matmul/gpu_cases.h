@@ -11,13 +11,13 @@
 
 namespace halftone::test {
 
-// How often a term of the sum is rounded, in units of 2^-24 of the sum of magnitudes. A chain of at
-// most 12 MMAs of 16 elements starts from zero; on sm_80 one is two sums of 8 products, each of
-// whose 9 addends is cut off 24 bits below the largest and whose result is cut off at 23: 11 units
-// a sum (from sm_90 on 10.5 an MMA). Then, at most for every 32 elements, the sum times its scales
-// joins the rest, two roundings; 8 warps, 3 terms of x, 2 scales of the rows, 1 of a scale, 1 of x
-// rounded, bias and residual. The terms of x have 1.01 of its magnitude. The product of many rows
-// on Hopper may be one chain of MMAs over K, or one in each of up to 8 parts that are added.
+// How often a term of the sum is rounded, in units of 2^-24 of the sum of magnitudes. An
+// accumulation of at most 12 MMAs of 16 elements starts from zero; on sm_80 one is two sums of 8
+// products, each of whose 9 addends is cut off 24 bits below the largest and whose result is cut
+// off at 23: 11 units a sum (from sm_90 on 10.5 an MMA). Then, at most for every 32 elements, the
+// sum times its scales is promoted, two roundings; 8 warps, 3 terms of x, 2 scales of the rows, 1
+// of a scale, 1 of x rounded, bias and residual. The terms of x have 1.01 of its magnitude. The
+// tiled GEMM on Hopper may be one accumulation over K, or split-K of up to 8 that are added.
 inline double gpu_roundings(int64_t k, double chain) {
   return 1.01 * (chain + 2 * static_cast<double>((k + 31) / 32) + 8 + 3 + 2 + 1 + 1 + 2);
 }
@@ -48,7 +48,7 @@ inline double row_loss(const std::vector<float>& x, const std::vector<double>& w
   return static_cast<double>(x.size()) * 0x1p-73 * largest_x * largest_w;
 }
 
-// The product on the stream's device, back on the CPU.
+// The GEMM on the stream's device, back on the CPU.
 inline Tensor matmul_on(Stream& stream, const Tensor& x, const Tensor& weight,
                         const MatmulOptions& options = {}) {
   const Device& device = stream.device();
@@ -156,7 +156,7 @@ inline double fp8_loss(const std::vector<double>& products) {
   return loss;
 }
 
-// What a product must be, and how far off it may be.
+// The expected result of a GEMM, and its error bound.
 struct BoundedProduct {
   std::vector<float> values;
   std::vector<double> bounds;
@@ -167,8 +167,9 @@ inline BoundedProduct bounded_product(const GpuCase& c, const Weight& x, const W
   const std::string kernel = kernel_of(c, device);
   const bool cublaslt = kernel.find("cuBLASLt") != std::string::npos;
   // cuBLASLt without fast accumulation promotes as often as Halftone's own kernel, and with scales
-  // of blocks it must: they are those of 128 elements of K, whose products are added up from zero,
-  // scaled and joined to a sum in f32. That is three roundings where gpu_roundings counts eight.
+  // of blocks it must: they are those of 128 elements of K, which are accumulated from zero,
+  // scaled and promoted into a sum in f32. That is three roundings where gpu_roundings counts
+  // eight.
   const bool in_fp8 =
       kernel.find("in FP8") != std::string::npos || (cublaslt && c.x.format == Format::fp8_e4m3);
   std::vector<double> products(static_cast<size_t>(c.k)), losses;

@@ -1,4 +1,4 @@
-// The products of GPUs on the GPU.
+// GEMMs on GPUs, on the GPU.
 #include <random>
 
 #include "cuda/gpu.h"
@@ -41,7 +41,7 @@ TEST_F(MatmulOnGpu, RandomProblems) {
 }
 
 // Rows on which tensor copies take the scales of every format; alone and with x normalised first,
-// which the product or a kernel ahead of it does.
+// which the GEMV or a kernel in front of it does.
 TEST_F(MatmulOnGpu, GemvScalesAndNorm) {
   Stream stream(device);
   const int64_t n = 300, k = 5120;
@@ -78,7 +78,7 @@ TEST_F(MatmulOnGpu, TailWaveSplitting) {
   }
 }
 
-// FP8 by FP8 by few rows: every tile, with K in parts and whole.
+// FP8 small-M GEMM: every tile, with and without split-K.
 TEST_F(MatmulOnGpu, Fp8SmallM) {
   Stream stream(device);
   for (const Fp8FewCase& c : kFp8FewCases) expect_product(stream, c.problem, 5);
@@ -155,7 +155,7 @@ TEST_F(MatmulOnGpu, Gemv) {
   }
 }
 
-// Few rows of matrices that Hopper's kernel for dozens of rows takes.
+// Few rows of large matrices, which go to the small-M kernel on sm_90a.
 TEST_F(MatmulOnGpu, FewRowsOfLargeMatrices) {
   Stream stream(device);
   for (const WeightSpec& spec : weight_specs()) {
@@ -163,7 +163,7 @@ TEST_F(MatmulOnGpu, FewRowsOfLargeMatrices) {
   }
 }
 
-// Weights may be copied before the kernels ahead end; x, which these write, may not.
+// PDL: weights may be prefetched before the previous kernels end; x, which these write, may not.
 TEST_F(MatmulOnGpu, StaticWeights) {
   Stream stream(device);
   const int64_t size = 1024;

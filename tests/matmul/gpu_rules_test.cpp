@@ -1,4 +1,4 @@
-// The products of GPUs on simulated ones: what they promise beside their values.
+// GEMMs on simulated GPUs: what they promise beside their values.
 #include <array>
 
 #include "matmul/gpu_cases.h"

@@ -1,4 +1,4 @@
-// The products of GPUs on simulated ones: values.
+// GEMMs on simulated GPUs: values.
 #include <tuple>
 
 #include "halftone/activation.h"
@@ -70,7 +70,7 @@ TEST(MatmulGpu, PersistentCtas) {
       const Expected e = expect(x_values, w.values, m, n, k);
       const std::vector<float> staying = to_floats(out.to(Device::cpu()));
       EXPECT_TRUE(within(staying, e.values, gpu_bounds(e, k, F::f32, 64)));
-      // A block a tile, and copies that begin before the turn: the same bits.
+      // A CTA a tile, and weights prefetched before griddepcontrol.wait: the same bits.
       for (const bool constant : {false, true}) {
         g.static_weights = constant;
         for (const uint32_t multiprocessors : {0u, 1u}) {
@@ -85,7 +85,7 @@ TEST(MatmulGpu, PersistentCtas) {
   }
 }
 
-// Powers of two that bf16 codes cannot be multiplied by.
+// UE8M0 scales that BF16 weights cannot hold.
 TEST(MatmulGpu, ScalesBeyondBf16) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t m = 2, n = 20;
@@ -171,7 +171,7 @@ TEST(MatmulGpu, QuantisedActivations) {
   }
 }
 
-// Some dozens of rows of what no kernel of Hopper takes: the bits of each portion by itself.
+// Some dozens of rows of what no kernel of sm_90a takes: the bits of each M-chunk by itself.
 TEST(MatmulGpu, SmallMInMChunks) {
   const Device device = Device::simulator(Arch::sm_90a);
   Stream stream(device);

@@ -31,7 +31,7 @@ TEST(MatmulLayouts, TransposedWeightsGiveTheSameBits) {
   }
 }
 
-// The same products in the same order, whichever way the copy engine brings W.
+// The same MMAs in the same order, K-major or MN-major W.
 TEST(MatmulLayouts, Sm90ReadsTransposedWeightsInPlace) {
   Stream stream(Device::simulator(Arch::sm_90a));
   MatmulProblem p;

@@ -86,7 +86,7 @@ TEST(Matmul, ExtremeData) {
   });
 }
 
-// Every code of the 8-bit formats and every pair of the 4-bit ones, one at a time: a wrong entry
+// Every value of the 8-bit formats and every pair of the 4-bit ones, one at a time: a wrong entry
 // of a table, a flushed subnormal of E4M3 or E5M2 or a lost sign shows exactly.
 TEST(Matmul, EveryValueExactly) {
   at_every_level([] {
@@ -132,7 +132,7 @@ TEST(Matmul, EveryValueExactly) {
   });
 }
 
-// Every code of the one-byte scale formats, through a single product by 1.
+// Every value of the one-byte scale formats, multiplied by 1.
 TEST(Matmul, EveryScaleExactly) {
   at_every_level([] {
     for (Format f : {Format::fp8_e4m3, Format::ue8m0}) {

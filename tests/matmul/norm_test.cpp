@@ -32,7 +32,7 @@ Tensor row_of(int64_t m, int64_t k, F format) {
   return convert(Tensor::from<float>(values, {m, k}, F::f32), format);
 }
 
-// The bits of the norm by itself and the product behind it: rows of one chunk to all that a thread
+// The bits of the norm followed by a GEMM: rows of one chunk to all that a thread
 // keeps in registers.
 TEST(MatmulNorm, FusedIntoTheSm90Gemv) {
   const Device device = Device::simulator(Arch::sm_90a);
@@ -186,7 +186,7 @@ TEST(MatmulNorm, SharedByFusedGemms) {
   }
   tensors[2].norm = random_tensor({k}, F::bf16, 8).to(device);
   EXPECT_FALSE(run_fused(calls, stream));
-  // Nor do several rows, which are normalised ahead of each product.
+  // Nor do several rows, which are normalised by a kernel before each GEMM.
   MatmulProblem many = problem_of(kFp8, 20, 128, k);
   const MatmulPlan of_many = plan(many, device);
   MatmulTensors t;

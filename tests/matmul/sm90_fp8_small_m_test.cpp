@@ -1,4 +1,4 @@
-// The product of FP8 by FP8 by few rows on Hopper, simulated.
+// The FP8 small-M GEMM on a simulated sm_90a.
 #include <array>
 
 #include "matmul/fp8_few_cases.h"
@@ -39,7 +39,7 @@ TEST(MatmulSm90Fp8SmallM, BitsUnderEverySchedule) {
   }
 }
 
-// Biases where results are rounded and no more, with K in parts and whole; activations, residuals
+// Biases where results are rounded and no more, with and without split-K; activations, residuals
 // and gates of every tile.
 TEST(MatmulSm90Fp8SmallM, EveryEpilogue) {
   Stream stream(Device::simulator(Arch::sm_90a));
@@ -62,7 +62,7 @@ TEST(MatmulSm90Fp8SmallM, EveryEpilogue) {
     o.activation.kind = Activation::silu;
     o.residual = random_tensor({m, n}, F::bf16, 7);
     check_epilogue(stream, o, x, w);
-    if (k > 256) continue;  // twice the outputs are other parts of K
+    if (k > 256) continue;  // twice the outputs have another split-K factor
     o.activation.kind = Activation::identity;
     o.residual = random_tensor({m, n / 2}, F::bf16, 7);
     o.gated = GatedActivation::swiglu();

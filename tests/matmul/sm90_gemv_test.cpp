@@ -183,7 +183,7 @@ TEST(MatmulSm90Gemv, StrictUnderAdversarialSchedules) {
   }
 }
 
-// A product of one row of bf16, with all that its kernel is told but the result.
+// A GEMV of one row of BF16 x, with all of its kernel's params but the output.
 struct RowProduct {
   Tensor w, x;
   gemm::GpuWeight weight;
@@ -216,7 +216,7 @@ struct RowProduct {
   }
 };
 
-// Blocks that take several tiles, with and without copies before their turn, gates or not: the
+// Persistent CTAs with several tiles, with and without prefetched weights, gated or not: the
 // same bits as of a block for each tile.
 TEST(MatmulSm90Gemv, PersistentCtas) {
   Stream stream(Device::simulator(Arch::sm_90a));
@@ -239,7 +239,7 @@ TEST(MatmulSm90Gemv, PersistentCtas) {
   }
 }
 
-// Scales that tensor copies bring beside the codes, and those that lanes load as they lie where
+// Scales that TMA copies beside the weights, and those that lanes load in place where
 // copies cannot take them: the same bits.
 TEST(MatmulSm90Gemv, TmaScalesAsLoaded) {
   Stream stream(Device::simulator(Arch::sm_90a));
@@ -322,7 +322,7 @@ TEST(MatmulSm90Gemv, EpiloguesLikeOthers) {
   }
 }
 
-// Matrices that share a launch: the bits of a launch each, with tiles that do not come out even.
+// Horizontally fused GEMMs: the bits of a launch each, with tiles that do not come out even.
 // Weights that are constant and others do not share one.
 TEST(MatmulSm90Gemv, HorizontallyFused) {
   const Device device = Device::simulator(Arch::sm_90a);
@@ -359,7 +359,7 @@ TEST(MatmulSm90Gemv, OtherRowsRunSeparately) {
   EXPECT_FALSE(run_fused(calls, stream));
   stream.synchronize();
   EXPECT_EQ(to_floats(a.out.to(Device::cpu())), std::vector<float>(n));
-  // Biases of two formats, of which the first product has none.
+  // Biases of two formats, of which the first GEMM has none.
   MatmulTensors many[3] = {a, a, a};
   MatmulPlan of[3];
   for (int i = 0; i < 3; ++i) {

@@ -1,4 +1,4 @@
-// Some dozens of rows of x times codes on simulated Hopper.
+// The small-M GEMMs of 8- and 4-bit weights on a simulated sm_90a.
 #include <array>
 #include <cmath>
 
@@ -15,7 +15,7 @@ const WeightSpec kBf16{F::bf16};
 const WeightSpec kNvfp4{F::nvfp4, true, {F::fp8_e4m3, 1, 16}, true};
 const WeightSpec kMxfp8{F::mxfp8, true, {F::ue8m0, 1, 32}};
 const WeightSpec kMxfp4{F::mxfp4, true, {F::ue8m0, 1, 32}};
-// Every way in which codes and scales enter.
+// Every weight type and scale mode.
 const std::vector<WeightSpec> kSpecs = {{F::fp8_e4m3, true, {F::f32, 1, 0}},
                                         {F::fp8_e4m3, true, {F::f32, 128, 128}},
                                         {F::fp8_e4m3, true, {F::bf16, 1, 256}},
@@ -34,7 +34,7 @@ bool in_order(const GpuCase& c, const Device& device) {
   return kernel_of(c, device).find("codes in order") != std::string::npos;
 }
 
-// Tiles that are not full; K of one block, and in parts that are not equally long.
+// Partial tiles; without split-K, and with uneven ranges of K.
 TEST(MatmulSm90SmallM, EveryFormat) {
   Stream stream(Device::simulator(Arch::sm_90a));
   uint64_t seed = 1;
@@ -65,7 +65,7 @@ TEST(MatmulSm90SmallM, FewRowsOfLargeMatrices) {
     EXPECT_FALSE(in_order(c, stream.device())) << c.m << " " << c.n;
   }
   if (kSanitized) return;
-  // A row has the bits that it has among more, at the end of gates too.
+  // A row has the bits that it has among more, in gated epilogues too.
   const Tensor x = random_tensor({9, k}, F::bf16, 3);
   const Tensor w = random_weight(kSpecs[1], 4096, k, 4).tensor;
   MatmulOptions o;
@@ -123,7 +123,7 @@ TEST(MatmulSm90SmallM, NotANumber) {
   }
 }
 
-// The product of a weight with large powers of two.
+// A GEMM of a weight with large UE8M0 scales.
 auto within_bounds(Stream& stream, const Weight& x, const Weight& w, int64_t m, int64_t n,
                    int64_t k) {
   const std::vector<float> x_values(x.values.begin(), x.values.end());
@@ -134,7 +134,7 @@ auto within_bounds(Stream& stream, const Weight& x, const Weight& w, int64_t m, 
                 gpu_bounds(e, k, F::f32, 0x1p60, true));
 }
 
-// Powers of two that bf16 codes cannot be multiplied by.
+// UE8M0 scales that BF16 weights cannot hold.
 TEST(MatmulSm90SmallM, ScalesBeyondBf16) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t m = 20, n = 40, k = 1024;
@@ -153,7 +153,7 @@ TEST(MatmulSm90SmallM, ScalesBeyondBf16) {
   }
 }
 
-// A power of two beyond bf16 in one row, in either of two stages whose scales come together, and
+// A UE8M0 scale beyond BF16 in one row, in either of two stages whose scales share a copy, and
 // the largest that is not. All rows of the tile exist: those that do not have powers beyond bf16,
 // too.
 TEST(MatmulSm90SmallM, OneScaleBeyondBf16) {
@@ -219,8 +219,8 @@ TEST(MatmulSm90SmallM, EpiloguesLikeOthers) {
   }
 }
 
-// Ends that have a short way give the bits of the way of all ends, which results and residuals that
-// do not lie on 8 bytes take: in kernels of few rows and of more, K in parts and whole.
+// Specialised epilogues give the bits of the general one, which results and residuals that
+// do not lie on 8 bytes take: in small-M and tiled kernels, with and without split-K.
 TEST(MatmulSm90SmallM, SpecialisedEpiloguesGiveTheSameBits) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const Device device = stream.device();
@@ -271,7 +271,7 @@ TEST(MatmulSm90SmallM, SpecialisedEpiloguesGiveTheSameBits) {
   }
 }
 
-// Matrices that share a launch: the bits of a launch each, K being in as many parts.
+// Horizontally fused GEMMs: the bits of a launch each, with the same split-K factor.
 TEST(MatmulSm90SmallM, HorizontallyFused) {
   const Device device = Device::simulator(Arch::sm_90a);
   Stream stream(device);

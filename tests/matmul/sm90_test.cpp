@@ -1,4 +1,4 @@
-// The product of many rows on Hopper, simulated.
+// The tiled GEMMs on a simulated sm_90a.
 #include <array>
 #include <tuple>
 
@@ -13,7 +13,7 @@ using F = Format;
 using Options = SimulatorOptions;
 
 const WeightSpec kBf16{F::bf16}, kF16{F::f16};
-// A weight for every way in which codes and scales enter.
+// A weight for every type and scale mode.
 const std::vector<WeightSpec> kSpecs = {
     kBf16,
     {F::fp8_e4m3, true, {F::f32, 1, 0}},
@@ -122,8 +122,8 @@ TEST(MatmulSm90, QuantisedOnTheWay) {
   }
 }
 
-// No race, no conflict of banks, whatever the order; and the same bits. With K in parts and
-// without, results by the copy engine and by threads.
+// No race, no bank conflict, whatever the order; and the same bits. With split-K and
+// without, results by TMA stores and by threads.
 TEST(MatmulSm90, StrictUnderAdversarialSchedules) {
   constexpr uint64_t kSeeds = kSanitized ? 1 : 2;
   std::vector<std::pair<WeightSpec, WeightSpec>> operands;
@@ -133,7 +133,7 @@ TEST(MatmulSm90, StrictUnderAdversarialSchedules) {
   operands.push_back({groups, groups});
   operands.push_back({{F::int8, true, {F::f16, 1, 64}}, {F::int8, true, {F::f32, 1, 128}}});
   for (const auto& [spec, of_x] : some(operands)) {
-    // Eight parts of K, each of nine stages of 128 bytes: every stage of the ring is used again.
+    // Split-K of eight, each of nine stages of 128 bytes: every stage of the ring is used again.
     const int64_t parts = 8 * 9 * 128 * 8 / bits(spec.format);
     for (const auto& [m, n, k, out] :
          {std::tuple<int64_t, int64_t, int64_t, F>{36, 40, parts, F::f32},
@@ -198,8 +198,8 @@ TEST(MatmulSm90, HalfwordScales) {
   }
 }
 
-// Tiles of 64 columns with two pairs of warpgroups by turns: more tiles than blocks and an odd
-// number of stages, so that the pairs change places from one tile to the next, and a single stage,
+// Intra-CTA split-K in tiles of 64 columns: more tiles than CTAs and an odd
+// number of stages, so that the K groups swap parity from one tile to the next, and a single stage,
 // of which the second pair has nothing.
 TEST(MatmulSm90, IntraCtaSplitK) {
   constexpr int64_t kOutputs = 133 * 128 + 24;
@@ -240,8 +240,8 @@ TEST(MatmulSm90, ManyRowsWithScalesOfGroups) {
   }
 }
 
-// Scales of all magnitudes and signs, and such as leave nothing: a chain of zeros or of what lies
-// below the rest changes no sum, an infinite scale or NaN makes it no number.
+// Scales of all magnitudes and signs, and such as leave nothing: an interval of zeros or of what
+// lies below the rest changes no sum, an infinite scale or NaN makes it no number.
 TEST(MatmulSm90, ScalesOfAllMagnitudes) {
   if (kSanitized) GTEST_SKIP() << "as ManyRowsWithScalesOfGroups, but for time";
   const int64_t k = 384, blocks = (kManyOutputs + 127) / 128;
@@ -290,8 +290,8 @@ TEST(MatmulSm90, ScalesOfAllMagnitudes) {
   }
 }
 
-// A few tiles more than multiprocessors: those of the second wave are halved, results by the copy
-// engine and by threads. Halves are of the first rows of x and of the last, of which one has 16.
+// A few tiles more than multiprocessors: tail-wave splitting; results by TMA
+// stores and by threads. Halves are of the first rows of x and of the last, of which one has 16.
 TEST(MatmulSm90, TailWaveSplitting) {
   const int64_t m = 400, n = 80 * 128 + 40;
   for (const auto& [spec, k, out] :
@@ -331,7 +331,7 @@ TEST(MatmulSm90, HorizontallyFused) {
     const Tensor x = random_tensor({m, k}, F::bf16, 3).to(device);
     const SharedX shared(device, spec, x, {384, 128, 256}, {true, true, true});
     ASSERT_TRUE(shared.run_at_once(stream));
-    shared.expect_bits_of_runs_apart(stream);  // K in as many parts
+    shared.expect_bits_of_runs_apart(stream);  // the same split-K factor
     const SharedX ragged(device, spec, x, {384, 130, 256}, {true, true, true});
     EXPECT_FALSE(ragged.run_at_once(stream));
     expect_clean(stream);

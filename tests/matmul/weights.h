@@ -88,7 +88,7 @@ inline float decode_one(Format f, const uint8_t* p, int64_t i) {
   }
 }
 
-// Plain floats: `data`. Codes: every finite code; scales vary by powers of two and mantissas.
+// Unquantised: `data`. Quantised: every finite value; scales vary by powers of two and mantissas.
 inline Weight random_weight(const WeightSpec& s, int64_t n, int64_t k, uint64_t seed,
                             Data data = Data::normal) {
   std::mt19937_64 engine(seed);
@@ -168,7 +168,7 @@ inline void expect_same_bits(const Tensor& a, const Tensor& b) {
   EXPECT_EQ(a.tensor_scale_value(), b.tensor_scale_value());
 }
 
-// FP64 product and, for the bound, the product of the magnitudes.
+// The FP64 GEMM and, for the bound, the GEMM of the magnitudes.
 struct Expected {
   std::vector<float> values;
   std::vector<double> magnitudes;

@@ -141,7 +141,7 @@ TEST(Experts, SharedExpertAndScaledInput) {
   }
 }
 
-// W8A8 and W4A4 experts are the two quantised products, bit for bit.
+// W8A8 and W4A4 experts are the two quantised GEMMs, bit for bit.
 TEST(Experts, QuantisedActivations) {
   const int64_t experts = 2, hidden = 256, inter = 128, tokens = 6;
   const WeightSpec fp8{Format::fp8_e4m3, true, {Format::f32, 128, 128}};

@@ -228,7 +228,7 @@ TEST(MoeGpu, CombineOfManyExpertsAndAScaledSharedOne) {
   EXPECT_TRUE(within(to_floats(out.to(Device::cpu())), e.values, e.magnitudes));
 }
 
-// The residual joins the sum before it is rounded, from a tensor of its own or from the output.
+// The residual is added before rounding, from a tensor of its own or from the output.
 TEST(MoeGpu, Residual) {
   const WeightSpec nvfp4{F::nvfp4, true, {F::fp8_e4m3, 1, 16}, true};
   for (const Device& device :
@@ -260,7 +260,7 @@ TEST(MoeGpu, Residual) {
   }
 }
 
-// Input-major experts are turned where they lie: the same bits.
+// Input-major experts are transposed in place: the same bits.
 TEST(MoeGpu, InputMajor) {
   Stream stream(Device::simulator(Arch::sm_80));
   const WeightSpec int8{F::int8, true, {F::f16, 1, 32}};
@@ -290,7 +290,8 @@ TEST(MoeGpu, QuantisedActivations) {
   const Routing r = random_routing(4, 3, 2, 3);
   const std::vector<float> got = to_floats(moe_on(stream, x, r, p, separate(w)));
   const std::vector<float> want = to_floats(moe(x, r, p, bind_experts(p, separate(w))));
-  // A code of h may differ where the sums before it do: an eighth of a step of E2M1 in all.
+  // A quantised value of h may differ where the sums before it do: an eighth of a step of E2M1 in
+  // all.
   double error = 0, norm = 0;
   for (size_t i = 0; i < got.size(); ++i) {
     error += (got[i] - want[i]) * (got[i] - want[i]), norm += want[i] * want[i];

@@ -11,7 +11,7 @@ using F = Format;
 const WeightSpec kBlocks{F::fp8_e4m3, true, {F::f32, 128, 128}};
 const WeightSpec kMxfp4{F::mxfp4, true, {F::ue8m0, 1, 32}};
 const WeightSpec kNvfp4{F::nvfp4, true, {F::fp8_e4m3, 1, 16}, true};
-// Every code, and every way in which scales enter.
+// Every weight type and scale mode.
 const std::vector<WeightSpec> kSpecs = {kNvfp4,
                                         {F::fp8_e4m3, true, {F::f32, 0, 0}},
                                         {F::fp8_e4m3, true, {F::f32, 1, 0}},
@@ -86,7 +86,7 @@ TEST(MoeGroupedGemv, ChunksOfEverySize) {
 }
 
 // Rows of W that are no whole lines, matrices that are no whole tiles, blocks with tiles of several
-// parts and of several places in a part.
+// chunks and of several places in a chunk.
 TEST(MoeGroupedGemv, EdgesOfTilesAndLines) {
   Stream stream(Device::simulator(Arch::sm_90a));
   for (const auto& [spec, hidden, inter] :

@@ -1,5 +1,4 @@
-// Experts with up to some dozens of rows of x each, in Hopper's kernel that takes codes in order,
-// simulated.
+// The grouped small-M GEMMs on a simulated sm_90a.
 #include "moe/gpu_cases.h"
 
 #include <tuple>
@@ -15,7 +14,7 @@ const WeightSpec kMxfp4{F::mxfp4, true, {F::ue8m0, 1, 32}};
 const WeightSpec kNvfp4{F::nvfp4, true, {F::fp8_e4m3, 1, 16}, true};
 const WeightSpec kInt4{F::int4, true, {F::f16, 1, 128}};
 const WeightSpec kShort{F::int4, true, {F::f32, 1, 32}};
-// Every way in which codes and scales enter.
+// Every weight type and scale mode.
 const std::vector<WeightSpec> kSpecs = {kNvfp4,
                                         {F::fp8_e4m3, true, {F::f32, 1, 0}},
                                         kBlocks,
@@ -117,7 +116,7 @@ TEST(MoeGroupedSmallM, PersistentCtas) {
   }
 }
 
-// Powers of two that bf16 codes cannot be multiplied by.
+// UE8M0 scales that BF16 weights cannot hold.
 TEST(MoeGroupedSmallM, ScalesBeyondBf16) {
   Stream stream(Device::simulator(Arch::sm_90a));
   const int64_t experts = 5, hidden = 256, inter = 128, tokens = 18;
@@ -148,7 +147,7 @@ TEST(MoeGroupedSmallM, GptOss) {
   expect_gpt_oss(stream, 4, 320, 448, 13, columns);
 }
 
-// The shared expert has dozens of rows too, and one weight for all of them.
+// The shared expert goes to the dense small-M GEMM.
 TEST(MoeGroupedSmallM, SharedExpert) {
   const int64_t experts = 4, hidden = 256, inter = 128, shared_inter = 512, tokens = 21;
   for (const WeightSpec& spec : {kBlocks, kNvfp4}) {
@@ -182,7 +181,7 @@ TEST(MoeGroupedSmallM, StrictUnderAdversarialSchedules) {
   }
   if (kSanitized) return;
   // Every stage is used again, by other tiles, of which a block has more than stages, and so are
-  // both areas for sums of codes of 8 bits, and the only one.
+  // both epilogue buffers of 8-bit weights, and the only one.
   expect_strict(kNvfp4, 8, 64, 9600, random_routing(13, 8, 2, 3), 1);
   expect_strict(kBlocks, 8, 128, 6784, random_routing(13, 8, 2, 3), 1);
   expect_strict(kNvfp4, 8, 384, 2048, random_routing(13, 8, 2, 3), 2);

@@ -46,7 +46,7 @@ TEST(GroupedMatmul, StrictUnderAdversarialSchedules) {
   }
 }
 
-// FP8 by FP8 with x as the rows of the MMA: groups that fill a tile of 256 rows, end within a
+// FP8 by FP8 with x as the M operand: groups that fill a tile of 256 rows, end within a
 // warp's or a warpgroup's, have rows for one warpgroup alone.
 TEST(GroupedMatmul, Fp8ManyRows) {
   for (const bool masked : {false, true}) {
@@ -74,7 +74,7 @@ TEST(GroupedMatmul, Fp8ManyRows) {
   }
 }
 
-// x given in codes: the bits of x that is rounded to these codes on the way.
+// x given quantised: the bits of x that is quantised to these values on the way.
 TEST(GroupedMatmul, XMayBeQuantised) {
   for (const size_t spec : {size_t{0}, size_t{2}}) {
     for (const char* rounding : some<const char*>({"fp8_1x128", "fp8_row", "mxfp8", "int8"})) {

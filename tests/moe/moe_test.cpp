@@ -1,4 +1,4 @@
-// The grouped product against FP64, its invariance and its errors.
+// The grouped GEMM against FP64, its invariance and its errors.
 #include "halftone/moe.h"
 
 #include <array>

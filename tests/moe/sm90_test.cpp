@@ -12,7 +12,7 @@ using Options = SimulatorOptions;
 const WeightSpec kBf16{F::bf16}, kBlocks{F::fp8_e4m3, true, {F::f32, 128, 128}};
 const WeightSpec kMxfp4{F::mxfp4, true, {F::ue8m0, 1, 32}};
 const WeightSpec kNvfp4{F::nvfp4, true, {F::fp8_e4m3, 1, 16}, true};
-// A weight for every way in which codes and scales enter.
+// A weight for every type and scale mode.
 const std::vector<WeightSpec> kSpecs = {
     kBf16,
     {F::fp8_e4m3, true, {F::f32, 1, 0}},
@@ -36,7 +36,7 @@ void expect_tiles(const MoeProblem& problem, int64_t tokens, int top_k, const De
   ASSERT_NE(kernel.find(concat("out of them tiles of ", tiles)), std::string::npos) << kernel;
 }
 
-// Scales in tiles, which the kernel of dozens does not take.
+// Tiled scales, which the small-M kernel does not take.
 Experts with_tiled_scales(Experts w, int64_t hidden, int64_t inter, Scaling* scaling) {
   const Scaling linear = *scaling;
   scaling->layout = ScaleLayout::tiled_128x4;
@@ -52,8 +52,8 @@ Experts with_tiled_scales(Experts w, int64_t hidden, int64_t inter, Scaling* sca
   return w;
 }
 
-// Few rows an expert and many, parts that are not full, experts without rows. Few rows of codes go
-// to the kernel of dozens, but for scales in tiles and for K that is no multiple of 64.
+// Few rows an expert and many, partial chunks, experts without rows. Few rows of quantised weights
+// go to the small-M kernel, except with tiled scales and with K that is no multiple of 64.
 TEST(MoeSm90, EveryFormat) {
   Stream stream(Device::simulator(Arch::sm_90a));
   for (const WeightSpec& spec : some(kSpecs, 3)) {
@@ -145,8 +145,8 @@ TEST(MoeSm90, SharedExpertAndScaledInput) {
   EXPECT_TRUE(within(to_floats(moe_on(stream, x, r, p, t)), e.values, e.magnitudes));
 }
 
-// Whether results are as on the CPU but for the order of sums. A code of h may differ where the
-// sums before it do; FP8 products lose bits in the tensor cores.
+// Whether results are as on the CPU but for the order of sums. A quantised value of h may differ
+// where the sums before it do; FP8 products lose bits in the tensor cores.
 void expect_as_on_cpu(Stream& stream, const WeightSpec& spec, const char* how, int64_t tokens,
                       int64_t experts, int top_k, int64_t inter, const char* tiles) {
   SCOPED_TRACE(concat(label(spec), " x ", how));
@@ -178,7 +178,7 @@ TEST(MoeSm90, QuantisedActivations) {
   }
 }
 
-// FP8 by FP8 with x as the rows of the MMA: parts of more rows than a warpgroup has and of fewer, a
+// FP8 by FP8 with x as the M operand: parts of more rows than a warpgroup has and of fewer, a
 // gate of an odd number of tiles.
 TEST(MoeSm90, Fp8ManyRows) {
   Stream stream(Device::simulator(Arch::sm_90a));
