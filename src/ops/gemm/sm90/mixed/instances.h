@@ -42,8 +42,9 @@ inline constexpr uint32_t kMaxColumns = kScales == Sm90Scales::fp8 ? 128 : 256;
 #define HT_SM90_GEMMS(code, scales) \
   HT_SM90_GEMMS_TO_128(code, scales) HT_SM90_GEMM(code, scales, 256)
 #else
+// 32 columns are for experts of few rows (`choose` in mixed/launch.cpp), whose W is [N, K].
 template <GpuCode kCode, Sm90Scales kScales, tile::Major kMajorW = tile::Major::k,
-          uint32_t kColumns = 32>
+          uint32_t kColumns = kMajorW == tile::Major::mn ? 64 : 32>
 Sm90Instance sm90_instance(uint32_t columns) {
   if constexpr (kColumns < kMaxColumns<kCode, kScales>) {
     if (columns > kColumns) return sm90_instance<kCode, kScales, kMajorW, 2 * kColumns>(columns);
