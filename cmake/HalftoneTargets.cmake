@@ -50,6 +50,15 @@ else()
   set(HALFTONE_LEVELS baseline)
   set(HALFTONE_FLAGS_baseline "")
 endif()
+# Sanitizers see the first level and the last, since the code of the others is the same templates with
+# other vectors: the tables' rows of a level that is left out call the next one that such a processor
+# has, and a processor between the two counts as the first.
+set(HALFTONE_LEVEL_NAMES "")
+if(HALFTONE_SANITIZE AND "avx512_bf16" IN_LIST HALFTONE_LEVELS)
+  set(HALFTONE_LEVELS baseline avx512_bf16)
+  set(HALFTONE_LEVEL_NAMES cpu_avx2=cpu_baseline cpu_avx512=cpu_avx512_bf16
+      HALFTONE_TWO_LEVELS=1)
+endif()
 
 # halftone_level_sources(file...): compiles each file once per ISA level, with
 # HALFTONE_LEVEL defined as the level's name. Such a file keeps everything in
@@ -68,6 +77,7 @@ function(halftone_link_levels target)
   if(NOT sources)
     return()
   endif()
+  target_compile_definitions(${target} PRIVATE ${HALFTONE_LEVEL_NAMES})
   foreach(level IN LISTS HALFTONE_LEVELS)
     set(objects halftone_level_${level})
     add_library(${objects} OBJECT ${sources})
@@ -88,9 +98,27 @@ function(halftone_link_levels target)
   endforeach()
 endfunction()
 
-# A program of tests. Reading GoogleTest's headers costs as much as a small test of ours: once is enough.
+# halftone_test_program(stem source... [| source...]...): a program of tests. Reading GoogleTest's headers
+# costs as much as a small test of ours: once is enough. Those of the library cost no less: sources between
+# two bars compile as one (HALFTONE_UNITY), so names in them must differ, also in anonymous namespaces.
 function(halftone_test_program stem)
-  add_executable(${stem} ${ARGN})
+  set(group 0)
+  set(sources "")
+  foreach(source IN LISTS ARGN)
+    if(source STREQUAL "|")
+      math(EXPR group "${group} + 1")
+    else()
+      list(APPEND sources ${source})
+      list(APPEND sources_${group} ${source})
+    endif()
+  endforeach()
+  add_executable(${stem} ${sources})
+  if(HALFTONE_UNITY AND group)
+    foreach(part RANGE ${group})
+      set_source_files_properties(${sources_${part}} PROPERTIES UNITY_GROUP part${part})
+    endforeach()
+    set_target_properties(${stem} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  endif()
   target_link_libraries(${stem} PRIVATE halftone_test_main)
   target_precompile_headers(${stem} REUSE_FROM halftone_test_headers)
 endfunction()
@@ -101,10 +129,10 @@ function(halftone_test stem)
   add_test(NAME ${stem} COMMAND ${stem})
 endfunction()
 
-# halftone_simulated_test(stem source...): the same for kernels on simulated GPUs. The thread
-# sanitizer is spared them: blocks of a launch on several threads are what the tests of sim show it.
+# halftone_simulated_test(stem source...): the same for kernels on simulated GPUs. Sanitizers are spared
+# them: what they would find in the simulator, tests/sim and the tests of each family's devices show them.
 function(halftone_simulated_test stem)
-  if(NOT HALFTONE_SANITIZE MATCHES "thread")
+  if(NOT HALFTONE_SANITIZE)
     halftone_test(${stem} ${ARGN})
   endif()
 endfunction()
