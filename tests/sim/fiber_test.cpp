@@ -138,6 +138,9 @@ TEST(Fiber, StackIsAlignedAndLarge) {
 }
 
 TEST(Fiber, Cost) {
+#if defined(HALFTONE_UCONTEXT) || !defined(NDEBUG) || defined(HALFTONE_SANITIZED)
+  GTEST_SKIP() << "switches by ucontext, without optimisation or under a sanitizer have no bound";
+#endif
   for (const size_t count : {size_t{32}, size_t{128}, size_t{384}}) {
     Relay relay;
     start(relay, count);
@@ -152,9 +155,7 @@ TEST(Fiber, Cost) {
       each = std::min(each, time.count() / double(rounds * (count + 1)));
     }
     std::printf("%zu fibers: %.1f ns a switch\n", count, each);
-#if !defined(HALFTONE_UCONTEXT) && defined(NDEBUG) && !defined(HALFTONE_SANITIZED)
     EXPECT_LT(each, 60);  // about 8 is what it takes
-#endif
   }
 }
 

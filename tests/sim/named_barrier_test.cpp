@@ -1,6 +1,7 @@
 // Named barriers, the cluster barrier, the register pool.
 #include "sim/execution/barrier.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <vector>
@@ -199,21 +200,24 @@ TEST(RegisterPool, Misuse) {
 }
 
 TEST(NamedBarrier, Cost) {
-  Stream stream = simulated(Arch::sm_90a, {.severity = Options::Severity::off});
-#if defined(HALFTONE_SANITIZED)
-  constexpr int kRounds = 20;
-#else
-  constexpr int kRounds = 1000;
+#if defined(HALFTONE_UCONTEXT) || !defined(NDEBUG) || defined(HALFTONE_SANITIZED)
+  GTEST_SKIP() << "switches by ucontext, without optimisation or under a sanitizer have no bound";
 #endif
-  double microseconds = 0;
-  run(stream, {.block = {384}}, [&](sim::Thread& me) {
+  Stream stream = simulated(Arch::sm_90a, {.severity = Options::Severity::off});
+  constexpr int kRounds = 100, kThreads = 384;
+  double each = 1e9;  // the best of several: others may use the machine
+  run(stream, {.block = {kThreads}}, [&](sim::Thread& me) {
     barrier_sync(0, 0, Site::current());
-    const auto begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < kRounds; ++i) barrier_sync(0, 0, Site::current());
-    const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
-    if (me.index == 0) microseconds = time.count() / kRounds;
+    for (int repeat = 0; repeat < 10; ++repeat) {
+      const auto begin = std::chrono::steady_clock::now();
+      for (int i = 0; i < kRounds; ++i) barrier_sync(0, 0, Site::current());
+      const std::chrono::duration<double, std::nano> time =
+          std::chrono::steady_clock::now() - begin;
+      if (me.index == 0) each = std::min(each, time.count() / (kRounds * kThreads));
+    }
   });
-  std::printf("barrier of 384 threads: %.2f us\n", microseconds);
+  std::printf("barrier of %d threads: %.1f ns a thread\n", kThreads, each);
+  EXPECT_LT(each, 200);  // a switch of fibers and what the barrier keeps of a thread
 }
 
 }  // namespace
