@@ -1,7 +1,10 @@
 // GEMMs on simulated GPUs: what they promise beside their values.
 #include <array>
+#include <fstream>
+#include <regex>
 
 #include "matmul/gpu_cases.h"
+#include "support/source_path.h"
 
 namespace halftone::test {
 namespace {
@@ -127,6 +130,31 @@ TEST(MatmulGpu, RefusesWithTheReason) {
             "m is 3000000; matmul_gpu takes up to 2097152");
   EXPECT_EQ(reason([](MatmulProblem& p) { p.quantize_x = parse_quantization("nvfp4_adaptive"); }),
             "x is to be quantised with adaptive scales; GPU kernels take those of the recipe");
+}
+
+// What documents say of the rows from which on Hopper multiplies by wgmma, and what dispatch does.
+TEST(MatmulGpu, DocumentsKnowFromHowManyRowsWgmmaMultiplies) {
+  int64_t most = 0;  // rows that another kernel multiplies
+  for (; most < 64; ++most) {
+    const GpuCase c{kBf16, kBf16, most + 1, 4096, 4096};
+    const std::string kernel = kernel_of(c, Device::simulator(Arch::sm_90a));
+    if (kernel.starts_with("matmul_sm90:")) break;
+  }
+  const std::regex rows("more than (\\d+) rows");
+  // A document, and what the line that says it has beside.
+  for (const auto& [document, beside] :
+       {std::pair{"docs/findings/gemm-hopper.md", "Taken for more"},
+        {"include/halftone/matmul.h", "// Hopper, more"}}) {
+    std::ifstream file(source_path(document));
+    int found = 0;
+    for (std::string line; std::getline(file, line);) {
+      std::smatch match;
+      if (line.find(beside) == std::string::npos || !std::regex_search(line, match, rows)) continue;
+      EXPECT_EQ(match[1], std::to_string(most)) << document << ": " << line;
+      ++found;
+    }
+    EXPECT_EQ(found, 1) << document;
+  }
 }
 
 TEST(MatmulGpu, TensorsElsewhereAreErrors) {
