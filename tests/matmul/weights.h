@@ -12,6 +12,7 @@
 #include "formats/codec.h"
 #include "halftone/tensor.h"
 #include "support/compare.h"
+#include "support/tolerance.h"
 
 namespace halftone::test {
 
@@ -200,10 +201,6 @@ inline Expected expect(const std::vector<float>& x, const std::vector<double>& w
 inline double roundings(int64_t k) {
   return 1 + 128 + 8 + 4 + static_cast<double>((k + 255) / 256) + 2 + 2;
 }
-inline double unit_roundoff(Format f) {
-  return f == Format::f32 ? 0x1p-24 : f == Format::f16 ? 0x1p-11 : 0x1p-8;
-}
-
 // |error| <= roundings * 2^-24 * sum |x w|, then the rounding to `out`. VDPBF16PS counts subnormal
 // operands and sums as 0, each a loss below 2^-126 times the other operand; f16 results may be
 // subnormal, spacing 2^-24.
