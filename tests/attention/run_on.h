@@ -4,6 +4,7 @@
 
 #include "attention/attention_fixture.h"
 #include "halftone/simulator.h"
+#include "support/named_kernel.h"
 
 namespace halftone::test {
 
@@ -29,7 +30,7 @@ inline AttentionTensors on(const Device& device, const Case& c) {
 // Runs the case on the stream's device; the results come back to the CPU.
 inline void run_on(Stream& stream, Case* c) {
   const AttentionTensors t = on(stream.device(), *c);
-  run(plan(c->problem, stream.device()), t, stream);
+  run(planned(c->problem, stream.device()), t, stream);
   stream.synchronize();
   c->tensors.out = t.out.to(Device::cpu());
   c->tensors.lse = t.lse.to(Device::cpu());

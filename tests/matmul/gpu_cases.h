@@ -8,6 +8,7 @@
 #include "matmul/epilogue.h"
 #include "matmul/weights.h"
 #include "ops/matmul/together.h"
+#include "support/named_kernel.h"
 
 namespace halftone::test {
 
@@ -48,10 +49,32 @@ inline double row_loss(const std::vector<float>& x, const std::vector<double>& w
   return static_cast<double>(x.size()) * 0x1p-73 * largest_x * largest_w;
 }
 
-// The GEMM on the stream's device, back on the CPU.
+// The problem that matmul() makes of these.
+inline MatmulProblem problem_of(const Tensor& x, const Tensor& weight, const MatmulOptions& o) {
+  MatmulProblem p;
+  const bool halves = o.gated && !o.up.defined();  // of one tensor
+  p.m = x.numel() / x.size(-1), p.k = x.size(-1);
+  p.n = weight.size(o.weight_transposed ? 1 : 0) / (halves ? 2 : 1);
+  p.x = x.format(), p.x_scaled = x.has_scales();
+  if (p.x_scaled) p.x_scaling = x.scaling();
+  p.weight = weight.format(), p.scaled = weight.has_scales();
+  if (p.scaled) p.scaling = weight.scaling();
+  p.out = o.quantize_out ? o.quantize_out->format
+                         : o.out.value_or(is_plain_float(p.x) ? p.x : Format::bf16);
+  p.bias = o.bias.defined(), p.residual = o.residual.defined(), p.separate_up = o.up.defined();
+  if (o.norm.defined()) p.norm = MatmulNorm{o.norm_eps, o.norm.format()};
+  p.quantize_x = o.quantize_x, p.quantize_out = o.quantize_out;
+  p.activation = o.activation, p.gated = o.gated, p.interleaved = o.interleaved;
+  p.weight_transposed = o.weight_transposed, p.accumulate = o.accumulate;
+  p.tf32 = o.tf32, p.library = o.library;
+  return p;
+}
+
+// The GEMM on the stream's device, back on the CPU, by the kernel that the test names.
 inline Tensor matmul_on(Stream& stream, const Tensor& x, const Tensor& weight,
                         const MatmulOptions& options = {}) {
   const Device& device = stream.device();
+  static_cast<void>(planned(problem_of(x, weight, options), device));
   MatmulOptions there = options;
   there.bias = options.bias.defined() ? options.bias.to(device) : Tensor();
   there.residual = options.residual.defined() ? options.residual.to(device) : Tensor();
@@ -76,7 +99,7 @@ struct SharedX {
       p.x = Format::bf16, p.weight = spec.format, p.out = Format::f32;
       p.scaled = spec.scaled, p.scaling = spec.scaling;
       p.bias = i != 1, p.static_weights = constant[i];
-      plans.push_back(plan(p, device));
+      plans.push_back(planned(p, device));
       MatmulTensors t;
       t.x = x;
       t.weight = random_weight(spec, n, k, static_cast<uint64_t>(n)).tensor.to(device);

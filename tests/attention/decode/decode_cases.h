@@ -63,7 +63,7 @@ inline std::vector<Case> decode_cases() {
 }
 
 inline void expect_decode(Stream& stream, Case c) {
-  const AttentionPlan decode = plan(c.problem, stream.device());
+  const AttentionPlan decode = planned(c.problem, stream.device());
   SCOPED_TRACE(to_string(c.problem.mode) + ": " + std::to_string(c.problem.key_length) + " keys, " +
                describe(decode));
   EXPECT_NE(describe(decode).find("one query token"), std::string::npos);

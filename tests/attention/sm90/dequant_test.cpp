@@ -185,7 +185,7 @@ TEST(AttentionSm90Dequant, ValuesThatTmaDoesNotReach) {
     AttentionTensors t = on(device, c);
     (mode.pv == fp8 ? t.v : t.k) =
         mode.pv == fp8 ? moved(t.v, c.tensors.v) : moved(t.k, c.tensors.k);
-    run(plan(c.problem, device), t, stream);
+    run(planned(c.problem, device), t, stream);
     stream.synchronize();
     const Bounded reference = bounded(c);
     EXPECT_TRUE(within(to_floats(t.out.to(Device::cpu())), reference.out, reference.out_bound));

@@ -24,8 +24,8 @@ struct Fp8Operand {
   Tensor tensor;
   std::vector<float> values;
 };
-inline Fp8Operand fp8_operand(const Shape& shape, Shared shared, uint64_t seed, Data data) {
-  const Tensor x = random_tensor(shape, Format::f32, seed, data);
+inline Fp8Operand fp8_operand(const Tensor& x, Shared shared) {
+  const Shape shape = x.shape();
   const int64_t length = shape[1], heads = shape[2], dim = shape[3];
   Shape extents = {1, 1, 1, 1};
   if (shared == Shared::head) extents = {shape[0], 1, heads, 1};
@@ -61,6 +61,9 @@ inline Fp8Operand fp8_operand(const Shape& shape, Shared shared, uint64_t seed, 
   }
   return result;
 }
+inline Fp8Operand fp8_operand(const Shape& shape, Shared shared, uint64_t seed, Data data) {
+  return fp8_operand(random_tensor(shape, Format::f32, seed, data), shared);
+}
 
 struct Fp8Problem {
   Case c;
@@ -93,6 +96,19 @@ inline Bounded bounded(const Fp8Problem& x) {
                            {true, keys});
 }
 
+// A million keys of which none may be missing.
+inline Fp8Problem million_fp8() {
+  const Sizes s{1, 64, kMillion, 1, 1, 64};  // fewer queries are another kernel's
+  Fp8Problem made = make_fp8({{1, 64, 1, 1, 1, 64}}, 2);
+  const Needles n = needles(s, 2, kFp8Run);
+  made.c.problem.key_length = s.keys;
+  made.q = fp8_operand(n.q, Shared::head), made.k = fp8_operand(n.k, Shared::head);
+  made.v = fp8_operand(n.v, Shared::head);
+  AttentionTensors& t = made.c.tensors;
+  t.q = made.q.tensor, t.k = made.k.tensor, t.v = made.v.tensor;
+  return made;
+}
+
 // Around the edges of tiles of 128 to 256 keys and of 128 and 192 rows; every instance.
 inline std::vector<Fp8Case> fp8_cases() {
   using enum Shared;
@@ -119,13 +135,15 @@ inline std::vector<Fp8Case> fp8_cases() {
   };
 }
 
-inline void expect_fp8(Stream& stream, const Fp8Case& s, uint64_t seed) {
-  Fp8Problem x = make_fp8(s, seed);
+inline void expect_fp8(Stream& stream, Fp8Problem x) {
   SCOPED_TRACE(describe(plan(x.c.problem, stream.device())));
   run_on(stream, &x.c);
   const Bounded reference = bounded(x);
   EXPECT_TRUE(within(to_floats(x.c.tensors.out), reference.out, reference.out_bound));
   EXPECT_TRUE(within(to_floats(x.c.tensors.lse), reference.lse, reference.lse_bound));
+}
+inline void expect_fp8(Stream& stream, const Fp8Case& s, uint64_t seed) {
+  expect_fp8(stream, make_fp8(s, seed));
 }
 
 }  // namespace halftone::test

@@ -24,7 +24,7 @@ TEST_F(AttentionFp8OnGpu, EveryInstanceMaskAndScaleWithinTheBound) {
 
 TEST_F(AttentionFp8OnGpu, AMillionKeys) {
   Stream stream(device);
-  expect_fp8(stream, {{1, 3, kMillion, 2, 1, 64}}, 2);
+  expect_fp8(stream, million_fp8());
 }
 
 TEST_F(AttentionFp8OnGpu, RandomProblems) {

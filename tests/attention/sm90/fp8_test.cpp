@@ -32,7 +32,7 @@ TEST(AttentionSm90Fp8, OperandsMadeOnTheDeviceGiveTheSameBits) {
     const Tensor x = random_tensor(each->shape(), Format::f32, 40 + ++which, Data::outliers);
     *each = attention_operand(x.to(stream.device()), Format::fp8_e4m3, stream, 128);
   }
-  run(plan(c.problem, stream.device()), t, stream);
+  run(planned(c.problem, stream.device()), t, stream);
   EXPECT_EQ(to_floats(t.out.to(Device::cpu())), to_floats(c.tensors.out));
 }
 

@@ -32,12 +32,15 @@ TEST_F(AttentionOnGpu, EveryLayoutWithinTheBound) {
 
 TEST_F(AttentionOnGpu, AMillionKeys) {
   Stream stream(device);
-  uint64_t seed = 1;
-  for (const Sm90Case& s : long_cases()) expect_case(stream, s, ++seed);
-  LayoutCase l{long_cases()[0], {}, {kMillion - 5}, Keys::paged};
-  expect_layout(stream, l, ++seed);
+  const Sizes sizes{1, 3, kMillion, 2, 1, 64};
+  Case c = needle_case(sizes, {}, Format::bf16, Format::bf16, 2);
+  c.problem.out = Format::bf16;
+  expect_case(stream, c);
+  LayoutCase l{Sm90Case{sizes}, {}, {kMillion - 5}, Keys::paged};
+  expect_layout(stream, LaidOut(l, 4, c));
   l.layout = Keys::padded, l.batch_invariant = true;
-  expect_layout(stream, l, ++seed);
+  expect_layout(stream, LaidOut(l, 5, c));
+  expect_case(stream, kLongWindow, 3);
 }
 
 // On all cores, each with a stream: the references take the time.
@@ -61,7 +64,7 @@ TEST_F(AttentionOnGpu, CapturedInAGraph) {
   Case c = make_case(Sm90Case{{2, 300, 400, 4, 2, 128}, Format::bf16, true}, 4);
   run_on(stream, &c);
   AttentionTensors t = on(device, c);
-  const AttentionPlan again = plan(c.problem, device);
+  const AttentionPlan again = planned(c.problem, device);
   run(again, t, stream);  // the maps are made
   const Graph graph = Graph::capture(stream, [&](Stream& s) { run(again, t, s); });
   for (int i = 0; i < 3; ++i) graph.replay(stream);
@@ -73,12 +76,12 @@ TEST_F(AttentionOnGpu, CapturedInAGraph) {
 // two kernels of the graph.
 TEST_F(AttentionOnGpu, LengthsOfAGraphAreReadWhenItRuns) {
   Stream stream(device);
-  LayoutCase l{Sm90Case{{2, 1, 4000, 4, 2, 128}}, {}, {4000, 900}, Keys::paged, 16};
+  LayoutCase l{Sm90Case{{2, 2, 4000, 4, 2, 128}}, {}, {4000, 900}, Keys::paged, 16};
   LaidOut laid(l, 4);
   AttentionTensors t = laid.on(device);
-  const AttentionPlan planned = plan(laid.whole.problem, device);
-  run(planned, t, stream);
-  const Graph graph = Graph::capture(stream, [&](Stream& s) { run(planned, t, s); });
+  const AttentionPlan made = planned(laid.whole.problem, device);
+  run(made, t, stream);
+  const Graph graph = Graph::capture(stream, [&](Stream& s) { run(made, t, s); });
   const auto replayed = [&](const std::vector<int32_t>& lengths) {
     const Tensor now = i32(lengths).to(device);
     copy_memory(device, const_cast<void*>(std::as_const(t.seqused_k).data()), device, now.data(),

@@ -39,7 +39,7 @@ TEST(AttentionSm90Layouts, AMaskedKeyThatCountsBreaksTheBound) {
   uint8_t* mask = wrong.whole.tensors.mask.data<uint8_t>();
   *std::find(mask, mask + 120, uint8_t{0}) = 1;
   AttentionTensors t = wrong.on(stream.device());
-  run(plan(wrong.whole.problem, stream.device()), t, stream);
+  run(planned(wrong.whole.problem, stream.device()), t, stream);
   const Bounded reference = bounded(right.sequence(0));
   const std::vector<float> out = to_floats(wrong.out().contiguous_copy());
   EXPECT_FALSE(within(out, reference.out, reference.out_bound));
@@ -59,7 +59,7 @@ TEST(AttentionSm90Layouts, ACapKeepsNansApart) {
     // Every query meets a NaN, or an infinity, there.
     if (code != 0) std::fill_n(k.data<uint16_t>() + kKey * 64, 1, code);
     AttentionTensors t = laid.on(stream.device());
-    run(plan(laid.whole.problem, stream.device()), t, stream);
+    run(planned(laid.whole.problem, stream.device()), t, stream);
     std::copy_n(before.data<uint16_t>(), before.numel(), k.data<uint16_t>());
     return to_floats(t.lse.to(Device::cpu()));
   };
@@ -81,7 +81,7 @@ TEST(AttentionSm90Layouts, StrictUnderAdversarialSchedules) {
       {Sm90Case{{2, 20, 200, 2, 1, 64}, Format::bf16, true}, {20, 9}, {200, 70}, Keys::packed},
       {Sm90Case{{1, 66, 140, 1, 1, 64}, Format::bf16, true}, {}, {}, Keys::paged, 16},
       {Sm90Case{{1, 2, 150, 2, 1, 64}}, {}, {}, Keys::paged, 7, 1, Format::u8},
-      {Sm90Case{{1, 1, 1030, 2, 1, 64}}},
+      {Sm90Case{{1, 2, 1030, 2, 1, 64}}},
       {Sm90Case{{2, 130, 272, 2, 1, 64}}, {}, {}, Keys::padded, 16, 0, Format::bf16},
       {Sm90Case{{1, 70, 264, 2, 2, 128}, Format::f16, true},
        {},
@@ -94,11 +94,11 @@ TEST(AttentionSm90Layouts, StrictUnderAdversarialSchedules) {
   };
   for (const LayoutCase& l : cases) {
     LaidOut laid(l, 7);
-    const AttentionPlan planned = plan(laid.whole.problem, Device::simulator(Arch::sm_90a));
-    SCOPED_TRACE(describe(planned));
+    const AttentionPlan made = planned(laid.whole.problem, Device::simulator(Arch::sm_90a));
+    SCOPED_TRACE(describe(made));
     expect_strict_in_any_order([&](Stream& stream) {
       AttentionTensors t = laid.on(stream.device());
-      run(planned, t, stream);
+      run(made, t, stream);
       return to_floats(t.lse.to(Device::cpu()));
     });
   }
@@ -118,9 +118,9 @@ TEST(AttentionSm90Layouts, DynamicScheduleGivesTheSameBits) {
                             .seed = seed});
     expect_layout(stream, l, 11);
     AttentionTensors t = laid.on(stream.device());
-    const AttentionPlan planned = plan(laid.whole.problem, stream.device());
+    const AttentionPlan made = planned(laid.whole.problem, stream.device());
     for (int run_again = 0; run_again < 2; ++run_again) {
-      run(planned, t, stream);
+      run(made, t, stream);
       const std::vector<float> values = to_floats(laid.out().contiguous_copy());
       if (first.empty()) first = values;
       ASSERT_EQ(values, first) << "seed " << seed;
@@ -131,11 +131,11 @@ TEST(AttentionSm90Layouts, DynamicScheduleGivesTheSameBits) {
 // With batch_invariant a row has the same bits alone and in a batch, whose splits would be others.
 TEST(AttentionSm90Layouts, SplitsDoNotKnowTheBatch) {
   Stream stream = hopper();
-  LayoutCase l{Sm90Case{{2, 1, 2300, 1, 1, 64}}};
+  LayoutCase l{Sm90Case{{2, 2, 2300, 1, 1, 64}}};
   l.batch_invariant = true;
   LaidOut both(l, 9);
   AttentionTensors t = both.on(stream.device());
-  run(plan(both.whole.problem, stream.device()), t, stream);
+  run(planned(both.whole.problem, stream.device()), t, stream);
   Case alone = both.sequence(1);
   alone.problem.lse = true;
   run_on(stream, &alone);
@@ -151,7 +151,7 @@ TEST(AttentionSm90Layouts, MoreKeysThanTheTensorHasAreAnError) {
     AttentionTensors t = laid.on(stream.device());
     AttentionProblem p = laid.whole.problem;
     p.key_length = 100;
-    EXPECT_THROW(run(plan(p, stream.device()), t, stream), Error);
+    EXPECT_THROW(run(planned(p, stream.device()), t, stream), Error);
   }
 }
 
@@ -161,17 +161,17 @@ TEST(AttentionSm90Layouts, WrongLengthsStayInsideTheTensors) {
   LayoutCase l{Sm90Case{{2, 5, 60, 1, 1, 64}}, {5, 3}, {60, 20}, Keys::packed};
   LaidOut laid(l, 4);
   AttentionTensors t = laid.on(stream.device());
-  const AttentionPlan planned = plan(laid.whole.problem, stream.device());
+  const AttentionPlan made = planned(laid.whole.problem, stream.device());
   t.cu_seqlens_q = i32({3, 1000000, -7}).to(stream.device());
   t.cu_seqlens_k = i32({-2000000000, 2000000000, 50}).to(stream.device());
   t.seqused_k = i32({2147483647, -1}).to(stream.device());
-  run(planned, t, stream);
+  run(made, t, stream);
   LayoutCase pages{Sm90Case{{1, 5, 200, 1, 1, 64}}, {}, {}, Keys::paged, 16};
   LaidOut paged(pages, 4);
   t = paged.on(stream.device());
   std::vector<int32_t> table(13, 1 << 30);
   t.page_table = Tensor::from<int32_t>(table, {1, 13}, Format::i32).to(stream.device());
-  run(plan(paged.whole.problem, stream.device()), t, stream);
+  run(planned(paged.whole.problem, stream.device()), t, stream);
   // Pages that do not exist are zeros: the mean of nothing but them.
   for (const float x : to_floats(paged.out().contiguous_copy())) EXPECT_EQ(x, 0);
 }
