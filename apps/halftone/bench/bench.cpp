@@ -28,8 +28,9 @@ struct BenchArguments {
   std::vector<std::string> from, rows;
   std::optional<int64_t> threads;
   GenerateBench generate;
-  bool quick = false;
-  const CLI::Option *json = nullptr, *html = nullptr;
+  bool quick = false, list = false;
+  const CLI::Option *json = nullptr, *html = nullptr, *device_option = nullptr;
+  bool device_given() const { return device_option->count() > 0; }
   bool wants_json() const { return json->count() > 0; }
   bool wants_html() const { return html->count() > 0; }
 };
@@ -229,7 +230,72 @@ void print_text(const json& report) {
              dim("published: " + report.value("published_source", std::string())));
 }
 
+// Every row's name with its target or why it has none, of the CPU and of a GPU: of a Hopper, where
+// none is here, as names do not depend on the chip but for what it refuses.
+json list_rows(const BenchArguments& o) {
+  json rows = json::array();
+  const auto add = [&](const char* device, const char* family, const std::vector<std::string>& of) {
+    for (const std::string& name : of) {
+      json row{{"device", device}, {"family", family}, {"name", name}};
+      if (const BenchTarget* target = target_of(family, name)) {
+        row["target"] = to_string(*target, name, "in its unit");
+        row["source"] = target->source;
+        if (target->of == BenchTarget::Of::row) row["compared_with"] = compared_with(*target, name);
+        row["entry"] = target - bench_targets().data();
+      } else if (const BenchWithoutTarget* reason = reason_of(family, name)) {
+        row["no_target"] = reason->why;
+        row["entry"] = reason - bench_without_target().data();
+      }
+      rows.push_back(std::move(row));
+    }
+  };
+  const auto chosen = [&](const char* name, const char* suite) {
+    return (o.what.empty() || o.what == name) && (o.suite.empty() || o.suite == suite);
+  };
+  const bool cpu = !o.device_given() || o.device == "cpu", gpu = !o.device_given() || !cpu;
+  std::vector<std::string> names;
+  const BenchChoice choice{o.rows, stop_on_interrupt(), &names};
+  for (const BenchFamily& family : bench_families()) {
+    if (!cpu || !chosen(family.name, "cpu")) continue;
+    names.clear();
+    Stream stream(Device::cpu(), 1);
+    family.run({stream, o.quick, choice});
+    add("cpu", family.name, names);
+  }
+  for (const GpuBenchFamily& family : gpu_bench_families()) {
+    if (!gpu || !chosen(family.name, family.suite)) continue;
+    names.clear();
+    Stream stream(Device::simulator(Arch::sm_90a));
+    family.run({stream, o.quick, {}, o.generate, choice});
+    add("gpu", family.name, names);
+  }
+  if (rows.empty()) wrong_input("bench: no row has these names; halftone bench --list shows all");
+  return rows;
+}
+
+int print_list(const BenchArguments& o) {
+  const json rows = list_rows(o);
+  if (o.wants_json()) {
+    const std::string text = rows.dump(2) + "\n";
+    if (o.json_path.empty()) {
+      fmt::print("{}", text);
+    } else {
+      write_file("--json", o.json_path, text);
+    }
+    return kOk;
+  }
+  Table table({"device", "family", "benchmark", "target"});
+  for (const json& row : rows) {
+    table.add(
+        {row.value("device", ""), row.value("family", ""), row.value("name", ""),
+         row.contains("target") ? row.value("target", "") : "none: " + row.value("no_target", "")});
+  }
+  fmt::print("{}", table.text());
+  return kOk;
+}
+
 int run_bench(const BenchArguments& o) {
+  if (o.list) return print_list(o);
   if (!o.from.empty() && (!o.what.empty() || !o.suite.empty())) {
     wrong_input(
         "bench: --from shows earlier reports and measures nothing; leave out what to measure");
@@ -264,9 +330,9 @@ std::function<int()> declare_bench(CLI::App& app) {
   app.add_option("--suite", o->suite,
                  "cpu: every family, with targets and published figures; of a GPU: prefill, "
                  "decode, products, experts, operations, generate");
-  app.add_option("--device", o->device, "cpu, or a GPU: cuda:N")
-      ->type_name("DEVICE")
-      ->capture_default_str();
+  o->device_option = app.add_option("--device", o->device, "cpu, or a GPU: cuda:N")
+                         ->type_name("DEVICE")
+                         ->capture_default_str();
   app.add_option("--model", o->generate.models,
                  "generate: shapes, of llama-3-8b, qwen3-30b-a3b, gpt-oss-20b, small")
       ->type_name("NAME ...");
@@ -280,6 +346,8 @@ std::function<int()> declare_bench(CLI::App& app) {
   app.add_option("--batch", o->generate.batches, "generate: sequences in step")->type_name("N ...");
   app.add_option("--rows", o->rows, "only rows whose names contain one of these")
       ->type_name("TEXT ...");
+  app.add_flag("--list", o->list,
+               "measure nothing: every row's name and target, of the CPU and of GPUs");
   app.add_flag("--quick", o->quick,
                "fewer repeats and sizes; of a GPU, none of the rows asked for is left out");
   o->json = app.add_option("--json", o->json_path, "write JSON to FILE; alone: to stdout")
@@ -301,6 +369,7 @@ Command bench_command() {
   return {"bench", "speed of the operations beside the roofs of this machine",
           "  halftone bench gemv\n"
           "  halftone bench attention --quick\n"
+          "  halftone bench --list\n"
           "  halftone bench attention --rows decode int8+bf16\n"
           "  halftone bench attention --device cuda:0 --suite prefill\n"
           "  halftone bench --suite cpu --json cpu.json --html cpu.html\n"

@@ -39,8 +39,8 @@ std::vector<BenchRow> bench_moe(const CpuBench&);
 std::vector<BenchRow> bench_attention(const CpuBench&);
 // Norms, activations, softmax, rope, arithmetic, transposition, reductions, convolution.
 std::vector<BenchRow> bench_ops(const CpuBench&);
-// Bytes read and written by quantize, dequantize and convert beyond the caches. Formats that need
-// the whole tensor's maximum first read the source twice, and the bytes count it twice.
+// Bytes read and written by quantize, dequantize and convert beyond the caches, each once: where
+// the whole tensor's maximum is found first, the second reading is time and no work.
 std::vector<BenchRow> bench_quantize(const CpuBench&);
 // Starting the command, what the engine adds to the products of a token, and choosing a token.
 std::vector<BenchRow> bench_overhead(const CpuBench&);

@@ -57,6 +57,12 @@ std::vector<BenchRow> rows_of(const RandomModel& shape, const std::string& weigh
   std::erase_if(batches,
                 [&](int64_t n) { return !b.choice.asks_for(row_name(shape, weights, n)); });
   if (batches.empty() || b.choice.stop.stop_requested()) return {};
+  if (b.choice.only_lists()) {
+    for (const int64_t n : batches) {
+      static_cast<void>(b.choice.begins(row_name(shape, weights, n)));
+    }
+    return {};
+  }
   const Device& device = b.stream.device();
   const Clock::time_point start = Clock::now();
   LoadOptions load;

@@ -104,6 +104,12 @@ std::vector<BenchRow> bench_gpu_moe(const GpuBench& b) {
     std::erase_if(sweep,
                   [&](int64_t tokens) { return !b.choice.asks_for(row_name(l, tokens, format)); });
     if (sweep.empty() || b.choice.stop.stop_requested()) return;
+    if (b.choice.only_lists()) {
+      for (const int64_t tokens : sweep) {
+        static_cast<void>(b.choice.begins(row_name(l, tokens, format)));
+      }
+      return;
+    }
     for (BenchRow& row : layer(l, format, sweep, b)) rows.push_back(std::move(row));
   };
   for (const char* format : {"bf16", "fp8", "nvfp4", "mxfp4", "int4", "int4_g128"})

@@ -179,11 +179,12 @@ BenchRow gemv(const Case& c, const Tensor& f32, int turns, Stream& stream) {
 
 std::vector<BenchRow> bench_matmul(const CpuBench& asked) {
   const bool quick = asked.quick;
-  const Tensor f32 = random_normal({kSize, kSize}, 1);
+  Tensor f32;  // made for the first row
   std::vector<BenchRow> rows;
   const auto add = [&](const Case& c, int64_t m, int repeats) {
-    if (asked.choice.begins(product_name(c, m)))
-      rows.push_back(product(c, f32, m, repeats, asked.stream));
+    if (!asked.choice.begins(product_name(c, m))) return;
+    if (!f32.defined()) f32 = random_normal({kSize, kSize}, 1);
+    rows.push_back(product(c, f32, m, repeats, asked.stream));
   };
   const std::span products(kProducts);
   for (const Case& c : quick ? products.first(kQuickProducts) : products) {
@@ -194,6 +195,7 @@ std::vector<BenchRow> bench_matmul(const CpuBench& asked) {
                         [&](const BenchRow& row) { return row.name == product_name(c, 512); });
   };
   const auto blocks = row_of(kScaledBlocks), scaled_rows = row_of(kScaledRows);
+  if (asked.choice.only_lists()) static_cast<void>(asked.choice.begins(batch_invariance_name()));
   if (asked.choice.asks_for(batch_invariance_name()) && blocks != rows.end() &&
       scaled_rows != rows.end()) {
     rows.push_back(batch_invariance(*blocks, *scaled_rows));
@@ -207,12 +209,13 @@ std::vector<BenchRow> bench_matmul(const CpuBench& asked) {
 
 std::vector<BenchRow> bench_gemv(const CpuBench& asked) {
   const bool quick = asked.quick;
-  const Tensor f32 = random_normal({kSize, kSize}, 1);
+  Tensor f32;  // made for the first row
   std::vector<BenchRow> rows;
   const std::span gemvs(kGemvs);
   for (const Case& c : quick ? gemvs.first(kQuickGemvs) : gemvs) {
-    if (asked.choice.begins(gemv_name(c)))
-      rows.push_back(gemv(c, f32, quick ? 2 : 5, asked.stream));
+    if (!asked.choice.begins(gemv_name(c))) continue;
+    if (!f32.defined()) f32 = random_normal({kSize, kSize}, 1);
+    rows.push_back(gemv(c, f32, quick ? 2 : 5, asked.stream));
   }
   return rows;
 }

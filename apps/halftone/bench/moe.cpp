@@ -114,6 +114,10 @@ std::vector<BenchRow> layer(const char* weights, const char* rounding, std::vect
   };
   std::erase_if(sweep, [&](int64_t tokens) { return !asked.choice.asks_for(row_name(tokens)); });
   if (sweep.empty() || asked.choice.stop.stop_requested()) return {};
+  if (asked.choice.only_lists()) {
+    for (const int64_t tokens : sweep) static_cast<void>(asked.choice.begins(row_name(tokens)));
+    return {};
+  }
   Stream& stream = asked.stream;
   const QuantizeOptions format = parse_quantization(weights);
   MoeProblem p;

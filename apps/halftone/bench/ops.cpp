@@ -30,6 +30,9 @@ struct Bench {
   int repeats;
   std::vector<BenchRow> rows = {};
 
+  // Of data: names alone need one row.
+  int64_t kept(int64_t rows) const { return asked.choice.only_lists() ? 1 : rows; }
+
   // `work` in units of 1e9 a second, against `roof` of the same.
   template <class F>
   void against(const std::string& name, double work, const char* unit, double roof,
@@ -66,13 +69,14 @@ struct Bench {
 
 constexpr int64_t kColumns = 4096;
 
-// Norms, activations, softmax, rope and arithmetic of `rows` rows.
-void row_operations(Bench& bench, int64_t rows, Format f) {
+// Norms, activations, softmax, rope and arithmetic of so many rows.
+void row_operations(Bench& bench, int64_t named, Format f) {
+  const int64_t rows = bench.kept(named);
   Stream& stream = bench.stream;
   const Device cpu = Device::cpu();
   const int64_t count = rows * kColumns, one = count * bits(f) / 8;
   const auto label = [&](const char* what) {
-    return concat(what, " ", rows, "x", kColumns, " ", name(f));
+    return concat(what, " ", named, "x", kColumns, " ", name(f));
   };
   const Tensor x = random_tensor({rows, kColumns}, f), y = random_tensor({rows, kColumns}, f);
   const Tensor out = Tensor::zeros({rows, kColumns}, f);
@@ -129,7 +133,8 @@ void row_operations(Bench& bench, int64_t rows, Format f) {
 }
 
 // What reads much and writes little, against reading.
-void reductions(Bench& bench, int64_t rows) {
+void reductions(Bench& bench, int64_t named) {
+  const int64_t rows = bench.kept(named);
   Stream& stream = bench.stream;
   const char* roof = "reading as many bytes";
   for (const char* format : {"f32", "bf16", "fp8_row", "mxfp8", "nvfp4"}) {
@@ -138,7 +143,7 @@ void reductions(Bench& bench, int64_t rows) {
     x = plain ? convert(x, parse_format(format), stream)
               : quantize(x, parse_quantization(format), stream);
     const auto bytes = static_cast<double>(x.bytes());
-    const double reading = read_roof(stream, x.bytes());
+    const double reading = bench.asked.choice.only_lists() ? 0 : read_roof(stream, x.bytes());
     ReduceProblem p;
     p.shape = x.shape(), p.x = p.y = x.format(), p.x_scaled = p.y_scaled = x.has_scales();
     const auto add = [&](Reduction operation, int axis, double times) {
@@ -147,7 +152,7 @@ void reductions(Bench& bench, int64_t rows) {
       const Tensor out = Tensor::empty({axis == 0 ? kColumns : rows}, p.out);
       const ReducePlan made = plan(p, Device::cpu());
       bench.against(
-          concat(name(operation), " along ", axis, " of ", rows, "x", kColumns, " ", format),
+          concat(name(operation), " along ", axis, " of ", named, "x", kColumns, " ", format),
           times * bytes, "GB/s", reading, roof, [&] {
             run(made, {x, x, out}, stream);
           });
@@ -163,14 +168,15 @@ void reductions(Bench& bench, int64_t rows) {
   for (int64_t i = 0; i < ids.numel(); ++i) {
     ids.data<int32_t>()[i] = static_cast<int32_t>(i * 2654435761 % 256);
   }
-  bench.against(concat("histogram of ", ids.numel(), " i32, 256 bins"),
-                static_cast<double>(ids.bytes()), "GB/s", read_roof(stream, ids.bytes()), roof,
+  const double reading = bench.asked.choice.only_lists() ? 0 : read_roof(stream, ids.bytes());
+  bench.against(concat("histogram of ", named * kColumns, " i32, 256 bins"),
+                static_cast<double>(ids.bytes()), "GB/s", reading, roof,
                 [&] { histogram(ids, 256, stream); });
 }
 
 // The two convolutions that a Whisper encoder (tiny) begins with.
 void convolutions(Bench& bench, bool quick) {
-  const double roof = f32_roof(bench.stream);
+  const double roof = bench.asked.choice.only_lists() ? 0 : f32_roof(bench.stream);
   for (const Format f : {Format::f32, Format::bf16}) {
     for (const auto& [channels, stride] : {std::pair{int64_t{80}, int64_t{1}}, {384, 2}}) {
       if (quick && f == Format::bf16) continue;
@@ -208,7 +214,7 @@ std::vector<BenchRow> bench_ops(const CpuBench& asked) {
     if (rows == 8192) row_operations(bench, rows, Format::f32);
   }
   const int64_t long_rows = quick ? 64 : 1024;
-  const Tensor logits = random_tensor({long_rows, 32000}, Format::f32);
+  const Tensor logits = random_tensor({bench.kept(long_rows), 32000}, Format::f32);
   bench.add(concat("softmax ", long_rows, "x32000 f32"), 2 * logits.bytes(),
             [&, made = plan(SoftmaxProblem{long_rows, 32000}, Device::cpu())] {
               run(made, {logits, logits}, stream);

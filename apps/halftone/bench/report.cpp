@@ -14,13 +14,15 @@ namespace {
 
 using nlohmann::json;
 
-void set_target(const BenchRow& row, std::span<const BenchRow> all, json& out) {
-  if (const auto judged = judge(row, all)) {
+void set_target(const std::string& family, const BenchRow& row, std::span<const BenchRow> all,
+                json& out) {
+  out.erase("target");  // of an earlier table
+  if (const auto judged = judge(family, row, all)) {
     out["target"] = {{"text", judged->target}, {"reached", judged->reached}, {"met", judged->met}};
   }
 }
 
-json row_to_json(const BenchRow& row, std::span<const BenchRow> all) {
+json row_to_json(const std::string& family, const BenchRow& row, std::span<const BenchRow> all) {
   json out{{"name", row.name},
            {"seconds", row.seconds.median},
            {"seconds_quartiles", {row.seconds.low, row.seconds.high}},
@@ -45,7 +47,7 @@ json row_to_json(const BenchRow& row, std::span<const BenchRow> all) {
   for (const Published& p : published_for(row.name)) {
     out["published"].push_back({{"peer", p.peer}, {"value", p.value}, {"unit", p.unit}});
   }
-  set_target(row, all, out);
+  set_target(family, row, all, out);
   return out;
 }
 
@@ -57,8 +59,10 @@ void judge_again(json& family) {
     r.name = row.value("name", ""), r.value = row.value("value", 0.0);
     r.seconds = row.value("seconds", 0.0), r.roof = row.value("roof", 0.0);
     r.peer = row.value("peer", 0.0), r.peer_name = row.value("peer_name", "");
+    r.unit = row.value("unit", "");
   }
-  for (size_t i = 0; i < rows.size(); ++i) set_target(rows[i], rows, family["rows"][i]);
+  for (size_t i = 0; i < rows.size(); ++i)
+    set_target(family.value("name", ""), rows[i], rows, family["rows"][i]);
 }
 
 std::string best_published(const json& row) {
@@ -76,7 +80,7 @@ std::string best_published(const json& row) {
 json family_to_json(const std::string& name, const std::string& title,
                     std::span<const BenchRow> rows) {
   json family{{"name", name}, {"title", title}, {"rows", json::array()}};
-  for (const BenchRow& row : rows) family["rows"].push_back(row_to_json(row, rows));
+  for (const BenchRow& row : rows) family["rows"].push_back(row_to_json(name, row, rows));
   return family;
 }
 

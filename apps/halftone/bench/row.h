@@ -35,6 +35,9 @@ struct BenchRow {
 struct BenchChoice {
   std::vector<std::string> rows = {};  // those whose names contain one of these; empty: all
   std::stop_token stop = {};           // when it is requested, no more of them
+  // Not null: names alone are wanted, here; nothing is measured, and what a row would need is not
+  // made.
+  std::vector<std::string>* listed = nullptr;
   bool asks_for(const std::string& row) const {
     return rows.empty() || std::any_of(rows.begin(), rows.end(), [&](const std::string& part) {
              return row.find(part) != std::string::npos;
@@ -42,6 +45,7 @@ struct BenchChoice {
   }
   // Whether to measure a row now, which stderr then shows.
   bool begins(const std::string& row) const;
+  bool only_lists() const { return listed != nullptr; }
 };
 
 }  // namespace halftone

@@ -10,68 +10,6 @@ namespace {
 
 using Of = BenchTarget::Of;
 
-constexpr const char* kBf16Product = "matmul 512x4096x4096 bf16 weights x bf16";
-
-constexpr BenchTarget kTargets[] = {
-    // Packed products: parity with the library that packs; low-bit weights: the bf16 product's
-    // rate.
-    {"matmul 512x4096x4096 f32 weights x f32", Of::peer, 0.95},
-    {"matmul 512x4096x4096 bf16 weights x bf16", Of::peer, 0.95},
-    {"matmul 512x4096x4096 int8 weights x int8*", Of::peer, 0.95},
-    {"matmul 512x4096x4096 * weights x bf16", Of::row, 0.85, kBf16Product},
-    // One row of activations: bytes.
-    {"gemv 4096x4096 bf16 weights*", Of::roof, 0.95},
-    {"gemv 4096x4096 fp8* weights*", Of::roof, 0.90},
-    {"gemv 4096x4096 int8* weights*", Of::roof, 0.90},
-    {"gemv 4096x4096 nvfp4* weights*", Of::roof, 0.80},
-    {"gemv 4096x4096 mxfp4* weights*", Of::roof, 0.80},
-    {"gemv 4096x4096 int4* weights*", Of::roof, 0.80},
-    // Attention.
-    {"prefill 32/8 heads of 128, 2048 causal bf16+bf16", Of::value, 600},
-    {"prefill 32/8 heads of 128, 2048 causal f32*", Of::roof, 0.85},
-    {"prefill 32/8 heads of 128, 2048 causal f16*", Of::roof, 0.85},
-    {"prefill 32/8 heads of 128, 2048 causal *", Of::value, 500},
-    {"prefill 6 heads of 64, 1500 full*", Of::value, 450},
-    {"decode 32/8 heads of 128, cache 8192*", Of::roof, 0.85},
-    // Attention on a GPU, beside the vendor's kernel (bench/compare/attention_torch.py).
-    {"prefill * x *, * heads of 256, * bf16+bf16", Of::peer, 1.03},
-    {"prefill * x *, * bf16+bf16", Of::peer, 1.05},
-    // Products on a GPU. Of one row: TB/s of the weights.
-    {"gemv 4096 x 4096, bf16 weights, 1 row", Of::value, 3.6},
-    {"gemv 14336 x 4096, bf16 weights, 1 row", Of::value, 4.3},
-    {"gemv 28672 x 8192, bf16 weights, 1 row", Of::value, 4.5},
-    {"gemv 4096 x 4096, *4* weights, 1 row", Of::value, 2.2},
-    {"gemv 14336 x 4096, *4* weights, 1 row", Of::value, 3.5},
-    {"gemv 28672 x 8192, *4* weights, 1 row", Of::value, 4.2},
-    {"gemv 4096 x 4096, * weights, 1 row", Of::value, 3.0},
-    {"gemv 14336 x 4096, * weights, 1 row", Of::value, 4.0},
-    {"gemv 28672 x 8192, * weights, 1 row", Of::value, 4.4},
-    {"matmul * x 4096 x 4096, bf16 weights x bf16", Of::peer, 1.0},
-    {"matmul * x 8192 x 8192, bf16 weights x bf16", Of::peer, 1.0},
-    {"matmul 1024 x 14336 x 4096, * weights x bf16", Of::row, 0.90,
-     "matmul 1024 x 14336 x 4096, bf16 weights x bf16"},
-    {"matmul 4096 x 14336 x 4096, * weights x bf16", Of::row, 0.90,
-     "matmul 4096 x 14336 x 4096, bf16 weights x bf16"},
-    {"matmul * x 14336 x 4096, * weights x bf16", Of::roof, 0.85},
-    {"moe * token*, * weights", Of::roof, 0.85},
-    // Everything bound by memory, beyond the second-level cache.
-    {"quantize * to nvfp4_adaptive", Of::roof, 0},
-    {"quantize *", Of::roof, 0.85},
-    {"dequantize *", Of::roof, 0.85},
-    {"convert *", Of::roof, 0.85},
-    {"rms norm* 512x4096*", Of::roof, 0.85},
-    {"rms norm* 8192x4096*", Of::roof, 0.85},
-    {"conv1d *", Of::roof, 0.85},
-    {"histogram *", Of::roof, 0},
-    {"* of 8192x4096*", Of::roof, 0.85},
-    {"* 8192x4096 f32", Of::roof, 0.85},
-    {"softmax 1024x32000*", Of::roof, 0.85},
-    {"* 512x4096 bf16", Of::roof, 0.85},
-    {"* 8192x4096 bf16", Of::roof, 0.85},
-    {"engine overhead*", Of::seconds, 20e-6},
-    {"start *", Of::seconds, 30e-3},
-};
-
 // The processor, the libraries' versions and the conditions are those of kPublishedSource.
 constexpr Published kPublished[] = {
     {"matmul 512x4096x4096 f32 weights x f32", "AOCL-DLP", 539, "GFLOP/s"},
@@ -116,11 +54,33 @@ constexpr Published kPublished[] = {
     {"decode 32/8 heads of 128, cache 8192 int8", "ggml q8_0", 4.7, "GB/s"},
 };
 
-// `pattern` with "*" for any characters, also none.
-bool fits(const char* pattern, const char* text) {
+// Whether `text` is `pattern` with "*" for any characters, also none; what each of them is.
+bool match(const char* pattern, const char* text, std::vector<std::string>* stars) {
   if (*pattern == '\0') return *text == '\0';
-  if (*pattern != '*') return *pattern == *text && fits(pattern + 1, text + 1);
-  return fits(pattern + 1, text) || (*text != '\0' && fits(pattern, text + 1));
+  if (*pattern != '*') return *pattern == *text && match(pattern + 1, text + 1, stars);
+  const size_t before = stars->size();
+  for (const char* end = text;; ++end) {
+    stars->resize(before);
+    stars->emplace_back(text, end);
+    if (match(pattern + 1, end, stars)) return true;
+    if (*end == '\0') break;
+  }
+  stars->resize(before);
+  return false;
+}
+bool fits(const char* pattern, const std::string& text) {
+  std::vector<std::string> stars;
+  return match(pattern, text.c_str(), &stars);
+}
+
+// Of a family as reports call it, whichever device's.
+template <class Entry>
+const Entry* first_of(std::span<const Entry> entries, std::string_view family,
+                      const std::string& row) {
+  for (const Entry& entry : entries) {
+    if (std::string_view(entry.family).substr(4) == family && fits(entry.rows, row)) return &entry;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -131,42 +91,72 @@ const char* const kPublishedSource =
     "the targets: ggml of llama.cpp of 2026-08, ik_llama.cpp with AVX-512 flags, oneDNN, AOCL-DLP "
     "d92b225, OpenBLAS of Debian. Weights of matrix-vector rows partly in the third-level cache.";
 
-const BenchTarget* target_of(const std::string& row) {
-  for (const BenchTarget& target : kTargets) {
-    if (fits(target.rows, row.c_str())) return target.bound > 0 ? &target : nullptr;
-  }
-  return nullptr;
+const BenchTarget* target_of(std::string_view family, const std::string& row) {
+  return first_of(bench_targets(), family, row);
+}
+const BenchWithoutTarget* reason_of(std::string_view family, const std::string& row) {
+  return first_of(bench_without_target(), family, row);
 }
 
-std::optional<Judgement> judge(const BenchRow& row, std::span<const BenchRow> all) {
-  const BenchTarget* target = target_of(row.name);
+std::string compared_with(const BenchTarget& target, const std::string& row) {
+  std::vector<std::string> stars;
+  match(target.rows, row.c_str(), &stars);
+  std::string name;
+  for (const char* c = target.other; *c != '\0'; ++c) {
+    if (*c == '$' && c[1] >= '1' && static_cast<size_t>(c[1] - '1') < stars.size()) {
+      name += stars[static_cast<size_t>(*++c - '1')];
+    } else {
+      name += *c;
+    }
+  }
+  return name;
+}
+
+std::string to_string(const BenchTarget& target, const std::string& row, const std::string& unit) {
+  const double bound = target.bound;
+  switch (target.of) {
+    case Of::roof:
+      return concat(bound, " of the roof");
+    case Of::peer:
+      return concat(bound, " of ", target.other);
+    case Of::row:
+      return concat(bound, " of ", compared_with(target, row));
+    case Of::value:
+      return concat(bound, " ", unit);
+    case Of::seconds:
+      break;
+  }
+  return bound < 1e-3 ? concat("at most ", bound * 1e6, " us")
+                      : concat("at most ", bound * 1e3, " ms");
+}
+
+std::optional<Judgement> judge(std::string_view family, const BenchRow& row,
+                               std::span<const BenchRow> all) {
+  const BenchTarget* target = target_of(family, row.name);
   if (target == nullptr) return std::nullopt;
   Judgement j;
+  j.target = to_string(*target, row.name, row.unit);
   double basis = 1;
   switch (target->of) {
     case Of::roof:
       basis = row.roof;
-      j.target = concat(target->bound, " of the roof");
       break;
     case Of::peer:
-      basis = row.peer;
-      j.target = concat(target->bound, " of ", row.peer_name);
+      // Another peer than the target's says how fast others are, but not whether it is met.
+      basis = std::string_view(row.peer_name).starts_with(target->other) ? row.peer : 0;
       break;
     case Of::row: {
-      const auto other = std::find_if(all.begin(), all.end(),
-                                      [&](const BenchRow& r) { return r.name == target->other; });
-      basis = other == all.end() ? 0 : other->value;
-      j.target = concat(target->bound, " of ", target->other);
+      const std::string name = compared_with(*target, row.name);
+      const auto other =
+          std::find_if(all.begin(), all.end(), [&](const BenchRow& r) { return r.name == name; });
+      basis = other == all.end() || name == row.name ? 0 : other->value;
       break;
     }
     case Of::value:
-      j.target = concat(target->bound, " ", row.unit);
       break;
     case Of::seconds:
       j.reached = row.seconds;
       j.met = j.reached <= target->bound;
-      j.target = target->bound < 1e-3 ? concat("at most ", target->bound * 1e6, " us")
-                                      : concat("at most ", target->bound * 1e3, " ms");
       return j;
   }
   if (!(basis > 0)) return std::nullopt;
@@ -178,7 +168,7 @@ std::optional<Judgement> judge(const BenchRow& row, std::span<const BenchRow> al
 std::vector<Published> published_for(const std::string& row) {
   std::vector<Published> found;
   for (const Published& p : kPublished) {
-    if (fits(p.row, row.c_str())) found.push_back(p);
+    if (fits(p.row, row)) found.push_back(p);
   }
   return found;
 }
