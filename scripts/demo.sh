@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
-# Text of both bundled models in every format, with speed, memory and quality, and the accuracy of
-# every attention mode. Usage: demo.sh PATH_OF_THE_COMMAND
+# Text of both bundled models in six formats, then one screen: speed, memory and quality of each, the
+# best and the worst attention mode, and what to try next. The accuracy of every attention mode goes
+# to build/demo-attention.txt. Usage: demo.sh PATH_OF_THE_COMMAND
 set -euo pipefail
-command=${1:?usage: scripts/demo.sh PATH_OF_THE_COMMAND}
-exec "$command" demo --models "$(dirname "$0")/../examples/models"
+command=$(realpath "${1:?usage: scripts/demo.sh PATH_OF_THE_COMMAND}")
+cd "$(dirname "$0")/.."
+mkdir -p build
+exec "$command" demo --table build/demo-attention.txt

@@ -1,14 +1,25 @@
-// halftone demo: both bundled models in every format, and the accuracy of every attention mode.
+// halftone demo: both bundled models in six formats, and the accuracy of every attention mode.
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
 
 #include "check/accuracy_table.h"
 #include "check/attention.h"
 #include "command.h"
 #include "console.h"
+#include "demo_report.h"
 #include "interrupt.h"
 #include "measure/machine.h"
 #include "model_options.h"
@@ -20,7 +31,9 @@ namespace {
 struct DemoArguments {
   std::string models = "examples/models";
   std::string prompt = "ROMEO:";
+  std::string table;
   std::optional<int64_t> tokens;
+  bool json = false;
 };
 
 struct Run {
@@ -42,14 +55,13 @@ std::string indented(const std::string& text) {
 }
 
 // Text drawn with a fixed seed and its speed, then the quality on the held-out text.
-void show_model(const DemoArguments& o, const std::string& name, const std::string& heldout) {
+DemoModel show_model(const DemoArguments& o, const std::string& name, const std::string& heldout) {
   ModelOptions exact;
   exact.model = o.models + "/" + name;
   exact.kv = "f32";
   const std::shared_ptr<const Model> teacher_model = load_model(exact, "f32", false);
-  fmt::print("\n{}  {}\n", bold(name), teacher_model->describe());
-  Table table({"weights", "kv cache", "weight memory", "session", "prompt tok/s", "tok/s",
-               "perplexity", "KL from f32"});
+  DemoModel seen{name, teacher_model->describe(), {}};
+  if (!o.json) fmt::print("\n{}  {}\n", bold(name), seen.description);
   for (const Run& run : kRuns) {
     ModelOptions options = exact;
     options.kv = run.kv;
@@ -60,10 +72,13 @@ void show_model(const DemoArguments& o, const std::string& name, const std::stri
     g.sampling = model->default_sampling();
     g.sampling.seed = 3;
     g.stop_token = stop_on_interrupt();
-    fmt::print("\n  {}\n", bold(fmt::format("{} weights, {} cache", run.weights, run.kv)));
     GenerateResult result = generate(session, o.prompt, g);
-    fmt::print("{}\n", indented(o.prompt + result.text));
-    std::fflush(stdout);
+    DemoRun row{run.weights, run.kv, o.prompt + result.text};
+    if (!o.json) {
+      fmt::print("\n  {}\n{}\n", bold(fmt::format("{} weights, {} cache", run.weights, run.kv)),
+                 indented(row.text));
+      std::fflush(stdout);
+    }
     // The text again, twice: the best time is what the machine can do, the rest is its other work.
     for (int i = 0; i < 2; ++i) {
       session.truncate(0);
@@ -72,18 +87,27 @@ void show_model(const DemoArguments& o, const std::string& name, const std::stri
       result.generate_seconds = std::min(result.generate_seconds, again.generate_seconds);
     }
     if (g.stop_token.stop_requested()) throw Error(ErrorCode::interrupted, "demo: interrupted");
-    const int64_t session_bytes = session.bytes();
+    row.weight_bytes = model->weight_bytes();
+    row.session_bytes = session.bytes();
+    row.prompt_tokens_per_second =
+        static_cast<double>(result.prompt_tokens) / result.prompt_seconds;
+    row.tokens_per_second = static_cast<double>(result.tokens.size()) / result.generate_seconds;
     Session scored(model, session_options(options)), teacher(teacher_model, session_options(exact));
     const TextScore score = halftone::score(scored, heldout, 256, &teacher);
-    table.add(
-        {run.weights, run.kv, bytes(static_cast<double>(model->weight_bytes())),
-         bytes(static_cast<double>(session_bytes)),
-         fmt::format("{:.0f}", static_cast<double>(result.prompt_tokens) / result.prompt_seconds),
-         fmt::format("{:.0f}", static_cast<double>(result.tokens.size()) / result.generate_seconds),
-         fmt::format("{:.2f}", score.perplexity), significant(score.kl, 3)});
+    row.perplexity = score.perplexity;
+    row.kl = score.kl;
+    seen.runs.push_back(std::move(row));
   }
-  fmt::print("\n{}", table.text());
-  std::fflush(stdout);
+  return seen;
+}
+
+// The path of this program, from the working folder where it is inside.
+std::string own_path() {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return "halftone";
+  const auto relative = path.lexically_relative(std::filesystem::current_path(error));
+  return relative.empty() || *relative.begin() == ".." ? path.string() : relative.string();
 }
 
 int run_demo(const DemoArguments& o) {
@@ -96,18 +120,44 @@ int run_demo(const DemoArguments& o) {
                       path));
     }
   }
+  std::ofstream table;
+  if (!o.table.empty()) {  // before minutes of work
+    table.open(o.table);
+    if (!table) {
+      wrong_input(
+          fmt::format("demo: --table \"{}\" cannot be written: {}", o.table, std::strerror(errno)));
+    }
+  }
   const std::string heldout = read_text("demo: the held-out text", o.models + "/heldout.txt");
   Stream& stream = Stream::default_stream();
-  fmt::print(
-      "{}, {}, {} threads. Perplexity and KL divergence (nats a token, from the f32 model) on "
-      "{}/heldout.txt, windows of 256 tokens.\n",
-      cpu_name(), name(cpu_level()), stream.threads(), o.models);
-  show_model(o, "bard", heldout);
-  show_model(o, "bard-moe", heldout);
-  fmt::print(
-      "\n{}  mode is qk+pv; \"format\" is what rounding the operands costs, \"kernel\" what "
-      "the code adds\n(rounding P to the second format included)\n\n{}",
-      bold("attention"), accuracy_table(check_attention(stream)));
+  DemoReport report;
+  report.machine =
+      fmt::format("{}, {}, {} threads", cpu_name(), name(cpu_level()), stream.threads());
+  report.models_folder = o.models;
+  report.command = own_path();
+  report.table = o.table;
+  for (const char* name : {"bard", "bard-moe"}) {
+    report.models.push_back(show_model(o, name, heldout));
+  }
+  report.attention = check_attention(stream);
+  if (!o.table.empty()) {
+    table << "Attention, the error of the operands' formats apart from the kernel's; a mode is the "
+             "formats of qk+pv.\nThe kernel's includes the rounding of P to the second format.\n\n"
+          << accuracy_table(report.attention);
+    table.close();
+    if (!table) {
+      wrong_input(
+          fmt::format("demo: --table \"{}\" cannot be written: {}", o.table, std::strerror(errno)));
+    }
+  }
+  if (o.json) {
+    nlohmann::json json = demo_json(report);
+    json["machine"] = machine(stream.threads());
+    json["prompt"] = o.prompt;
+    fmt::print("{}\n", json.dump(2));
+  } else {
+    fmt::print("\n{}", demo_screen(report));
+  }
   return kOk;
 }
 
@@ -120,6 +170,9 @@ std::function<int()> declare_demo(CLI::App& app) {
       ->type_name("TEXT")
       ->capture_default_str();
   add_number(app, "-n,--max-tokens", o->tokens, 1, 400, "tokens to write each time (default 96)");
+  app.add_option("--table", o->table, "file for the accuracy of every attention mode")
+      ->type_name("FILE");
+  app.add_flag("--json", o->json, "one JSON object on stdout, with the texts and every row");
   return [o] { return run_demo(*o); };
 }
 
@@ -128,7 +181,9 @@ std::function<int()> declare_demo(CLI::App& app) {
 Command demo_command() {
   return {"demo", "both bundled models in every format: text, speed, memory, quality",
           "  halftone demo\n"
-          "  halftone demo --prompt \"JULIET:\" -n 64\n",
+          "  halftone demo --prompt \"JULIET:\" -n 64\n"
+          "  halftone demo --table build/demo-attention.txt\n"
+          "  halftone demo --json\n",
           declare_demo};
 }
 

@@ -85,6 +85,8 @@ std::vector<WrongCall> wrong_calls() {
       {{"check", "attention", "--device", "sim:sm_70"}, {"device \"sim:sm_70\""}},
       {{"bench", "--from", "no/such/file"}, {"--from", "no/such/file", "cannot be read"}},
       {{"demo", "--models", "no/such/folder"}, {"no/such/folder/bard", "--models"}},
+      {{"demo", "--models", test::source("examples/models"), "--table", "no/such/folder/table"},
+       {"--table", "no/such/folder/table", "cannot be written"}},
       {{"info", "--mtrix"}, {"--mtrix", "--matrix"}},
       {{"info"}, {"HALFTONE_CPU", "sse9", "avx512"}, 2, {"HALFTONE_CPU=sse9"}},
       {{"info"}, {"HALFTONE_THREADS", "zero"}, 2, {"HALFTONE_THREADS=zero"}},

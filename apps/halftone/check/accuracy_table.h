@@ -1,4 +1,6 @@
+// The rows of `halftone check`, for a terminal and for programs.
 #pragma once
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -6,7 +8,7 @@
 
 namespace halftone::app {
 
-// The table of `halftone check`, for a terminal.
 std::string accuracy_table(const std::vector<AccuracyRow>&);
+nlohmann::json accuracy_json(const AccuracyRow&);
 
 }  // namespace halftone::app

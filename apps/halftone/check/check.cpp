@@ -1,10 +1,8 @@
 // halftone check: accuracy, with the error of the format apart from the error of the kernel.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <set>
 
 #include "check/accuracy_table.h"
 #include "check/attention.h"
@@ -48,21 +46,6 @@ std::vector<AccuracyRow> matmul_rows(const CheckArguments& o, Stream& stream) {
     if (given) wrong_input(fmt::format("check: {} goes with attention, not with matmul", option));
   }
   return check_matmul(check, stream);
-}
-
-nlohmann::json to_json(const AccuracyRow& r) {
-  if (!r.refused.empty()) return {{"mode", r.mode}, {"data", r.data}, {"refused", r.refused}};
-  nlohmann::json json{
-      {"mode", r.mode},
-      {"data", r.data},
-      {"format",
-       {{"cosine", r.format_cosine}, {"relative_l2", r.format_relative_l2}, {"max", r.format_max}}},
-      {"kernel",
-       {{"cosine", r.kernel_cosine}, {"relative_l2", r.kernel_relative_l2}, {"max", r.kernel_max}}},
-      {"worst", r.worst}};
-  if (r.runs > 1) json["repeat"] = {{"runs", r.runs}, {"differing", r.differing_runs}};
-  if (r.total_rmse) json["total"] = {{"rmse", *r.total_rmse}};
-  return json;
 }
 
 std::vector<AttentionData> attention_data(const CheckArguments& o) {
@@ -132,7 +115,7 @@ int run_check(const CheckArguments& o) {
   if (o.json) {
     nlohmann::json json{
         {"check", o.what}, {"device", device.name()}, {"machine", machine(stream.threads())}};
-    for (const AccuracyRow& row : rows) json["rows"].push_back(to_json(row));
+    for (const AccuracyRow& row : rows) json["rows"].push_back(accuracy_json(row));
     fmt::print("{}\n", json.dump(2));
   } else {
     fmt::print("{}", accuracy_table(rows));
@@ -179,35 +162,6 @@ std::function<int()> declare_check(CLI::App& app) {
 }
 
 }  // namespace
-
-std::string accuracy_table(const std::vector<AccuracyRow>& rows) {
-  const bool repeated =
-      std::any_of(rows.begin(), rows.end(), [](const AccuracyRow& row) { return row.runs > 1; });
-  std::vector<std::string> head = {"mode",        "data",        "format: cosine",
-                                   "relative L2", "max",         "kernel: relative L2",
-                                   "max",         "total: RMSE", "worst element"};
-  if (repeated) head.push_back("runs with the same bits");
-  Table table(head);
-  std::set<std::string> refused;
-  for (const AccuracyRow& r : rows) {
-    if (!r.refused.empty()) {
-      refused.insert(fmt::format("{} is refused: {}\n", r.mode, r.refused));
-      continue;
-    }
-    std::vector<std::string> cells = {r.mode,
-                                      r.data,
-                                      fmt::format("{:.6f}", r.format_cosine),
-                                      significant(r.format_relative_l2, 3),
-                                      significant(r.format_max, 3),
-                                      significant(r.kernel_relative_l2, 3),
-                                      significant(r.kernel_max, 3),
-                                      r.total_rmse ? significant(*r.total_rmse, 3) : "",
-                                      r.worst};
-    if (repeated) cells.push_back(fmt::format("{} of {}", r.runs - r.differing_runs, r.runs));
-    table.add(std::move(cells));
-  }
-  return table.text() + fmt::format("{}", fmt::join(refused, ""));
-}
 
 Command check_command() {
   return {"check", "accuracy of the operations: format error apart from kernel error",
