@@ -6,6 +6,7 @@
 
 namespace halftone {
 
+// What is known of each is in the table of src/base/format_traits.h, in the same order.
 // Element formats hold one number a code. Block formats (mxfp8, mxfp4, nvfp4) always carry scales;
 // fp8, int8 and int4 carry scales when they were made by `quantize`.
 enum class Format : uint8_t {
@@ -42,9 +43,7 @@ inline bool is_plain_float(Format f) {
 }
 inline bool is_integer_index(Format f) { return f == Format::i32 || f == Format::i64; }
 // Formats whose scales are part of the definition.
-inline bool is_block(Format f) {
-  return f == Format::mxfp8 || f == Format::mxfp4 || f == Format::nvfp4;
-}
+bool is_block(Format);
 inline bool is_fp8(Format f) { return f == Format::fp8_e4m3 || f == Format::fp8_e5m2; }
 
 // How scale factors of the last two dimensions (rows M, groups Ksf) lie in memory; see

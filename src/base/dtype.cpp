@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "base/format_traits.h"
 #include "base/message.h"
 
 namespace halftone {
@@ -11,25 +12,19 @@ namespace {
 struct FormatRow {
   Format format;
   const char* name;
-  int bits;
 };
-constexpr FormatRow kFormats[] = {
-    {Format::f32, "f32", 32},
-    {Format::f16, "f16", 16},
-    {Format::bf16, "bf16", 16},
-    {Format::fp8_e4m3, "fp8_e4m3", 8},
-    {Format::fp8_e5m2, "fp8_e5m2", 8},
-    {Format::mxfp8, "mxfp8", 8},
-    {Format::mxfp4, "mxfp4", 4},
-    {Format::nvfp4, "nvfp4", 4},
-    {Format::int8, "int8", 8},
-    {Format::int4, "int4", 4},
-    {Format::i32, "i32", 32},
-    {Format::i64, "i64", 64},
-    {Format::u8, "u8", 8},
-    {Format::ue8m0, "ue8m0", 8},
+constexpr FormatRow kRows[] = {
+#define HALFTONE_X(name, ...) {Format::name, #name},
+    HALFTONE_FORMATS(HALFTONE_X)
+#undef HALFTONE_X
 };
-static_assert(std::size(kFormats) == kFormatCount, "every format has a row");
+constexpr bool in_order() {
+  for (int i = 0; i < static_cast<int>(std::size(kRows)); ++i) {
+    if (static_cast<int>(kRows[i].format) != i) return false;
+  }
+  return true;
+}
+static_assert(std::size(kRows) == kFormatCount && in_order(), "every format has a row, in order");
 
 struct Alias {
   const char* alias;
@@ -53,12 +48,13 @@ constexpr Alias kAliases[] = {
 
 }  // namespace
 
-int bits(Format format) { return kFormats[static_cast<int>(format)].bits; }
-const char* name(Format format) { return kFormats[static_cast<int>(format)].name; }
+int bits(Format format) { return bits_of(format); }
+const char* name(Format format) { return kRows[static_cast<int>(format)].name; }
+bool is_block(Format format) { return has_group_scales(format); }
 
 Format parse_format(std::string_view text) {
   std::vector<std::string> names;
-  for (const FormatRow& row : kFormats) {
+  for (const FormatRow& row : kRows) {
     if (text == row.name) return row.format;
     names.emplace_back(row.name);
   }
@@ -85,15 +81,11 @@ const char* name(ScaleLayout layout) {
 }
 
 Scaling default_scaling(Format format) {
+  if (has_group_scales(format)) return {scale_format_of(format), 1, scale_group_of(format)};
   switch (format) {
     case Format::fp8_e4m3:
     case Format::fp8_e5m2:
       return {Format::f32, 128, 128};
-    case Format::mxfp8:
-    case Format::mxfp4:
-      return {Format::ue8m0, 1, 32};
-    case Format::nvfp4:
-      return {Format::fp8_e4m3, 1, 16};
     case Format::int8:
       return {Format::f32, 1, 0};
     case Format::int4:

@@ -146,8 +146,10 @@ Tensor Tensor::share(std::shared_ptr<const void> owner, void* data, const Shape&
   require(data != nullptr || result.numel_ == 0, "data is null for a tensor ", to_string(shape));
   if (bits(format) < 8 && result.numel_ > 1) {
     for (int i = 0; i + 1 < shape.rank(); ++i) {
-      require(strides[i] % 2 == 0 || shape[i] == 1 || shape[shape.rank() - 1] % 2 != 0, "strides ",
-              to_string(strides), ": a 4-bit tensor needs rows of whole bytes");
+      const int unit = elements_of_unit(format);
+      require(strides[i] % unit == 0 || shape[i] == 1 || shape[shape.rank() - 1] % unit != 0,
+              "strides ", to_string(strides), ": a ", bits(format),
+              "-bit tensor needs rows of whole bytes");
     }
   }
   result.owner_ = std::move(owner);
@@ -438,7 +440,7 @@ DLManagedTensor* Tensor::to_dlpack() const {
     exported->strides[i] = strides_[i];
   }
   if (packed && rank() > 0) {
-    exported->shape[rank() - 1] = (shape_[rank() - 1] + 1) / 2;
+    exported->shape[rank() - 1] = packed_bytes(format_, shape_[rank() - 1]);
     const Strides bytes = row_major(Shape(exported->shape, static_cast<size_t>(rank())));
     std::copy_n(bytes.begin(), rank(), exported->strides);
   }

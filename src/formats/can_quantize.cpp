@@ -26,10 +26,10 @@ Support can_quantize(const Shape& shape, const QuantizeOptions& options) {
   const auto no = [](auto&&... parts) { return Support{false, concat(parts...)}; };
   const Format format = options.format;
   const Scaling& scaling = options.scaling;
-  if (std::find(std::begin(kElementFormats), std::end(kElementFormats), format) ==
-      std::end(kElementFormats)) {
-    return no("format ", name(format),
-              " has no quantisation; choose fp8_e4m3, fp8_e5m2, mxfp8, mxfp4, nvfp4, int8 or int4");
+  if (!is_quantised(format)) {
+    std::string names;
+    for (const Format f : kElementFormats) names += concat(names.empty() ? "" : ", ", name(f));
+    return no("format ", name(format), " has no quantisation; choose one of ", names);
   }
   if (shape.rank() < 1) return no("x has rank 0; quantize needs at least one dimension");
   const int64_t columns = shape[shape.rank() - 1];
@@ -64,7 +64,7 @@ Support can_quantize(const Shape& shape, const QuantizeOptions& options) {
                 ", and the group, ", scaling.block_cols, ", must be even");
     }
   }
-  if (scaling.asymmetric && format != Format::int4) {
+  if (scaling.asymmetric && !may_have_zero_points(format)) {
     return no("only int4 has zero points; ", name(format), " is symmetric");
   }
   if (scaling.layout != ScaleLayout::linear &&
@@ -73,7 +73,7 @@ Support can_quantize(const Shape& shape, const QuantizeOptions& options) {
               " arranges one-byte scales of single rows, not ", to_string(scaling));
   }
   if (options.tensor_scale) {
-    if (format != Format::nvfp4) {
+    if (!has_tensor_scale(format)) {
       return no("only nvfp4 has a tensor scale; ", name(format), " has none");
     }
     if (!(*options.tensor_scale > 0 && std::isfinite(*options.tensor_scale))) {
@@ -101,7 +101,7 @@ Tensor empty_quantized(const Shape& shape, const QuantizeOptions& options, const
   }
   return Tensor::empty(shape, options.format, device)
       .quantized(scaling, Tensor::zeros(scales, scaling.format, device),
-                 options.format == Format::nvfp4 ? Tensor::from({1.0f}, {1}).to(device) : Tensor(),
+                 has_tensor_scale(options.format) ? Tensor::from({1.0f}, {1}).to(device) : Tensor(),
                  scaling.asymmetric ? Tensor::zeros(linear, Format::u8, device) : Tensor());
 }
 

@@ -4,7 +4,7 @@
 #pragma once
 #include <cstdint>
 
-#include "halftone/dtype.h"
+#include "base/format_traits.h"
 
 // Always inlined, so that files compiled for one ISA level may use them: no copy is left
 // for the linker to merge with that of another level.
@@ -70,10 +70,6 @@ HALFTONE_CODEC uint16_t encode_f16(float x) {
 
 // --- 8 bits --------------------------------------------------------------------------------------
 
-inline constexpr float kE4m3Max = 448.0f;
-inline constexpr float kE5m2Max = 57344.0f;
-inline constexpr float kE2m1Max = 6.0f;
-
 HALFTONE_CODEC float decode_e4m3(uint8_t code) {
   const uint32_t sign = static_cast<uint32_t>(code & 0x80) << 24;
   const uint32_t exponent = (code >> 3) & 15, mantissa = code & 7;
@@ -84,28 +80,46 @@ HALFTONE_CODEC float decode_e4m3(uint8_t code) {
   return __builtin_bit_cast(float, sign | __builtin_bit_cast(uint32_t, magnitude));
 }
 
-// Saturates to 448, infinities too; NaN gives 0x7f (the sign is dropped, as the instruction does).
-HALFTONE_CODEC uint8_t encode_e4m3(float x) {
+// Saturates, infinities too; of NaN the sign is dropped, as the conversion instructions do.
+template <Element kElement>
+HALFTONE_CODEC uint8_t encode_small(float x) {
+  constexpr ElementTraits kTraits = traits_of(kElement);
+  static_assert(kTraits.mantissa_bits > 0);
+  constexpr int kLeast = least_exponent(kElement);
+  constexpr uint32_t kLargest = __builtin_bit_cast(uint32_t, kTraits.largest);
+  constexpr uint32_t kLargestCode =
+      codec_detail::round_magnitude(kLargest, kTraits.mantissa_bits, kLeast);
   const uint32_t bits = __builtin_bit_cast(uint32_t, x);
   const uint32_t u = bits & 0x7fffffffu;
-  const auto sign = static_cast<uint8_t>((bits >> 24) & 0x80);
-  if (u > 0x7f800000u) return 0x7f;
-  if (u >= 0x43e00000u) return static_cast<uint8_t>(sign | 0x7e);  // 448 and above
-  return static_cast<uint8_t>(sign | codec_detail::round_magnitude(u, 3, -6));
+  const uint32_t sign = bits >> 31 << (kTraits.bits - 1);
+  if (u > 0x7f800000u) return static_cast<uint8_t>(kTraits.nan);
+  if (u >= kLargest) return static_cast<uint8_t>(sign | kLargestCode);
+  return static_cast<uint8_t>(sign |
+                              codec_detail::round_magnitude(u, kTraits.mantissa_bits, kLeast));
 }
+// Of elements whose codes are all finite.
+template <Element kElement>
+HALFTONE_CODEC float decode_finite(uint8_t code) {
+  constexpr ElementTraits kTraits = traits_of(kElement);
+  static_assert(kTraits.mantissa_bits > 0 && !is_fp8(kElement));
+  constexpr int kShift = 23 - kTraits.mantissa_bits, kLeast = least_exponent(kElement);
+  const uint32_t magnitude = code & ((1u << (kTraits.bits - 1)) - 1);
+  const uint32_t sign = static_cast<uint32_t>(code >> (kTraits.bits - 1)) << 31;
+  if (magnitude >> kTraits.mantissa_bits != 0) {
+    const uint32_t bits = (magnitude << kShift) + (static_cast<uint32_t>(kLeast + 126) << 23);
+    return __builtin_bit_cast(float, sign | bits);
+  }
+  constexpr float kUnit =
+      __builtin_bit_cast(float, static_cast<uint32_t>(kLeast - kTraits.mantissa_bits + 127) << 23);
+  const float value = static_cast<float>(magnitude) * kUnit;
+  return __builtin_bit_cast(float, sign | __builtin_bit_cast(uint32_t, value));
+}
+
+HALFTONE_CODEC uint8_t encode_e4m3(float x) { return encode_small<Element::e4m3>(x); }
+HALFTONE_CODEC uint8_t encode_e5m2(float x) { return encode_small<Element::e5m2>(x); }
 
 HALFTONE_CODEC float decode_e5m2(uint8_t code) {
   return decode_f16(static_cast<uint16_t>(code << 8));  // E5M2 is the upper byte of FP16
-}
-
-// Saturates to 57344, infinities too; NaN gives 0x7f.
-HALFTONE_CODEC uint8_t encode_e5m2(float x) {
-  const uint32_t bits = __builtin_bit_cast(uint32_t, x);
-  const uint32_t u = bits & 0x7fffffffu;
-  const auto sign = static_cast<uint8_t>((bits >> 24) & 0x80);
-  if (u > 0x7f800000u) return 0x7f;
-  if (u >= 0x47600000u) return static_cast<uint8_t>(sign | 0x7b);  // 57344 and above
-  return static_cast<uint8_t>(sign | codec_detail::round_magnitude(u, 2, -14));
 }
 
 // 2^(code - 127); code 0 is 2^-127, code 255 is NaN.
@@ -150,16 +164,7 @@ HALFTONE_CODEC float decode_e2m1(uint8_t code) {
   return (code & 8) != 0 ? -magnitude : magnitude;
 }
 
-// Saturates to 6, infinities too; NaN gives +6 (0x7), as cvt.rn.satfinite.e2m1x2 does.
-HALFTONE_CODEC uint8_t encode_e2m1(float x) {
-  const uint32_t bits = __builtin_bit_cast(uint32_t, x);
-  const uint32_t u = bits & 0x7fffffffu;
-  if (u > 0x7f800000u) return 0x7;
-  const auto sign = static_cast<uint8_t>((bits >> 28) & 8);
-  if (u >= 0x40a00000u)
-    return static_cast<uint8_t>(sign | (u > 0x40a00000u ? 7 : 6));  // 5 ties to 4
-  return static_cast<uint8_t>(sign | codec_detail::round_magnitude(u, 1, 0));
-}
+HALFTONE_CODEC uint8_t encode_e2m1(float x) { return encode_small<Element::e2m1>(x); }
 
 // --- INT4 ----------------------------------------------------------------------------------------
 
@@ -168,6 +173,17 @@ inline constexpr int kInt4Zero = 8;  // implicit zero point of symmetric int4 co
 // Nibble `i` of a packed row.
 HALFTONE_CODEC uint8_t nibble(const uint8_t* row, int64_t i) {
   return static_cast<uint8_t>((row[i / 2] >> ((i % 2) * 4)) & 15);
+}
+// Code `i` of a row, of whatever width: the first one is in the lowest bits of its byte.
+HALFTONE_CODEC uint8_t code_at(Format format, const uint8_t* row, int64_t i) {
+  const int bits = bits_of(format);
+  if (bits == 8) return row[i];
+  if (bits == 4) return nibble(row, i);
+  const int64_t at = i * bits;
+  const int low = static_cast<int>(at % 8);
+  uint32_t word = row[at / 8];
+  if (low + bits > 8) word |= static_cast<uint32_t>(row[at / 8 + 1]) << 8;
+  return static_cast<uint8_t>(word >> low & ((1u << bits) - 1));
 }
 
 // Rounds to an integer within the limits, ties to even; NaN gives the upper limit.
@@ -180,65 +196,79 @@ HALFTONE_CODEC int round_to_integer(float x, float low, float high) {
 
 // --- by format -----------------------------------------------------------------------------------
 
-// The formats that quantize makes. A new one gets a row here and a case in each function below.
-inline constexpr Format kElementFormats[] = {Format::fp8_e4m3, Format::fp8_e5m2, Format::mxfp8,
-                                             Format::mxfp4,    Format::nvfp4,    Format::int8,
-                                             Format::int4};
+// Codes are in the low bits. `zero` is what INT4 adds; others ignore it.
+template <Element kElement>
+HALFTONE_CODEC uint8_t encode_as(float x, [[maybe_unused]] int zero) {
+  if constexpr (is_small_float(kElement)) {
+    return encode_small<kElement>(x);
+  } else if constexpr (kElement == Element::int8) {
+    return static_cast<uint8_t>(round_to_integer(x, -127, 127));
+  } else {
+    static_assert(kElement == Element::int4);
+    const int code = round_to_integer(x, -16, 16) + zero;
+    return static_cast<uint8_t>(code < 0 ? 0 : code > 15 ? 15 : code);
+  }
+}
+template <Element kElement>
+HALFTONE_CODEC float decode_as(uint8_t code, [[maybe_unused]] int zero) {
+  if constexpr (kElement == Element::e4m3) {
+    return decode_e4m3(code);
+  } else if constexpr (kElement == Element::e5m2) {
+    return decode_e5m2(code);
+  } else if constexpr (kElement == Element::e2m1) {
+    return decode_e2m1(code);
+  } else if constexpr (is_small_float(kElement)) {
+    return decode_finite<kElement>(code);
+  } else if constexpr (kElement == Element::int8) {
+    return static_cast<float>(static_cast<int8_t>(code));
+  } else {
+    static_assert(kElement == Element::int4);
+    return static_cast<float>(static_cast<int>(code) - zero);
+  }
+}
+
+HALFTONE_CODEC uint8_t encode_element(Format format, float x, int zero) {
+  switch (element_of(format)) {
+#define HALFTONE_X(name, ...) \
+  case Element::name:         \
+    return encode_as<Element::name>(x, zero);
+    HALFTONE_SMALL_ELEMENTS(HALFTONE_X)
+#undef HALFTONE_X
+    default:
+      return 0;
+  }
+}
+HALFTONE_CODEC float decode_element(Format format, uint8_t code, int zero) {
+  switch (element_of(format)) {
+#define HALFTONE_X(name, ...) \
+  case Element::name:         \
+    return decode_as<Element::name>(code, zero);
+    HALFTONE_SMALL_ELEMENTS(HALFTONE_X)
+#undef HALFTONE_X
+    default:
+      return 0;
+  }
+}
+
+// Element `i` of a row of floats or of codes, without its scale.
+HALFTONE_CODEC float element_at(Format format, const void* row, int64_t i, int zero = kInt4Zero) {
+  switch (element_of(format)) {
+    case Element::f32:
+      return static_cast<const float*>(row)[i];
+    case Element::f16:
+      return decode_f16(static_cast<const uint16_t*>(row)[i]);
+    case Element::bf16:
+      return decode_bf16(static_cast<const uint16_t*>(row)[i]);
+    default:
+      return decode_element(format, code_at(format, static_cast<const uint8_t*>(row), i), zero);
+  }
+}
 
 // The largest magnitude that a block's scale maps to. INT4 keeps -8 for rounding of the scale.
 HALFTONE_CODEC float largest_element(Format format) {
-  switch (format) {
-    case Format::fp8_e5m2:
-      return kE5m2Max;
-    case Format::mxfp4:
-    case Format::nvfp4:
-      return kE2m1Max;
-    case Format::int8:
-      return 127.0f;
-    case Format::int4:
-      return 7.0f;
-    default:
-      return kE4m3Max;
-  }
+  return traits_of(element_of(format)).largest;
 }
 
-HALFTONE_CODEC bool is_four_bits(Format format) {
-  return format == Format::mxfp4 || format == Format::nvfp4 || format == Format::int4;
-}
-
-// Codes are in the low bits. `zero` is what INT4 adds; others ignore it.
-HALFTONE_CODEC uint8_t encode_element(Format format, float x, int zero) {
-  switch (format) {
-    case Format::fp8_e5m2:
-      return encode_e5m2(x);
-    case Format::mxfp4:
-    case Format::nvfp4:
-      return encode_e2m1(x);
-    case Format::int8:
-      return static_cast<uint8_t>(round_to_integer(x, -127, 127));
-    case Format::int4: {
-      const int code = round_to_integer(x, -16, 16) + zero;
-      return static_cast<uint8_t>(code < 0 ? 0 : code > 15 ? 15 : code);
-    }
-    default:
-      return encode_e4m3(x);
-  }
-}
-
-HALFTONE_CODEC float decode_element(Format format, uint8_t code, int zero) {
-  switch (format) {
-    case Format::fp8_e5m2:
-      return decode_e5m2(code);
-    case Format::mxfp4:
-    case Format::nvfp4:
-      return decode_e2m1(code);
-    case Format::int8:
-      return static_cast<float>(static_cast<int8_t>(code));
-    case Format::int4:
-      return static_cast<float>(static_cast<int>(code) - zero);
-    default:
-      return decode_e4m3(code);
-  }
-}
+HALFTONE_CODEC bool is_four_bits(Format format) { return bits_of(format) == 4; }
 
 }  // namespace halftone

@@ -38,9 +38,8 @@ void dequantize_into(const Tensor& x, Tensor& result, Stream& stream) {
   const Format out = result.format();
   require(x.device() == stream.device(), "dequantize: x is on ", x.device().name(),
           " and the stream on ", stream.device().name(), "; both must be on the same device");
-  const bool known = std::find(std::begin(kElementFormats), std::end(kElementFormats),
-                               x.format()) != std::end(kElementFormats);
-  require(known, "dequantize: x is ", name(x.format()), ", which holds no quantised numbers");
+  require(is_quantised(x.format()), "dequantize: x is ", name(x.format()),
+          ", which holds no quantised numbers");
   require(x.has_scales() || is_fp8(x.format()), "dequantize: x is ", name(x.format()),
           " without scales; attach them with Tensor::quantized");
   if (!x.device().is_cpu()) return expand_gpu(x, result, stream);

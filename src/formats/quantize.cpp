@@ -294,7 +294,7 @@ void prepare(const Shape& shape, const QuantizeOptions& options, Tensor& out, St
 void finish(bool fits, const Recipe& recipe, const QuantizeOptions& options, Tensor& out) {
   require(fits, "quantize: a scale of x is above 65504, the largest ", name(options.scaling.format),
           "; choose a scaling with f32 scales");
-  if (options.format == Format::nvfp4) *out.tensor_scale().data<float>() = recipe.tensor_scale;
+  if (has_tensor_scale(options.format)) *out.tensor_scale().data<float>() = recipe.tensor_scale;
 }
 
 }  // namespace
@@ -320,7 +320,7 @@ void set_target(const QuantizeOptions& options, Tensor& out, QuantizeArgs* args)
   args->scale_bytes = out.scales().bytes() / std::max<int64_t>(args->matrices, 1);
   args->layout = options.scaling.layout;
   if (options.scaling.asymmetric) args->zeros = out.zero_points().data<uint8_t>();
-  if (options.format == Format::nvfp4) args->tensor_scale = out.tensor_scale().data<float>();
+  if (has_tensor_scale(options.format)) args->tensor_scale = out.tensor_scale().data<float>();
 }
 
 void quantize_on_gpu(const Tensor& x, const QuantizeOptions& options, Tensor& out, Stream& stream) {
@@ -339,7 +339,7 @@ void quantize_on_gpu(const Tensor& x, const QuantizeOptions& options, Tensor& ou
               x.rank() > 1 ? x.stride(-2) * bytes : 0};
     if (args.rows == 1) args.x.inner_stride = 0;
   }
-  args.find_tensor_scale = options.format == Format::nvfp4 && !options.tensor_scale;
+  args.find_tensor_scale = has_tensor_scale(options.format) && !options.tensor_scale;
   quantize_gpu(args, stream);
 }
 
@@ -367,7 +367,7 @@ void quantize_into(const Tensor& x, const QuantizeOptions& options, Tensor& out,
     const Source source{x.stride(-1) == 1 || columns == 1 ? x : x.contiguous_copy(),
                         x.numel() / (rows * columns), rows, columns};
     ThreadPool& pool = stream.pool();
-    if (options.format == Format::nvfp4) {
+    if (has_tensor_scale(options.format)) {
       set_tensor_scale(options.tensor_scale, source, pool, &recipe);
     }
     recipe.streamed = x.bytes() + out.bytes() >= kStreamFrom;
@@ -382,7 +382,7 @@ void quantize_into(const Tensor& x, const QuantizeOptions& options, Tensor& out,
 void check_one_pass(const QuantizeOptions& options) {
   require(options.scaling.block_rows == 1, "quantising in one pass needs scales within rows; ",
           to_string(options), " has blocks of several rows: run the operation, then quantize");
-  require(options.format != Format::nvfp4 || options.tensor_scale,
+  require(!has_tensor_scale(options.format) || options.tensor_scale,
           "quantising in one pass cannot look for nvfp4's tensor scale first; set "
           "QuantizeOptions::tensor_scale");
 }

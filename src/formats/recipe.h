@@ -58,11 +58,9 @@ HALFTONE_CODEC float decode_scale(Format format, uint32_t code) {
 // divided, so that amax = 448 * 2^k gives 2^k and the next float gives 2^(k+1), also where the
 // quotient would be subnormal.
 HALFTONE_CODEC uint32_t ue8m0_scale(Format format, uint32_t amax, bool down) {
-  const bool e5m2 = format == Format::fp8_e5m2, e2m1 = largest_element(format) == kE2m1Max;
-  const int element_exponent = e5m2 ? 15 : e2m1 ? 2 : 8;
-  const uint32_t largest_mantissa = e2m1 ? 0x400000u : 0x600000u;  // of 1.5 and of 1.75
-  const int up = !down && (amax & 0x7fffffu) > largest_mantissa ? 1 : 0;
-  const int code = static_cast<int>(amax >> 23) - element_exponent + up;
+  const uint32_t largest = float_bits(largest_element(format));
+  const int up = !down && (amax & 0x7fffffu) > (largest & 0x7fffffu) ? 1 : 0;
+  const int code = static_cast<int>(amax >> 23) - static_cast<int>((largest >> 23) - 127) + up;
   return code < 0 ? 0u : static_cast<uint32_t>(code);
 }
 
@@ -72,7 +70,7 @@ HALFTONE_CODEC BlockScale scale_of_code(const Recipe& recipe, uint32_t code) {
   if (recipe.scale_format == Format::ue8m0) {
     return {code, value, reciprocal_ue8m0(static_cast<uint8_t>(code))};
   }
-  if (recipe.format == Format::nvfp4) {
+  if (has_tensor_scale(recipe.format)) {
     // A scale that underflowed to 0 decodes to 0 whatever the elements: they saturate.
     const float inverse = 1.0f / (value * recipe.decode_scale);
     return {code, value, inverse < kFloatMax ? inverse : kFloatMax};
@@ -116,7 +114,7 @@ HALFTONE_CODEC BlockScale block_scale(const Recipe& recipe, uint32_t amax) {
   if (recipe.scale_format == Format::ue8m0) {
     return scale_of_code(recipe, ue8m0_scale(recipe.format, amax, recipe.ue8m0_down));
   }
-  if (recipe.format == Format::nvfp4) {
+  if (has_tensor_scale(recipe.format)) {
     // The order of these products decides the last bit; this one is the vendor's exact mode.
     const uint8_t code = encode_e4m3(largest * (recipe.encode_scale * (1.0f / 6.0f)));
     BlockScale scale = scale_of_code(recipe, code);
@@ -139,7 +137,7 @@ HALFTONE_CODEC float scale_factor(int i) {
 
 HALFTONE_CODEC int alternatives(const Recipe& recipe) {
   return recipe.scale_format == Format::ue8m0 ? kUe8m0Alternatives
-         : recipe.format == Format::nvfp4     ? kNvfp4Alternatives
+         : has_tensor_scale(recipe.format)    ? kNvfp4Alternatives
                                               : kFactorAlternatives;
 }
 // Codes outside the format fall back to the recipe's own scale.
@@ -149,7 +147,7 @@ HALFTONE_CODEC BlockScale alternative(const Recipe& recipe, const BlockScale& sc
     const int other = code + (i == 0 ? -1 : 1);
     return other < 0 || other > 254 ? scale : scale_of_code(recipe, static_cast<uint32_t>(other));
   }
-  if (recipe.format == Format::nvfp4) {
+  if (has_tensor_scale(recipe.format)) {
     const int other = code + (i < 2 ? i - 2 : i - 1);  // -2, -1, 1 .. 6
     return other < 1 || other > 0x7e ? scale : scale_of_code(recipe, static_cast<uint32_t>(other));
   }

@@ -63,11 +63,10 @@ inline __attribute__((always_inline)) bool quantize_row_with(const Recipe& recip
   for (int64_t begin = 0, g = 0; begin < columns; begin += group, ++g) {
     const int64_t n = group < columns - begin ? group : columns - begin;
     const void* from = static_cast<const char*>(x) + begin * plain_bytes(source);
-    const bool packed = is_four_bits(recipe.format);
-    uint8_t* to = codes + (packed ? begin / 2 : begin);
+    uint8_t* to = codes + code_offset(recipe.format, begin);
     const uint32_t amax = Ops::amax(source, from, n);
     if (amax >= kInfinityBits) {
-      std::memset(to, 0, static_cast<size_t>(packed ? (n + 1) / 2 : n));
+      std::memset(to, 0, static_cast<size_t>(packed_bytes(recipe.format, n)));
       store_scale(recipe.scale_format, scales, g, poisoned_scale(recipe).code);
       if (recipe.asymmetric) zeros[g] = 0;
       continue;

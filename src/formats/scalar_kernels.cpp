@@ -38,17 +38,14 @@ struct ScalarOps {
 
   static void encode(Format source, Format target, const void* x, int64_t n, float multiplier,
                      int zero, uint8_t* codes) {
-    const bool packed = is_four_bits(target);
+    uint32_t word = 0;  // codes, of which some bits have not been written yet
+    int held = 0;
     for (int64_t i = 0; i < n; ++i) {
-      const uint8_t code = encode_element(target, load(source, x, i) * multiplier, zero);
-      if (!packed) {
-        codes[i] = code;
-      } else if (i % 2 == 0) {
-        codes[i / 2] = code;
-      } else {
-        codes[i / 2] = static_cast<uint8_t>(codes[i / 2] | (code << 4));
-      }
+      word |= uint32_t{encode_element(target, load(source, x, i) * multiplier, zero)} << held;
+      held += bits_of(target);
+      for (; held >= 8; held -= 8, word >>= 8) *codes++ = static_cast<uint8_t>(word);
     }
+    if (held > 0) *codes = static_cast<uint8_t>(word);
   }
 
   static void encode_block(const Recipe& recipe, Format source, const void* x, int64_t n,
@@ -119,10 +116,9 @@ bool quantize_band(const Recipe& recipe, Format source, const Band& band) {
 
 void dequantize_row(Format format, const uint8_t* codes, int64_t columns, const RowScales& row,
                     Format out, void* y) {
-  const bool packed = is_four_bits(format);
   for (int64_t i = 0; i < columns; ++i) {
     const int64_t g = i / row.group;
-    const uint8_t code = packed ? nibble(codes, i) : codes[i];
+    const uint8_t code = code_at(format, codes, i);
     const int zero = row.zeros != nullptr ? row.zeros[g] : kInt4Zero;
     // 8 + 24 + 24 bits fit the 64 of x87; where long double is double, 24 bits of scale and
     // tensor scale together do not, and neither does any format that quantize makes need them.
@@ -155,8 +151,7 @@ void encode_ue8m0(const float* x, int64_t n, bool down, uint8_t* codes) {
 
 void decode_bf16(Format format, const uint8_t* codes, int64_t n, uint16_t* y) {
   for (int64_t i = 0; i < n; ++i) {
-    const uint8_t code = is_four_bits(format) ? nibble(codes, i) : codes[i];
-    y[i] = encode_bf16(decode_element(format, code, kInt4Zero));
+    y[i] = encode_bf16(decode_element(format, code_at(format, codes, i), kInt4Zero));
   }
 }
 

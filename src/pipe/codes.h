@@ -5,30 +5,43 @@
 
 namespace halftone::pipe {
 
-HT_HOST_DEVICE bool has_nibbles(Format f) {
-  return f == Format::mxfp4 || f == Format::nvfp4 || f == Format::int4;
+HT_HOST_DEVICE bool has_nibbles(Format f) { return bits_of(f) == 4; }
+
+// Four codes of six bits in the lower 24 to a byte each.
+HT_HOST_DEVICE uint32_t spread_sixes(uint32_t w) {
+  w = (w & 0xfff) | (w & 0xfff000) << 4;  // pairs
+  return (w & 0x003f003f) | (w & 0x0fc00fc0) << 2;
 }
 
 // The number of a code; `zero` is subtracted from int4. Multiplying by a power of two re-biases the
 // exponent of normal and subnormal codes alike.
+template <Element kElement>
+HT_DEVICE float decode_as(uint32_t code, [[maybe_unused]] float zero) {
+  constexpr ElementTraits kTraits = traits_of(kElement);
+  if constexpr (kElement == Element::e5m2) {
+    return hw::cvt_f32_f16(static_cast<uint16_t>(code << 8));
+  } else if constexpr (is_small_float(kElement)) {
+    constexpr uint32_t kSign = 1u << (kTraits.bits - 1);
+    constexpr float kBias =
+        std::bit_cast<float>(static_cast<uint32_t>(126 + least_exponent(kElement) + 127) << 23);
+    const uint32_t magnitude = code & (kSign - 1);
+    const float value = std::bit_cast<float>(magnitude << (23 - kTraits.mantissa_bits)) * kBias;
+    uint32_t number = std::bit_cast<uint32_t>(value);
+    if constexpr (kElement == Element::e4m3) number = magnitude == 0x7f ? 0x7fc00000u : number;
+    return std::bit_cast<float>(number | (code & kSign) << (32 - kTraits.bits));
+  } else if constexpr (kElement == Element::int8) {
+    return static_cast<float>(static_cast<int32_t>(code << 24) >> 24);
+  } else {
+    return static_cast<float>(code) - zero;
+  }
+}
 HT_DEVICE float decode_code(Format f, uint32_t code, float zero = 8) {
-  switch (f) {
-    case Format::fp8_e4m3:
-    case Format::mxfp8: {
-      const uint32_t magnitude = code & 0x7f;
-      const float value = std::bit_cast<float>(magnitude << 20) * 0x1p120f;
-      const uint32_t number = magnitude == 0x7f ? 0x7fc00000u : std::bit_cast<uint32_t>(value);
-      return std::bit_cast<float>(number | (code & 0x80) << 24);
-    }
-    case Format::fp8_e5m2:
-      return hw::cvt_f32_f16(static_cast<uint16_t>(code << 8));
-    case Format::mxfp4:
-    case Format::nvfp4: {
-      const float value = std::bit_cast<float>((code & 7) << 22) * 0x1p126f;
-      return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | (code & 8) << 28);
-    }
-    case Format::int8:
-      return static_cast<float>(static_cast<int32_t>(code << 24) >> 24);
+  switch (element_of(f)) {
+#define HALFTONE_X(name, ...) \
+  case Element::name:         \
+    return decode_as<Element::name>(code, zero);
+    HALFTONE_SMALL_ELEMENTS(HALFTONE_X)
+#undef HALFTONE_X
     default:
       return static_cast<float>(code) - zero;
   }
@@ -39,6 +52,19 @@ HT_DEVICE float decode_code(Format f, uint32_t code, float zero = 8) {
 HT_DEVICE hw::Vector<uint32_t, 2> load_codes(Format f, const char* row, int64_t first,
                                              int64_t columns, hw::Site site = hw::Site::current()) {
   using Pair = hw::Vector<uint32_t, 2>;
+  if (bits_of(f) == 6) {
+    // `first` and the row's end are multiples of 4: three bytes, all of which are there or none.
+    Pair sixes{};
+    HT_UNROLL
+    for (uint32_t i = 0; i < 2; ++i) {
+      if (first + 4 * i >= columns) continue;
+      const auto* three = reinterpret_cast<const uint8_t*>(row) + code_offset(f, first) + 3 * i;
+      sixes[i] = spread_sixes(uint32_t{hw::load_global(three, site)} |
+                              uint32_t{hw::load_global(three + 1, site)} << 8 |
+                              uint32_t{hw::load_global(three + 2, site)} << 16);
+    }
+    return sixes;
+  }
   const bool nibbles = has_nibbles(f);
   const char* at = row + (nibbles ? first / 2 : first);
   const uint32_t bytes = nibbles ? 4 : 8;

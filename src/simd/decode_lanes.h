@@ -19,7 +19,8 @@ HALFTONE_INLINE f32v decode_ue8m0(u32v code) {
 // A code in the low bits of each lane; the bits above it do not count.
 template <Format F>
 HALFTONE_INLINE f32v decode_code(u32v code) {
-  if constexpr (F == Format::fp8_e4m3 || F == Format::mxfp8) {
+  constexpr Element kElement = element_of(F);
+  if constexpr (kElement == Element::e4m3) {
     // Exponent 0 has no hidden bit: read as if its exponent were 1 with a hidden bit, it is too
     // large by exactly 2^-6. (Multiplying the bits by 2^120 is shorter, but a multiplication of
     // subnormals costs tens of cycles.)
@@ -31,11 +32,11 @@ HALFTONE_INLINE f32v decode_code(u32v code) {
     u32v bits = select(small, bits_as<u32v>(subnormal), normal);
     bits = select(nan, broadcast_u32(0x7fc00000u), bits);
     return bits_as<f32v>(bits | ((code << 24) & 0x80000000u));
-  } else if constexpr (F == Format::fp8_e5m2) {
+  } else if constexpr (kElement == Element::e5m2) {
     return widen_f16(narrow_u16((code << 8) & 0xff00u));
-  } else if constexpr (F == Format::int8) {
+  } else if constexpr (kElement == Element::int8) {
     return float_from(bits_as<i32v>(code << 24) >> 24);
-  } else if constexpr (F == Format::int4) {
+  } else if constexpr (kElement == Element::int4) {
 #if defined(__AVX512F__)
     const __m512 table = _mm512_setr_ps(-8.0f, -7.0f, -6.0f, -5.0f, -4.0f, -3.0f, -2.0f, -1.0f,
                                         0.0f, 1.0f, 2.0f, 3.0f, 4.0f, 5.0f, 6.0f, 7.0f);
@@ -43,8 +44,19 @@ HALFTONE_INLINE f32v decode_code(u32v code) {
 #else
     return float_from(bits_as<i32v>(code & 15u) - kInt4Zero);
 #endif
+  } else if constexpr (kElement != Element::e2m1) {
+    // Exponent 0 has no hidden bit: as 1.m with the next exponent, less that power of two.
+    static_assert(is_small_float(kElement));
+    constexpr int kMantissa = traits_of(kElement).mantissa_bits, kShift = 23 - kMantissa;
+    constexpr uint32_t kLeast = static_cast<uint32_t>(least_exponent(kElement) + 127) << 23;
+    constexpr uint32_t kSign = 1u << (bits_of(F) - 1);
+    const u32v bits = (code & (kSign - 1)) << kShift;
+    const f32v subnormal =
+        bits_as<f32v>(bits + kLeast) - broadcast(__builtin_bit_cast(float, kLeast));
+    const i32v small = bits_as<i32v>(bits < broadcast_u32(0x00800000u));
+    const u32v magnitude = select(small, bits_as<u32v>(subnormal), bits + (kLeast - 0x00800000u));
+    return bits_as<f32v>(magnitude | (code & kSign) << (32 - bits_of(F)));
   } else {
-    static_assert(F == Format::mxfp4 || F == Format::nvfp4);
 #if defined(__AVX512F__)
     const __m512 table = _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f,
                                         -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f);
@@ -92,6 +104,20 @@ HALFTONE_INLINE u8v load_nibbles(const uint8_t* packed) {
 #endif
 }
 
+// kLanes codes of six bits, one a byte, from the bytes they fill.
+HALFTONE_INLINE u8v load_sixes(const uint8_t* packed) {
+  uint32_t four[kLanes / 4];
+  for (int i = 0; i < kLanes / 4; ++i) {
+    uint32_t word = 0;
+    std::memcpy(&word, packed + 3 * i, 3);
+    four[i] =
+        (word & 0x3f) | (word << 2 & 0x3f00) | (word << 4 & 0x3f0000) | (word << 6 & 0x3f000000);
+  }
+  u8v codes;
+  std::memcpy(&codes, four, sizeof codes);
+  return codes;
+}
+
 // --- memory to FP32 lanes ------------------------------------------------------------------------
 
 HALFTONE_INLINE f32v decode_int4(const void* codes, int64_t i, int zero) {
@@ -102,10 +128,12 @@ HALFTONE_INLINE f32v decode_int4(const void* codes, int64_t i, int zero) {
 template <Format F>
 HALFTONE_INLINE f32v decode(const void* codes, int64_t i) {
   const auto* bytes = static_cast<const uint8_t*>(codes);
-  if constexpr (F == Format::fp8_e5m2) {
+  if constexpr (element_of(F) == Element::e5m2) {
     return widen_f16(__builtin_convertvector(load_raw<u8v>(bytes + i), u16v) << 8);
-  } else if constexpr (!is_four_bits(F)) {
+  } else if constexpr (bits_of(F) == 8) {
     return decode_code<F>(widen_u8(load_raw<u8v>(bytes + i)));
+  } else if constexpr (bits_of(F) == 6) {
+    return decode_code<F>(widen_u8(load_sixes(bytes + code_offset(F, i))));
   } else {
 #if defined(__AVX512F__)
     // Byte b in a 64-bit lane, and its high nibble at the bottom of the lane's upper half: the

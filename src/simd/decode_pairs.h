@@ -51,7 +51,7 @@ HALFTONE_INLINE bf16v decode_pairs(const void* codes, int64_t i) {
   const auto* bytes = static_cast<const uint8_t*>(codes);
   if constexpr (is_four_bits(F)) {
     return bits_as<bf16v>(lookup_nibbles<F>(decode_detail::spread_nibbles(bytes + i / 2)));
-  } else if constexpr (F == Format::fp8_e4m3 || F == Format::mxfp8) {
+  } else if constexpr (element_of(F) == Element::e4m3) {
     const __m512i code = _mm512_cvtepu8_epi16(
         _mm256_loadu_si256(static_cast<const __m256i*>(static_cast<const void*>(bytes + i))));
     const __m512i magnitude = _mm512_and_si512(code, _mm512_set1_epi16(0x7f));
@@ -87,7 +87,7 @@ HALFTONE_INLINE void bytes_to_pairs(__m512i codes, bf16v out[2]) {
 template <Format F>
 HALFTONE_INLINE void decode_pairs_x2(const void* codes, int64_t i, bf16v out[2]) {
 #if defined(__AVX512VBMI__)
-  if constexpr (!is_four_bits(F)) {
+  if constexpr (bits_of(F) == 8) {
     return bytes_to_pairs<F>(_mm512_loadu_si512(static_cast<const uint8_t*>(codes) + i), out);
   }
 #endif

@@ -77,7 +77,7 @@ inline constexpr ByteTables kInt8Bytes =
 template <Format F>
 HALFTONE_INLINE constexpr const ByteTables& tables_of() {
   if constexpr (F == Format::int8) return kInt8Bytes;
-  return kFp8Bytes < F == Format::fp8_e4m3 || F == Format::mxfp8 > ;
+  return kFp8Bytes<element_of(F) == Element::e4m3>;
 }
 }  // namespace decode_detail
 

@@ -67,23 +67,24 @@ HALFTONE_INLINE u32v encode_float(f32v x) {
   return pick(magnitude > broadcast_i32(0x7f800000), broadcast_u32(kNanCode), result);
 }
 
-template <bool kNan>
-HALFTONE_INLINE u32v encode_e4m3(f32v x) {
-  return encode_float<3, -6, 0x43e00000u, 0x7f, 7, kNan>(x);
-}
-template <bool kNan>
-HALFTONE_INLINE u32v encode_e5m2(f32v x) {
-  return encode_float<2, -14, 0x47600000u, 0x7f, 7, kNan>(x);
-}
-template <bool kNan>
-HALFTONE_INLINE u32v encode_e2m1(f32v x) {
-  return encode_float<1, 0, 0x40c00000u, 0x7, 3, kNan>(x);
+template <Element kElement, bool kNan>
+HALFTONE_INLINE u32v encode_small(f32v x) {
+  constexpr ElementTraits kTraits = traits_of(kElement);
+  constexpr uint32_t kLargest = __builtin_bit_cast(uint32_t, kTraits.largest);
+  return encode_float<kTraits.mantissa_bits, least_exponent(kElement), kLargest, kTraits.nan,
+                      kTraits.bits - 1, kNan>(x);
 }
 }  // namespace encode_detail
 
-HALFTONE_INLINE u32v encode_e4m3(f32v x) { return encode_detail::encode_e4m3<true>(x) & 0xffu; }
-HALFTONE_INLINE u32v encode_e5m2(f32v x) { return encode_detail::encode_e5m2<true>(x) & 0xffu; }
-HALFTONE_INLINE u32v encode_e2m1(f32v x) { return encode_detail::encode_e2m1<true>(x) & 0xfu; }
+HALFTONE_INLINE u32v encode_e4m3(f32v x) {
+  return encode_detail::encode_small<Element::e4m3, true>(x) & 0xffu;
+}
+HALFTONE_INLINE u32v encode_e5m2(f32v x) {
+  return encode_detail::encode_small<Element::e5m2, true>(x) & 0xffu;
+}
+HALFTONE_INLINE u32v encode_e2m1(f32v x) {
+  return encode_detail::encode_small<Element::e2m1, true>(x) & 0xfu;
+}
 
 HALFTONE_INLINE u32v encode_ue8m0_up(f32v x) {
   const u32v magnitude = bits_as<u32v>(x) & 0x7fffffffu;
@@ -144,48 +145,53 @@ HALFTONE_INLINE void store_nibbles(uint8_t* to, u32v codes,
 #endif
 }
 
+// Four codes of six bits into three bytes.
+HALFTONE_INLINE void store_sixes(uint8_t* to, u32v codes) {
+  uint32_t lane[kLanes];
+  store_raw(lane, codes & 63u);
+  for (int i = 0; i < kLanes; i += 4) {
+    const uint32_t word = lane[i] | lane[i + 1] << 6 | lane[i + 2] << 12 | lane[i + 3] << 18;
+    std::memcpy(to + i / 4 * 3, &word, 3);
+  }
+}
+
 // --- by format -----------------------------------------------------------------------------------
 
-// Calls f.template operator()<F>() for the format, or for another with the same elements.
-template <class Function>
+// Calls f.template operator()<F>() for a format with the elements of `format`: one of each that
+// quantize makes. `kFirst` is the first that is tried.
+template <int kFirst = 0, class Function>
 HALFTONE_INLINE auto with_element(Format format, Function f) {
-  switch (format) {
-    case Format::fp8_e5m2:
-      return f.template operator()<Format::fp8_e5m2>();
-    case Format::mxfp4:
-    case Format::nvfp4:
-      return f.template operator()<Format::nvfp4>();
-    case Format::int8:
-      return f.template operator()<Format::int8>();
-    case Format::int4:
-      return f.template operator()<Format::int4>();
-    default:
-      return f.template operator()<Format::fp8_e4m3>();
+  constexpr Format kFormat = format_with(kSmallElements[kFirst]);
+  if constexpr (kFirst + 1 == kSmallElementCount) {
+    return f.template operator()<kFormat>();
+  } else {
+    if (element_of(format) == kSmallElements[kFirst]) return f.template operator()<kFormat>();
+    return with_element<kFirst + 1>(format, f);
   }
 }
 
 // kNan: x may be NaN. Only the low bits of a lane are the code.
 template <Format F, bool kNan>
 HALFTONE_INLINE u32v encode_lanes(f32v x, int zero) {
-  if constexpr (F == Format::fp8_e4m3) {
-    return encode_detail::encode_e4m3<kNan>(x);
-  } else if constexpr (F == Format::fp8_e5m2) {
-    return encode_detail::encode_e5m2<kNan>(x);
-  } else if constexpr (F == Format::int8) {
+  constexpr Element kElement = element_of(F);
+  if constexpr (is_small_float(kElement)) {
+    return encode_detail::encode_small<kElement, kNan>(x);
+  } else if constexpr (kElement == Element::int8) {
     return encode_int8(x);
-  } else if constexpr (F == Format::int4) {
-    return encode_int4(x, zero);
   } else {
-    static_assert(F == Format::nvfp4, "with_element names a format that has no encoder");
-    return encode_detail::encode_e2m1<kNan>(x);
+    static_assert(kElement == Element::int4, "an element that has no encoder");
+    return encode_int4(x, zero);
   }
 }
 
 template <Format F>
 HALFTONE_INLINE void store_codes(uint8_t* to, u32v codes, bool streamed = false) {
-  if constexpr (is_four_bits(F)) {
+  if constexpr (bits_of(F) == 4) {
     store_nibbles(to, codes, streamed);
+  } else if constexpr (bits_of(F) == 6) {
+    store_sixes(to, codes);
   } else {
+    static_assert(bits_of(F) == 8);
     store_bytes(to, codes, streamed);
   }
 }

@@ -114,9 +114,7 @@ struct Run {
   char* y;
   const Hazards hazards;
 
-  HALFTONE_INLINE const uint8_t* codes_of(int64_t i) const {
-    return codes + (is_four_bits(F) ? i / 2 : i);
-  }
+  HALFTONE_INLINE const uint8_t* codes_of(int64_t i) const { return codes + code_offset(F, i); }
 
   // Elements i .. i + n, n <= kTwo, given as numbers.
   HALFTONE_INLINE void finish(Two v, const GroupScale& g, int64_t i, int64_t n) const {
@@ -153,11 +151,10 @@ struct Run {
     int64_t i = begin;
     for (; i + 2 * kTwo <= end; i += 2 * kTwo) {
       const uint8_t* from = codes_of(i);
-      ask_ahead<is_four_bits(F) ? kTwo : 2 * kTwo>(
-          static_cast<const char*>(static_cast<const void*>(from)));
+      ask_ahead<code_offset(F, 2 * kTwo)>(static_cast<const char*>(static_cast<const void*>(from)));
       const auto &first = scale_at(i), &second = scale_at(i + kTwo);
       bf16v words[2];
-      if constexpr (F == Format::fp8_e4m3 || F == Format::fp8_e5m2) {
+      if constexpr (is_fp8(element_of(F))) {
         decode_pairs_x2<F>(from, 0, words);
       } else {
         words[0] = decoded(from, first.zero);
@@ -169,7 +166,7 @@ struct Run {
     for (; i < end; i += kTwo) {
       const int64_t n = end - i < kTwo ? end - i : kTwo;
       uint8_t padded[kTwo] = {};
-      std::memcpy(padded, codes_of(i), static_cast<size_t>(is_four_bits(F) ? (n + 1) / 2 : n));
+      std::memcpy(padded, codes_of(i), static_cast<size_t>((n * bits_of(F) + 7) / 8));
       const auto& g = scale_at(i);
       finish(split<O>(decoded(padded, g.zero)), g, i, n);
     }
@@ -182,7 +179,7 @@ void dequantize(const uint8_t* codes, int64_t columns, const RowScales& row, voi
   const Run<F, O> run{codes, row, static_cast<char*>(y),
                       hazards_of(row, (columns + group - 1) / group)};
   int64_t begin = 0;
-  if (F == Format::nvfp4 && group == kLanes) {
+  if (element_of(F) == Element::e2m1 && group == kLanes) {
     begin = columns / kTwo * kTwo;
     run.all(
         0, begin, [&](int64_t i) __attribute__((always_inline)) {
@@ -208,7 +205,7 @@ void dequantize(const uint8_t* codes, int64_t columns, const RowScales& row, voi
 void dequantize_row(Format format, const uint8_t* codes, int64_t columns, const RowScales& row,
                     Format out, void* y) {
   if (columns == 0) return;
-  if (is_four_bits(format) && row.group % 2 != 0 && row.group < columns) {
+  if (row.group % elements_of_unit(format) != 0 && row.group < columns) {
     return scalar_format_kernels().dequantize_row(format, codes, columns, row, out, y);
   }
   with_element(format, [&]<Format F>() {
@@ -247,8 +244,7 @@ void decode_bf16(Format format, const uint8_t* codes, int64_t n, uint16_t* y) {
     }
     for (; i + kTwo <= n; i += kTwo) store_raw(y + i, decode_pairs<F>(codes, i));
     if (i < n) {
-      scalar_format_kernels().decode_bf16(format, codes + (is_four_bits(F) ? i / 2 : i), n - i,
-                                          y + i);
+      scalar_format_kernels().decode_bf16(format, codes + code_offset(F, i), n - i, y + i);
     }
   });
 }

@@ -110,30 +110,29 @@ template <Format S, Format T, bool kNan = true>
 HALFTONE_INLINE void encode_run(const void* x, int64_t begin, int64_t n, float multiplier, int zero,
                                 uint8_t* codes, bool streamed = false) {
   const f32v factor = broadcast(multiplier);
-  constexpr int kPerByte = is_four_bits(T) ? 2 : 1;
   int64_t i = 0;
-  if constexpr (has_pairs<S>()) {
+  if constexpr (has_pairs<S, T>()) {
     for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-      uint8_t* to = codes + i / kPerByte;
+      uint8_t* to = codes + code_offset(T, i);
       if (!encode_pairs<T, kNan>(x, begin + i, factor, zero, to, streamed)) break;
     }
   }
   for (; i + kLanes <= n; i += kLanes) {
-    store_codes<T>(codes + i / kPerByte,
+    store_codes<T>(codes + code_offset(T, i),
                    encode_lanes<T, kNan>(load<S>(x, begin + i) * factor, zero), streamed);
   }
   if (i == n) return;
   const int left = static_cast<int>(n - i);
   u32v last = encode_lanes<T, kNan>(load_partial<S>(x, begin + i, left) * factor, zero);
   uint8_t bytes[kLanes];
-  if (kPerByte == 2 && left % 2 != 0) {  // the half byte behind the row is 0
+  if (left % elements_of_unit(T) != 0) {  // what shares a byte with the row's end is 0
     uint32_t lane[kLanes];
     store_raw(lane, last);
-    lane[left] = 0;
+    for (int k = left; k % elements_of_unit(T) != 0; ++k) lane[k] = 0;
     last = load_raw<u32v>(lane);
   }
   store_codes<T>(bytes, last);
-  std::memcpy(codes + i / kPerByte, bytes, static_cast<size_t>((left + kPerByte - 1) / kPerByte));
+  std::memcpy(codes + code_offset(T, i), bytes, static_cast<size_t>((left * bits_of(T) + 7) / 8));
 }
 
 // encode_run of finite products, past the caches where `streamed` asks for it and codes start a
@@ -150,8 +149,8 @@ HALFTONE_INLINE void encode_past_caches(const void* x, int64_t begin, int64_t n,
     for (int64_t k = 0; ahead != 0 && k < count * plain_bytes(S); k += kLineBytes) {
       __builtin_prefetch(next + k, 0, 2);
     }
-    encode_run<S, T, false>(x, begin + i, count, multiplier, zero,
-                            codes + (is_four_bits(T) ? i / 2 : i), streamed);
+    encode_run<S, T, false>(x, begin + i, count, multiplier, zero, codes + code_offset(T, i),
+                            streamed);
   }
 }
 

@@ -15,7 +15,7 @@ struct Scales {
 };
 
 HALFTONE_INLINE Scales scales_of_codes(const Recipe& recipe, u32v code, f32v value) {
-  if (recipe.format == Format::nvfp4) {
+  if (has_tensor_scale(recipe.format)) {
     const f32v inverse = 1.0f / (value * recipe.decode_scale);
     return {code, value, min(inverse, broadcast(kFloatMax))};
   }
@@ -53,12 +53,11 @@ HALFTONE_INLINE Scales block_scales(const Recipe& recipe, u32v amax) {
   const f32v largest = bits_as<f32v>(amax);
   const i32v zero = bits_as<i32v>(amax) == i32v{};
   if (recipe.scale_format == Format::ue8m0) {
-    const bool e5m2 = recipe.format == Format::fp8_e5m2;
-    const bool e2m1 = largest_element(recipe.format) == kE2m1Max;
-    const int element_exponent = e5m2 ? 15 : e2m1 ? 2 : 8;
-    // Rounding up: past 1.75 (1.5 for E2M1) the mantissa carries into the exponent.
-    const int carry = recipe.ue8m0_down ? 0 : 0x7fffff - (e2m1 ? 0x400000 : 0x600000);
-    i32v code = bits_as<i32v>((amax + static_cast<uint32_t>(carry)) >> 23) - element_exponent;
+    const uint32_t largest_bits = float_bits(largest_element(recipe.format));
+    const int element_exponent = static_cast<int>(largest_bits >> 23) - 127;
+    // Rounding up: past the mantissa of the largest element it carries into the exponent.
+    const uint32_t carry = recipe.ue8m0_down ? 0 : 0x7fffffu - (largest_bits & 0x7fffffu);
+    i32v code = bits_as<i32v>((amax + carry) >> 23) - element_exponent;
     code = max(code, i32v{});
     const i32v inverse = 254 - code;
     const u32v bits = bits_as<u32v>(inverse) << 23;
@@ -66,7 +65,7 @@ HALFTONE_INLINE Scales block_scales(const Recipe& recipe, u32v amax) {
     return {bits_as<u32v>(code), f32v{},
             bits_as<f32v>(pick(subnormal, broadcast_u32(0x400000), bits))};
   }
-  if (recipe.format == Format::nvfp4) {
+  if (has_tensor_scale(recipe.format)) {
     u32v code;
     const f32v value = round_e4m3(largest * (recipe.encode_scale * (1.0f / 6.0f)), &code);
     Scales scales = scales_of_codes(recipe, code, value);
@@ -133,7 +132,7 @@ HALFTONE_INLINE u32v group_maxima(const void* x, const GroupStarts& start) {
 template <Format S>
 HALFTONE_INLINE u32v group_ranges(const void* x, const GroupStarts& start, f32v* low, f32v* high) {
   const int64_t group = start.group;
-  if constexpr (has_pairs<S>()) {
+  if constexpr (has_pairs<S, Format::int4>()) {
     if (group % (2 * kLanes) == 0) return pair_group_ranges<S>(x, start, low, high);
   }
   f32v least[kLanes], largest[kLanes];
@@ -180,7 +179,7 @@ HALFTONE_INLINE GroupScales group_scales(const Recipe& recipe, const void* x,
   i32v unusable = bits_as<i32v>(amax >= broadcast_u32(kInfinityBits));
   if (recipe.scale_format == Format::f16) unusable |= of.value > broadcast(65504.0f);
   bool powers = false;
-  if constexpr (has_pairs<S>()) {
+  if constexpr (has_pairs<S, T>()) {
     powers = recipe.scale_format == Format::ue8m0 && start.group % (2 * kLanes) == 0 &&
              !any(bits_as<i32v>(of.code < broadcast_u32(kLeastWordScale)));
   }
@@ -209,7 +208,7 @@ HALFTONE_INLINE void encode_groups_in_words(const GroupScales& of, int64_t group
     ask_for_group<Format::bf16>(x, begin + g * group, group, ahead);
     for (int64_t i = 0; i < group; i += 2 * kLanes) {
       const int64_t at = g * group + i;
-      uint8_t* to = codes + (is_four_bits(T) ? at / 2 : at);
+      uint8_t* to = codes + code_offset(T, at);
       if (encode_words<T>(x, begin + at, static_cast<int>(code[g]), to, streamed)) continue;
       const f32v factor = broadcast(reciprocal_ue8m0(static_cast<uint8_t>(code[g])));
       encode_pairs<T, false>(x, begin + at, factor, 0, to, streamed);
@@ -221,13 +220,13 @@ HALFTONE_INLINE void encode_groups_in_words(const GroupScales& of, int64_t group
 template <Format S, Format T>
 HALFTONE_INLINE void encode_groups(const GroupScales& of, int64_t group, int count, const void* x,
                                    int64_t begin, uint8_t* codes, bool streamed, int64_t ahead) {
-  if constexpr (has_pairs<S>() && (T == Format::nvfp4 || T == Format::fp8_e4m3)) {
+  if constexpr (has_pairs<S, T>() &&
+                (element_of(T) == Element::e2m1 || element_of(T) == Element::e4m3)) {
     if (of.powers) {
       return encode_groups_in_words<T>(of, group, count, x, begin, codes, streamed, ahead);
     }
   }
-  constexpr int kPerByte = is_four_bits(T) ? 2 : 1;
-  if constexpr (has_pairs<S>() && T == Format::nvfp4) {
+  if constexpr (has_pairs<S, T>() && element_of(T) == Element::e2m1) {
     if (group == 16) {  // a vector of 32 elements holds two groups
       for (int g = 0; g < count; g += 2) {
         ask_for_group<S>(x, begin + g * 16, 32, ahead);
@@ -245,15 +244,16 @@ HALFTONE_INLINE void encode_groups(const GroupScales& of, int64_t group, int cou
     ask_for_group<S>(x, begin + g * group, group, ahead);
     const f32v factor = broadcast(multiplier[g]);
     int64_t i = 0;
-    if constexpr (has_pairs<S>()) {
+    if constexpr (has_pairs<S, T>()) {
       for (; i + 2 * kLanes <= group; i += 2 * kLanes) {
         const int64_t at = g * group + i;
-        encode_pairs<T, false>(x, begin + at, factor, zero[g], codes + at / kPerByte, streamed);
+        encode_pairs<T, false>(x, begin + at, factor, zero[g], codes + code_offset(T, at),
+                               streamed);
       }
     }
     for (; i < group; i += kLanes) {
       const int64_t at = g * group + i;
-      store_codes<T>(codes + at / kPerByte,
+      store_codes<T>(codes + code_offset(T, at),
                      encode_lanes<T, false>(load<S>(x, begin + at) * factor, zero[g]), streamed);
     }
   }

@@ -114,7 +114,7 @@ HALFTONE_INLINE bool encode_words(const void* x, int64_t i, int code, uint8_t* c
                                   bool streamed) {
   const u32v words = load_raw<u32v>(static_cast<const uint16_t*>(x) + i);
   const auto magnitude = bits_as<u16x2>(words & 0x7fff7fffu);
-  if constexpr (T == Format::nvfp4) {
+  if constexpr (element_of(T) == Element::e2m1) {
     const u16x2 v = min_words(
         subtract_saturated(magnitude, broadcast_words(((code - 127) << 7) + kQuarterBase)),
         broadcast_words(1023));
@@ -190,7 +190,7 @@ HALFTONE_INLINE bool encode_pairs(const void* x, int64_t i, f32v factor, int zer
     }
     return true;
   }
-  if constexpr (T == Format::nvfp4) {
+  if constexpr (element_of(T) == Element::e2m1) {
     const u32v upper = merge(0xffff0000u, bits_as<u32v>(odd), bits_as<u32v>(even) >> 16);
     const u32v rest = merge(0xffffu, bits_as<u32v>(even), bits_as<u32v>(odd) << 16);
     const u16x2 v = min_words(
@@ -324,15 +324,16 @@ HALFTONE_INLINE u32v pair_group_ranges(const void* x, const GroupStarts& start, 
 
 #endif
 
-// Whether encode_pairs and pair_group_amax serve sources of S.
-template <Format S>
+// Whether encode_pairs makes elements of T from S: those that are nibbles or bytes.
+template <Format S, Format T>
 HALFTONE_INLINE constexpr bool has_pairs() {
 #if defined(__AVX512BW__) && defined(__AVX512DQ__)
-  return S == Format::bf16;
+  return S == Format::bf16 && (bits_of(T) == 4 || bits_of(T) == 8);
 #else
   return false;
 #endif
 }
+// Whether pair_group_amax serves sources of S.
 template <Format S>
 HALFTONE_INLINE constexpr bool has_pair_maxima() {
 #if defined(__AVX512BW__) && defined(__AVX512DQ__)

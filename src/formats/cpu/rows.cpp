@@ -57,8 +57,8 @@ HALFTONE_INLINE bool quantize_strips(const Recipe& recipe, int64_t group, const 
   const bool streamed = recipe.streamed && starts_line(codes);
   const auto encode_at = [&](const GroupScales& of, int64_t begin, int count)
       __attribute__((always_inline)) {
-    encode_groups<S, T>(of, group, count, x, begin, codes + (is_four_bits(T) ? begin / 2 : begin),
-                        streamed, recipe.ahead);
+    encode_groups<S, T>(of, group, count, x, begin, codes + code_offset(T, begin), streamed,
+                        recipe.ahead);
   };
   const int64_t whole = columns / strip * strip;
   GroupScales next = group_scales<S, T>(recipe, x, {0, group});
@@ -96,12 +96,11 @@ HALFTONE_INLINE bool quantize_strips(const Recipe& recipe, int64_t group, const 
 
 bool quantize_row(const Recipe& recipe, Format source, const void* x, int64_t columns,
                   uint8_t* codes, uint8_t* scales, uint8_t* zeros) {
-  const bool packed = is_four_bits(recipe.format);
   const auto general = [&](int64_t begin, int64_t n) {
     const int64_t g = recipe.group > 0 ? begin / recipe.group : 0;
     return quantize_row_with<RowOps>(
         recipe, source, static_cast<const char*>(x) + begin * plain_bytes(source), n,
-        codes + (packed ? begin / 2 : begin), scales + g * scale_bytes(recipe.scale_format),
+        codes + code_offset(recipe.format, begin), scales + g * scale_bytes(recipe.scale_format),
         zeros + (zeros != nullptr ? g : 0));
   };
   if (recipe.adaptive || recipe.group == 0 || recipe.group % kLanes != 0) {
@@ -120,7 +119,7 @@ bool quantize_row(const Recipe& recipe, Format source, const void* x, int64_t co
         fits = quantize_strips<S, T>(recipe, group, x, whole, codes, scales, zeros, general);
       };
       // Constants for the groups of one or two vectors, whose loops would cost more than they do.
-      if (T == Format::nvfp4 && recipe.group == 16) {
+      if (element_of(T) == Element::e2m1 && recipe.group == 16) {
         strips(16);
       } else if (recipe.group == 32) {
         strips(32);

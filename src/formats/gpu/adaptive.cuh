@@ -111,7 +111,18 @@ struct QuantizeAdaptiveGpu {
         uint32_t code =
             finite ? encode_element(kFormat, value * scale.scale.multiplier, scale.zero) : 0;
         uint8_t* to = codes + row * pitch;
-        if constexpr (is_four_bits(kFormat)) {
+        if constexpr (bits_of(kFormat) == 6) {
+          static_assert(kLanes % 4 == 0, "four neighbours fill three bytes");
+          HT_UNROLL
+          for (uint32_t d = 1; d < 4; ++d) {
+            const uint32_t next = hw::shuffle_down(code & 63, d);
+            if (there && column % 4 == 0) code |= next << 6 * d;
+          }
+          for (uint32_t i = 0; there && column % 4 == 0 && i < 3; ++i) {
+            hw::store_global(to + code_offset(kFormat, column) + i,
+                             static_cast<uint8_t>(code >> 8 * i));
+          }
+        } else if constexpr (bits_of(kFormat) == 4) {
           code = there ? code & 15 : 0;  // the high half of an odd last byte is 0
           code |= hw::shuffle_down(code, 1) << 4;
           if (there && column % 2 == 0) {
@@ -163,11 +174,10 @@ struct QuantizeAdaptiveGpu {
       if (place.live && block.lane == 0) {
         store_block_scale(args, recipe, p.faults, range, chosen, index, place.scale);
       }
-      const bool nibbles = is_four_bits(recipe.format);
-      const int64_t pitch = nibbles ? args.columns / 2 : args.columns;
+      const int64_t pitch = code_offset(recipe.format, args.columns);
       encode<format.value>(
           block, chosen, range.finite(),
-          args.codes + place.first_row * pitch + (nibbles ? place.left / 2 : place.left), pitch);
+          args.codes + place.first_row * pitch + code_offset(recipe.format, place.left), pitch);
     });
   }
 };

@@ -44,7 +44,7 @@ struct QuantizeAdaptiveGroupsGpu {
   // Exactly decode_element.
   template <Format kFormat>
   HT_DEVICE static float decode(uint32_t code, int zero) {
-    if constexpr (kFormat == Format::nvfp4) {  // of f16 the exponents are 14 less
+    if constexpr (element_of(kFormat) == Element::e2m1) {  // of f16 the exponents are 14 less
       return hw::cvt_f32_f16(static_cast<uint16_t>((code & 7) << 9 | (code & 8) << 12)) * 0x1p14f;
     } else {
       return decode_element(kFormat, static_cast<uint8_t>(code), zero);
@@ -68,7 +68,7 @@ struct QuantizeAdaptiveGroupsGpu {
   template <Format kFormat>
   HT_DEVICE static double squared_error(const Group& group, const ZeroPoint& scale,
                                         float tensor_scale) {
-    constexpr uint32_t kBits = is_four_bits(kFormat) ? 4 : 8;
+    constexpr uint32_t kBits = bits_of(kFormat);
     double partial[16] = {};
     for (uint32_t i = 0; i < group.eights; i += 2) {
       HT_UNROLL

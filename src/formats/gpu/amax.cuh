@@ -97,7 +97,7 @@ struct TensorScaleGpu {
       Recipe recipe = p.recipe;
       const float most = std::bit_cast<float>(hw::load_global(p.scales + i));
       uint32_t code = 0;
-      if (recipe.format == Format::nvfp4) {
+      if (has_tensor_scale(recipe.format)) {
         set_tensor_amax(most, &recipe);
         code = std::bit_cast<uint32_t>(recipe.tensor_scale);
       } else {

@@ -23,13 +23,13 @@ struct QuantizeBlocksGpu {
   static constexpr uint32_t kThreads = pipe::kMostRowThreads, kMinBlocks = 1;
   static constexpr uint32_t kKept = 4;  // eights of a thread: 128 x 128 elements stay in registers
 
-  // Codes of columns first .. of a row; the high half of an odd last byte is 0.
+  // Codes of columns first .. of a row; what shares a byte with the last one is 0.
   HT_DEVICE static void store_codes(Format f, uint8_t* row, int64_t first, int64_t columns,
                                     uint64_t codes) {
-    const bool nibbles = is_four_bits(f);
-    uint8_t* at = row + (nibbles ? first / 2 : first);
-    const uint32_t bytes = nibbles ? 4 : 8;
-    if (first + 8 <= columns && pipe::is_aligned(at, bytes)) {
+    const auto bits = static_cast<uint32_t>(bits_of(f));  // and bytes of eight codes
+    const bool nibbles = bits == 4;
+    uint8_t* at = row + code_offset(f, first);
+    if (bits != 6 && first + 8 <= columns && pipe::is_aligned(at, bits)) {
       if (nibbles) {
         return hw::store_global(reinterpret_cast<uint32_t*>(at), static_cast<uint32_t>(codes));
       }
@@ -39,8 +39,8 @@ struct QuantizeBlocksGpu {
     }
     const int64_t left = columns - first;
     const auto count = static_cast<uint32_t>(left < 8 ? left : 8);
-    if (nibbles && count < 8) codes &= (uint64_t{1} << 4 * count) - 1;
-    for (uint32_t i = 0; i < (nibbles ? (count + 1) / 2 : count); ++i) {
+    if (bits < 8 && count < 8) codes &= (uint64_t{1} << bits * count) - 1;
+    for (uint32_t i = 0; i < (count * bits + 7) / 8; ++i) {
       hw::store_global(at + i, static_cast<uint8_t>(codes >> 8 * i & 0xff));
     }
   }
@@ -120,7 +120,7 @@ struct QuantizeBlocksGpu {
     if (threads.rank() == 0 && (!given || index == 0)) {
       store_block_scale(args, recipe, p.faults, range, chosen, index, block.scale);
     }
-    const int64_t pitch = is_four_bits(recipe.format) ? args.columns / 2 : args.columns;
+    const int64_t pitch = code_offset(recipe.format, args.columns);
     uint8_t* codes = args.codes + first_row * pitch;
     for_eights([&](const Within& at, const float(&v)[8]) {
       const uint64_t eight =

@@ -20,22 +20,18 @@ HT_DEVICE uint32_t magnitude(float x) { return std::bit_cast<uint32_t>(x) & 0x7f
 
 template <Format kFormat>
 using FormatConstant = std::integral_constant<Format, kFormat>;
-// Calls body with the format whose elements those of f are, as a constant: the choice stands
-// outside of the loops over elements.
+// Calls body with a format of the elements of f, as a constant: the choice stands outside of the
+// loops over elements.
 template <class Body>
 HT_DEVICE void for_elements_of(Format f, const Body& body) {
-  switch (f) {
-    case Format::fp8_e5m2:
-      return body(FormatConstant<Format::fp8_e5m2>{});
-    case Format::mxfp4:
-    case Format::nvfp4:
-      return body(FormatConstant<Format::nvfp4>{});
-    case Format::int8:
-      return body(FormatConstant<Format::int8>{});
-    case Format::int4:
-      return body(FormatConstant<Format::int4>{});
+  switch (element_of(f)) {
+#define HALFTONE_X(name, ...) \
+  case Element::name:         \
+    return body(FormatConstant<format_with(Element::name)>{});
+    HALFTONE_SMALL_ELEMENTS(HALFTONE_X)
+#undef HALFTONE_X
     default:
-      return body(FormatConstant<Format::fp8_e4m3>{});
+      __builtin_unreachable();  // f is what quantize makes
   }
 }
 
@@ -114,14 +110,24 @@ HT_DEVICE uint32_t encode_e2m1_pairs(const hw::Words4& x, float multiplier) {
   return (even & 0x0f0f0f0f) | (odd << 4 & 0xf0f0f0f0);
 }
 
+// Eight codes of six bits, a byte each, without the gaps between them.
+HT_DEVICE uint64_t pack_sixes(const uint32_t (&words)[2]) {
+  const auto four = [](uint32_t w) -> uint64_t {
+    w = (w & 0x3f003f) | (w >> 2 & 0x0fc00fc0);  // pairs of 12 bits
+    return (w & 0xfff) | (w >> 4 & 0xfff000);
+  };
+  return four(words[1]) << 24 | four(words[0]);
+}
+
 // Eight codes, the first one lowest. kConvert: FP8 by the conversion instruction of sm_89 and
 // later.
 template <Format kFormat, bool kConvert, bool kBounded = false>
 HT_DEVICE uint64_t encode_eight(const float (&x)[8], float multiplier, int zero) {
+  constexpr Element kElement = element_of(kFormat);
   uint32_t words[2] = {};
-  if constexpr (kFormat == Format::nvfp4) {
+  if constexpr (kElement == Element::e2m1) {
     words[0] = encode_e2m1_eight<kBounded>(x, multiplier);
-  } else if constexpr (kFormat == Format::int4) {
+  } else if constexpr (kElement == Element::int4) {
     const auto least = static_cast<float>(-zero), most = static_cast<float>(15 - zero);
     uint32_t bits[8];
     HT_UNROLL
@@ -130,7 +136,7 @@ HT_DEVICE uint64_t encode_eight(const float (&x)[8], float multiplier, int zero)
       bits[i] = std::bit_cast<uint32_t>(v + kRoundingShift);
     }
     words[0] = pack_nibbles(bits) + static_cast<uint32_t>(zero) * kEveryNibble;
-  } else if constexpr (kFormat == Format::int8) {
+  } else if constexpr (kElement == Element::int8) {
     uint32_t bits[8];
     HT_UNROLL
     for (uint32_t i = 0; i < 8; ++i) {
@@ -142,8 +148,8 @@ HT_DEVICE uint64_t encode_eight(const float (&x)[8], float multiplier, int zero)
       words[i / 4] = hw::prmt(hw::prmt(bits[i], bits[i + 1], 0x40),
                               hw::prmt(bits[i + 2], bits[i + 3], 0x40), 0x5410);
     }
-  } else if constexpr (kConvert) {
-    constexpr hw::Type kType = kFormat == Format::fp8_e5m2 ? hw::Type::e5m2 : hw::Type::e4m3;
+  } else if constexpr (kConvert && is_fp8(kElement)) {
+    constexpr hw::Type kType = kElement == Element::e5m2 ? hw::Type::e5m2 : hw::Type::e4m3;
     HT_UNROLL
     for (uint32_t i = 0; i < 8; i += 4) {
       const uint32_t low = hw::cvt_fp8x2<kType>(x[i] * multiplier, x[i + 1] * multiplier);
@@ -153,8 +159,9 @@ HT_DEVICE uint64_t encode_eight(const float (&x)[8], float multiplier, int zero)
   } else {
     HT_UNROLL
     for (uint32_t i = 0; i < 8; ++i) {
-      words[i / 4] |= uint32_t{encode_element(kFormat, x[i] * multiplier, zero)} << 8 * (i % 4);
+      words[i / 4] |= uint32_t{encode_as<kElement>(x[i] * multiplier, zero)} << 8 * (i % 4);
     }
+    if constexpr (bits_of(kFormat) == 6) return pack_sixes(words);
   }
   return uint64_t{words[1]} << 32 | words[0];
 }
@@ -168,30 +175,31 @@ HT_DEVICE uint64_t encode_eight(const Recipe& r, const float (&x)[8], float mult
 }
 // Formats of elements and scales that a body is made for, so that nothing is left to choose inside
 // of its loops.
-template <Format kFormat, Format kScaleFormat, bool kAsymmetric = false>
+template <Format kElements, Format kScaleFormat, bool kAsymmetric = false>
 struct FixedKind {
   static constexpr bool kFixed = true;
-  static constexpr Format kElement = kFormat, kScale = kScaleFormat;
+  static constexpr Format kFormat = kElements, kScale = kScaleFormat;
+  static constexpr Element kElement = element_of(kElements);
   HT_DEVICE static Recipe of(Recipe recipe) {
-    recipe.format = kFormat, recipe.scale_format = kScaleFormat, recipe.asymmetric = kAsymmetric;
+    recipe.format = kElements, recipe.scale_format = kScaleFormat, recipe.asymmetric = kAsymmetric;
     return recipe;
   }
 };
 struct AnyKind {
   static constexpr bool kFixed = false;
-  static constexpr Format kElement = Format::f32, kScale = Format::f32;  // none that is fixed
+  static constexpr Format kScale = Format::f32;  // none that is fixed
+  static constexpr Element kElement = Element::f32;
   HT_DEVICE static const Recipe& of(const Recipe& recipe) { return recipe; }
 };
 // kInt4: int4 is one of those that have a body of their own.
 template <bool kInt4 = true, class Body>
 HT_DEVICE void for_kind_of(Format f, Format scale, bool asymmetric, const Body& body) {
-  if (f == Format::nvfp4 && scale == Format::fp8_e4m3) {
-    return body(FixedKind<Format::nvfp4, Format::fp8_e4m3>{});
+  const Element element = element_of(f);
+  if (element == Element::e2m1) {
+    if (scale == Format::fp8_e4m3) return body(FixedKind<Format::nvfp4, Format::fp8_e4m3>{});
+    if (scale == Format::ue8m0) return body(FixedKind<Format::mxfp4, Format::ue8m0>{});
   }
-  if (f == Format::mxfp4 && scale == Format::ue8m0) {
-    return body(FixedKind<Format::mxfp4, Format::ue8m0>{});
-  }
-  if (f == Format::fp8_e4m3 || f == Format::mxfp8) {
+  if (element == Element::e4m3) {
     if (scale == Format::f32) return body(FixedKind<Format::fp8_e4m3, Format::f32>{});
     if (scale == Format::ue8m0) return body(FixedKind<Format::fp8_e4m3, Format::ue8m0>{});
   }
@@ -210,19 +218,23 @@ template <class Kind, bool kConvert, bool kBounded = false>
 HT_DEVICE uint64_t encode_eight_of(const Recipe& r, const float (&x)[8], float multiplier,
                                    int zero) {
   if constexpr (Kind::kFixed) {
-    constexpr Format kElement = Kind::kElement == Format::mxfp4 ? Format::nvfp4 : Kind::kElement;
-    return encode_eight<kElement, kConvert, kBounded>(x, multiplier, zero);
+    return encode_eight<Kind::kFormat, kConvert, kBounded>(x, multiplier, zero);
   } else {
     return encode_eight<kConvert>(r, x, multiplier, zero);
   }
 }
 
-// At `to`, a multiple of 4 or 8 bytes.
+// Eight codes at `to`, a multiple of 4 or 8 bytes; of six bits, of 2.
 template <Format kFormat>
 HT_DEVICE void store_codes(uint8_t* to, uint64_t codes) {
   const auto low = static_cast<uint32_t>(codes);
-  if constexpr (is_four_bits(kFormat)) {
+  if constexpr (bits_of(kFormat) == 4) {
     hw::store_global(reinterpret_cast<uint32_t*>(to), low);
+  } else if constexpr (bits_of(kFormat) == 6) {
+    HT_UNROLL
+    for (uint32_t i = 0; i < 3; ++i) {
+      hw::store_global(reinterpret_cast<uint16_t*>(to) + i, static_cast<uint16_t>(codes >> 16 * i));
+    }
   } else {
     using Pair = hw::Vector<uint32_t, 2>;
     hw::store_global(reinterpret_cast<Pair*>(to), Pair{{low, static_cast<uint32_t>(codes >> 32)}});
@@ -231,10 +243,14 @@ HT_DEVICE void store_codes(uint8_t* to, uint64_t codes) {
 
 // Of eight neighbours in format f, the first of which is number `first` of all, a multiple of 8.
 HT_DEVICE void store_eight(Format f, uint8_t* codes, int64_t first, uint64_t eight) {
-  if (is_four_bits(f)) {
+  if (bits_of(f) == 4) {
     store_codes<Format::int4>(codes + first / 2, eight);
-  } else {
+  } else if (bits_of(f) == 8) {
     store_codes<Format::int8>(codes + first, eight);
+  } else {
+    for (uint32_t i = 0; i < 6; ++i) {
+      hw::store_global(codes + code_offset(f, first) + i, static_cast<uint8_t>(eight >> 8 * i));
+    }
   }
 }
 

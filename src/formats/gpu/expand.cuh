@@ -99,7 +99,8 @@ struct ExpandGpu {
   HT_DEVICE static void decode(const hw::Vector<uint32_t, 2>& codes, float zero, float (&x)[8]) {
     // 2^23 plus a small integer ends in its bits.
     constexpr uint32_t kInteger = 0x4b000000;
-    if constexpr (kFormat == Format::nvfp4 || kFormat == Format::mxfp4) {
+    constexpr Element kElement = element_of(kFormat);
+    if constexpr (kElement == Element::e2m1) {
       // Two nibbles, 16 bits apart, as f16 that are 2^-14 of their values.
       HT_UNROLL
       for (uint32_t i = 0; i < 4; ++i) {
@@ -108,25 +109,25 @@ struct ExpandGpu {
         pipe::widen_pair(Format::f16, pair, x[i], x[i + 4]);
         x[i] *= 0x1p14f, x[i + 4] *= 0x1p14f;
       }
-    } else if constexpr (kConvert && kFormat == Format::fp8_e4m3) {
+    } else if constexpr (kConvert && kElement == Element::e4m3) {
       HT_UNROLL
       for (uint32_t i = 0; i < 8; i += 2) {
         const auto pair = static_cast<uint16_t>(codes[i / 4] >> 8 * (i % 4));
         pipe::widen_pair(Format::f16, hw::cvt_f16x2_fp8x2<hw::Type::e4m3>(pair), x[i], x[i + 1]);
       }
-    } else if constexpr (kFormat == Format::fp8_e5m2) {  // the upper halves of f16
+    } else if constexpr (kElement == Element::e5m2) {  // the upper halves of f16
       HT_UNROLL
       for (uint32_t i = 0; i < 8; i += 2) {
         const uint32_t pair = hw::prmt(codes[i / 4], 0, i % 4 == 0 ? 0x1404 : 0x3424);
         pipe::widen_pair(Format::f16, pair, x[i], x[i + 1]);
       }
-    } else if constexpr (kFormat == Format::int8) {
+    } else if constexpr (kElement == Element::int8) {
       HT_UNROLL
       for (uint32_t i = 0; i < 8; ++i) {
         const uint32_t integer = hw::prmt(codes[i / 4] ^ 0x80808080, kInteger, 0x7440 | i % 4);
         x[i] = std::bit_cast<float>(integer) - (0x1p23f + 128);
       }
-    } else if constexpr (kFormat == Format::int4) {
+    } else if constexpr (kElement == Element::int4) {
       HT_UNROLL
       for (uint32_t i = 0; i < 8; ++i) {
         x[i] = std::bit_cast<float>((codes[0] >> 4 * i & 15) | kInteger) - (0x1p23f + zero);
@@ -213,11 +214,21 @@ struct ExpandGpu {
     for (uint32_t& zero : zeros) zero = 8;
     if (row >= 0) {
       const char* const line = args.codes.base + row * args.codes.outer_stride;
-      if (pipe::has_nibbles(args.format)) {
+      if (bits_of(args.format) == 4) {
         const auto* at = reinterpret_cast<const uint32_t*>(line) + eights.first;
         HT_UNROLL
         for (uint32_t i = 0; i < kEights; ++i, at += width) {
           if (eights.first + i * width < p.row_eights) codes[i][0] = hw::load_global(at);
+        }
+      } else if (bits_of(args.format) == 6) {
+        const auto* at = reinterpret_cast<const uint16_t*>(line) + 3 * uint64_t{eights.first};
+        HT_UNROLL
+        for (uint32_t i = 0; i < kEights; ++i, at += 3 * width) {
+          if (eights.first + i * width >= p.row_eights) continue;
+          const uint32_t part[3] = {hw::load_global(at), hw::load_global(at + 1),
+                                    hw::load_global(at + 2)};
+          codes[i][0] = pipe::spread_sixes(part[0] | part[1] << 16);
+          codes[i][1] = pipe::spread_sixes(part[1] >> 8 | part[2] << 8);
         }
       } else {
         const auto* at = reinterpret_cast<const hw::Vector<uint32_t, 2>*>(line) + eights.first;
@@ -264,7 +275,7 @@ struct ExpandGpu {
                                const hw::Vector<uint32_t, 2>& codes, uint32_t scale_code,
                                float zero, float factor) {
     constexpr bool kOnce = kProducts == Products::rounded_once;
-    constexpr bool kE2m1 = Kind::kElement == Format::nvfp4 || Kind::kElement == Format::mxfp4;
+    constexpr bool kE2m1 = Kind::kElement == Element::e2m1;
     const Format scale_format = Kind::kFixed ? Kind::kScale : args.scale_format;
     float scale = 1;
     if constexpr (Kind::kFixed && kConvert && Kind::kScale == Format::fp8_e4m3) {
@@ -289,7 +300,7 @@ struct ExpandGpu {
     }
     float x[8];
     if constexpr (Kind::kFixed) {
-      decode<Kind::kElement>(codes, zero, x);
+      decode<Kind::kFormat>(codes, zero, x);
     } else {
       for_elements_of(args.format, [&](auto format) { decode<format.value>(codes, zero, x); });
     }

@@ -106,7 +106,7 @@ struct QuantizeGroupsGpu {
     }
     if (n >= p.count) return;
     ZeroPoint chosen;
-    if constexpr (Kind::kElement == Format::nvfp4 && kConvert) {
+    if constexpr (Kind::kElement == Element::e2m1 && Kind::kScale == Format::fp8_e4m3 && kConvert) {
       chosen = {range.finite() ? nvfp4_scale<kConvert>(recipe, range.most) : poisoned_scale(recipe),
                 0};
     } else {
@@ -116,7 +116,7 @@ struct QuantizeGroupsGpu {
       const uint32_t group = p.group.divide(n);
       store_block_scale(p.args, recipe, p.faults, range, chosen, group, p.places.at(p.args, group));
     }
-    if constexpr (Kind::kElement == Format::nvfp4) {
+    if constexpr (Kind::kElement == Element::e2m1 && Kind::kScale == Format::fp8_e4m3) {
       if (range.most * chosen.scale.multiplier < 7) {
         return store<Kind, true>(p, recipe, n, low, high, chosen, range.finite());
       }
@@ -133,7 +133,7 @@ struct QuantizeGroupsGpu {
     uint64_t codes[2];
     HT_UNROLL
     for (uint32_t i = 0; i < 2; ++i) {
-      constexpr bool kPowerOfTwo = Kind::kElement == Format::mxfp4 && Kind::kScale == Format::ue8m0;
+      constexpr bool kPowerOfTwo = Kind::kElement == Element::e2m1 && Kind::kScale == Format::ue8m0;
       if constexpr (kPowerOfTwo && kAccess == pipe::Access::bf16) {
         codes[i] =
             encode_e2m1_pairs(std::bit_cast<hw::Words4>(*eights[i]), chosen.scale.multiplier);
@@ -145,8 +145,17 @@ struct QuantizeGroupsGpu {
       }
       if (!finite) codes[i] = 0;
     }
-    if (is_four_bits(recipe.format)) {
+    if (bits_of(recipe.format) == 4) {
       store_codes<Format::int8>(args.codes + int64_t{n} * 8, codes[1] << 32 | codes[0]);
+    } else if (bits_of(recipe.format) == 6) {
+      const uint32_t words[3] = {
+          static_cast<uint32_t>(codes[0]),
+          static_cast<uint32_t>(codes[0] >> 32) | static_cast<uint32_t>(codes[1]) << 16,
+          static_cast<uint32_t>(codes[1] >> 16)};
+      HT_UNROLL
+      for (uint32_t i = 0; i < 3; ++i) {
+        hw::store_global(reinterpret_cast<uint32_t*>(args.codes) + (uint64_t{n} * 3 + i), words[i]);
+      }
     } else {
       const hw::Words4 words{
           {static_cast<uint32_t>(codes[0]), static_cast<uint32_t>(codes[0] >> 32),

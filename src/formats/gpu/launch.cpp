@@ -290,7 +290,8 @@ bool expands(const DequantizeArgs& args, int64_t result_rows) {
   const auto all = reinterpret_cast<uintptr_t>(codes.base) |
                    static_cast<uintptr_t>(codes.outer_stride | codes.inner_stride);
   return !is_plain_float(args.format) && codes.inner == 1 && args.columns % 8 == 0 &&
-         args.block_columns % 8 == 0 && all % (pipe::has_nibbles(args.format) ? 4 : 8) == 0 &&
+         args.block_columns % 8 == 0 &&
+         all % (bits_of(args.format) == 6 ? 2 : bits_of(args.format)) == 0 &&
          reinterpret_cast<uintptr_t>(args.out) % 16 == 0 &&
          result_rows * (args.columns / 8) < int64_t{1} << 31;
 }

@@ -132,7 +132,7 @@ class RowCodes {
   }
   template <class Kind>
   HT_DEVICE ZeroPoint scale_of(const Recipe& recipe, const BlockRange& range) const {
-    if constexpr (Kind::kElement == Format::nvfp4 && kConvert) {
+    if constexpr (Kind::kElement == Element::e2m1 && Kind::kScale == Format::fp8_e4m3 && kConvert) {
       return {range.finite() ? nvfp4_scale<kConvert>(recipe, range.most) : poisoned_scale(recipe),
               0};
     } else {

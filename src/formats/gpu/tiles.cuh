@@ -101,11 +101,10 @@ struct QuantizeTilesGpu {
                                : matrix * args.scale_bytes +
                                      scale_offset(args.layout, args.rows, p.across, top, group));
     }
-    const bool nibbles = is_four_bits(recipe.format);
-    const auto pitch = static_cast<uint32_t>(nibbles ? args.columns / 2 : args.columns);
-    uint8_t* const codes = args.codes + row * int64_t{pitch} + (nibbles ? left / 2 : left);
+    const auto pitch = static_cast<uint32_t>(code_offset(recipe.format, args.columns));
+    uint8_t* const codes = args.codes + row * int64_t{pitch} + code_offset(recipe.format, left);
     for_elements_of(recipe.format, [&](auto format) {
-      constexpr uint32_t kStored = is_four_bits(format.value) ? 4 : 8;
+      constexpr uint32_t kStored = bits_of(format.value);
       const uint64_t step =
           one_row ? uint64_t{p.row_threads} * kStored : uint64_t{row_step} * pitch;
       uint8_t* to = codes + (uint64_t{down} * pitch + eight * kStored);

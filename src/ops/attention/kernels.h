@@ -2,6 +2,7 @@
 #pragma once
 #include <span>
 
+#include "base/format_traits.h"
 #include "base/kernel_table.h"
 #include "halftone/attention.h"
 #include "ops/attention/cpu/kernel.h"
@@ -33,9 +34,7 @@ inline float softmax_scale(const AttentionProblem& p) {
   return p.softmax_scale.value_or(1.0f / __builtin_sqrtf(static_cast<float>(p.head_dim)));
 }
 // Elements that share a scale in a block format, 1 for the others.
-inline int64_t group_of(Format f) {
-  return f == Format::nvfp4 ? 16 : f == Format::mxfp8 || f == Format::mxfp4 ? 32 : 1;
-}
+inline int64_t group_of(Format f) { return has_group_scales(f) ? scale_group_of(f) : 1; }
 
 // Lengths and offsets of one sequence of the batch.
 struct AttentionSequence {

@@ -26,29 +26,7 @@ void decode_row(const Tensor& t, int64_t a, int64_t b, int64_t head, std::vector
   out->resize(static_cast<size_t>(count));
   const int64_t group = group_of(t.format());
   for (int64_t i = 0; i < count; ++i) {
-    double x = 0;
-    const auto* bytes = t.data<uint8_t>();
-    const auto* halves = t.data<uint16_t>();
-    switch (t.format()) {
-      case Format::f32:
-        x = t.data<float>()[offset + i];
-        break;
-      case Format::f16:
-        x = decode_f16(halves[offset + i]);
-        break;
-      case Format::bf16:
-        x = decode_bf16(halves[offset + i]);
-        break;
-      case Format::int8:
-        x = static_cast<int8_t>(bytes[offset + i]);
-        break;
-      case Format::mxfp4:
-      case Format::nvfp4:
-        x = decode_e2m1(nibble(bytes, offset + i));
-        break;
-      default:
-        x = decode_e4m3(bytes[offset + i]);
-    }
+    double x = element_at(t.format(), t.data(), offset + i);
     if (t.has_scales()) {
       const Tensor& scales = t.scales();
       const int64_t at = offset_in(scales) + (group > 1 ? i / group * scales.stride(-1) : 0);

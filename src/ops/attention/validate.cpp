@@ -20,7 +20,8 @@ bool dequantises_to(Format f, Format target) {
     case Format::bf16:
       return quantised || f == Format::bf16;
     case Format::fp8_e4m3:  // with power-of-two block scales
-      return f == Format::fp8_e4m3 || f == Format::mxfp8 || f == Format::mxfp4;
+      return f == Format::fp8_e4m3 ||
+             (has_power_of_two_scales(f) && is_exact_in_e4m3(element_of(f)));
     default:
       return f == target;
   }

@@ -4,6 +4,7 @@
 
 #include "formats/row_quantizer.h"
 #include "simd/decode.h"
+#include "simd/encode.h"
 
 namespace halftone::HALFTONE_LEVEL {
 
@@ -12,17 +13,17 @@ namespace {
 typedef uint8_t u8half __attribute__((vector_size(kLanes / 2)));
 typedef uint16_t u16half __attribute__((vector_size(kLanes)));
 
-// Values i..i+count-1 of a row; 4-bit ones start at an even i.
+// Values i .. i + count - 1 of a row, i a multiple of kLanes from the start of the row or a group.
 template <Format F>
 HALFTONE_INLINE u32v load_codes(const char* row, int64_t i, int count) {
-  constexpr bool kNibbles = is_four_bits(F);
   unsigned char bytes[kLanes] = {};
-  std::memcpy(bytes, row + (kNibbles ? i / 2 : i),
-              static_cast<size_t>(kNibbles ? (count + 1) / 2 : count));
-  if constexpr (kNibbles) {
+  std::memcpy(bytes, row + code_offset(F, i), static_cast<size_t>((count * bits_of(F) + 7) / 8));
+  if constexpr (bits_of(F) == 4) {
     const auto pair = __builtin_convertvector(load_raw<u8half>(bytes), u16half);
     const u8v codes = bits_as<u8v>((pair | (pair << 4)) & 0x0f0f);
     return __builtin_convertvector(codes, u32v);
+  } else if constexpr (bits_of(F) == 6) {
+    return widen_u8(load_sixes(bytes));
   } else {
     return __builtin_convertvector(load_raw<u8v>(bytes), u32v);
   }
@@ -57,7 +58,7 @@ void quantised_rows(const EmbeddingArgs& args, int64_t begin, int64_t end) {
         const int count = last - i < kLanes ? static_cast<int>(last - i) : kLanes;
         const u32v code = load_codes<F>(codes, i, count);
         f32v value;
-        if constexpr (F == Format::int4) {
+        if constexpr (element_of(F) == Element::int4) {
           value = float_from(bits_as<i32v>(code)) - broadcast(zero_point);
         } else {
           value = decode_code<F>(code);
@@ -98,18 +99,8 @@ void to_format(const EmbeddingArgs& args, int64_t begin, int64_t end) {
       return plain_rows<Format::f16, O>(args, begin, end);
     case Format::bf16:
       return plain_rows<Format::bf16, O>(args, begin, end);
-    case Format::fp8_e4m3:
-    case Format::mxfp8:
-      return quantised_rows<Format::fp8_e4m3, O>(args, begin, end);
-    case Format::fp8_e5m2:
-      return quantised_rows<Format::fp8_e5m2, O>(args, begin, end);
-    case Format::mxfp4:
-    case Format::nvfp4:
-      return quantised_rows<Format::nvfp4, O>(args, begin, end);
-    case Format::int8:
-      return quantised_rows<Format::int8, O>(args, begin, end);
     default:
-      return quantised_rows<Format::int4, O>(args, begin, end);
+      return with_element(args.format, [&]<Format F>() { quantised_rows<F, O>(args, begin, end); });
   }
 }
 

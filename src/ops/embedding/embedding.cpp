@@ -2,6 +2,7 @@
 #include "halftone/embedding.h"
 
 #include "base/arguments.h"
+#include "base/format_traits.h"
 #include "base/kernel_table.h"
 #include "ops/embedding/kernels.h"
 
@@ -12,9 +13,7 @@ struct EmbeddingKernel
 
 namespace {
 
-bool is_weight_format(Format f) {
-  return is_plain_float(f) || is_fp8(f) || is_block(f) || f == Format::int8 || f == Format::int4;
-}
+bool is_weight_format(Format f) { return is_plain_float(f) || is_quantised(f); }
 
 bool is_scale_format(Format f) {
   return is_plain_float(f) || f == Format::fp8_e4m3 || f == Format::ue8m0;
@@ -48,11 +47,11 @@ std::string accepts(const EmbeddingProblem& p) {
                   " layout; convert_scale_layout() makes it linear");
   }
   if (p.scaling.block_rows < 0 || p.scaling.block_cols < 0 ||
-      (bits(p.table) == 4 && p.scaling.block_cols % 2 != 0)) {
+      p.scaling.block_cols % elements_of_unit(p.table) != 0) {
     return concat("embedding: scale blocks are ", to_string(p.scaling),
                   "; they must not be negative and hold whole bytes of ", name(p.table));
   }
-  if (p.scaling.asymmetric && p.table != Format::int4) {
+  if (p.scaling.asymmetric && !may_have_zero_points(p.table)) {
     return concat("embedding: zero points go with int4, not with ", name(p.table));
   }
   return "";
@@ -114,9 +113,9 @@ void run(const EmbeddingPlan& plan, const EmbeddingTensors& t, Stream& stream) {
   args.wide_ids = t.ids.format() == Format::i64;
   args.table = t.table.data<char>();
   args.table_stride = t.table.stride(0) * bits(p.table) / 8;
-  require(bits(p.table) != 4 || t.table.stride(0) % 2 == 0 || p.vocabulary <= 1,
+  require(t.table.stride(0) % elements_of_unit(p.table) == 0 || p.vocabulary <= 1,
           "embedding: rows of the ", name(p.table), " table start inside a byte (row stride ",
-          t.table.stride(0), "); it must be even");
+          t.table.stride(0), "); it must be a multiple of ", elements_of_unit(p.table));
   args.format = p.table;
   args.out_format = p.out;
   args.out = t.out.data<char>();

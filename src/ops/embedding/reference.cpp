@@ -9,30 +9,10 @@ namespace {
 
 double element(const Tensor& table, int64_t row, int64_t column, double zero_point) {
   const int64_t at = row * table.stride(0) + column;
-  const auto* bytes = table.data<uint8_t>();
-  switch (table.format()) {
-    case Format::f32:
-      return table.data<float>()[at];
-    case Format::f16:
-      return decode_f16(table.data<uint16_t>()[at]);
-    case Format::bf16:
-      return decode_bf16(table.data<uint16_t>()[at]);
-    case Format::fp8_e4m3:
-    case Format::mxfp8:
-      return decode_e4m3(bytes[at]);
-    case Format::fp8_e5m2:
-      return decode_e5m2(bytes[at]);
-    case Format::mxfp4:
-    case Format::nvfp4:
-      return decode_e2m1(nibble(bytes, at));
-    case Format::int8:
-      return static_cast<int8_t>(bytes[at]);
-    case Format::int4:
-      return nibble(bytes, at) - zero_point;
-    default:
-      fail(ErrorCode::invalid_argument, "embedding_reference: the table is ", name(table.format()),
-           "; it must be a weight format");
-  }
+  require(is_plain_float(table.format()) || is_quantised(table.format()),
+          "embedding_reference: the table is ", name(table.format()),
+          "; it must be a weight format");
+  return element_at(table.format(), table.data(), at, static_cast<int>(zero_point));
 }
 
 double scale_value(const Tensor& scales, int64_t at) {

@@ -67,7 +67,7 @@ struct AppendGpu {
                   scale.code);
     }
     if (first >= end) return;
-    const int64_t pitch = is_four_bits(args.format) ? shape.head_dim / 2 : shape.head_dim;
+    const int64_t pitch = code_offset(args.format, shape.head_dim);
     Quantize::store_codes(
         args.format, args.codes[part] + target * pitch, first, end,
         finite || fixed > 0 ? encode_eight<false>(args.recipe, v, scale.multiplier, 0) : 0);

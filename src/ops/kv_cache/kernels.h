@@ -23,7 +23,7 @@ struct CacheShape {
 inline bool is_quantised_cache(Format f) { return !is_plain_float(f); }
 // One FP32 per token and head, or one E4M3 per 16 elements.
 inline Scaling cache_scaling(Format f) {
-  return f == Format::nvfp4 ? default_scaling(Format::nvfp4) : Scaling{Format::f32, 1, 0};
+  return is_block(f) ? default_scaling(f) : Scaling{Format::f32, 1, 0};
 }
 
 // K and V at once: index 0 and 1.

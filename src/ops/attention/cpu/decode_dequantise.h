@@ -13,9 +13,7 @@ namespace halftone::HALFTONE_LEVEL {
 template <Format F>
 struct KeyFormat {
   static constexpr int kBytes = F == Format::f16 ? 32 : 64;
-  static constexpr int kVectors = F == Format::mxfp4 || F == Format::nvfp4 ? 4
-                                  : element_bits(F) == 8                   ? 2
-                                                                           : 1;
+  static constexpr int kVectors = element_bits(F) == 4 ? 4 : element_bits(F) == 8 ? 2 : 1;
   static constexpr int kGroups = 2;
   static constexpr int kBlocks = has_blocks(F) ? kBytes * 8 / element_bits(F) / block_of(F) : 0;
   static constexpr int kBlockSteps = F == Format::mxfp8 ? 2 : 1;  // that share a scale vector
@@ -96,7 +94,7 @@ HALFTONE_INLINE __m512 scales_of(const RowPointer* keys, int64_t offset, int cou
   };
   const __m128i all = _mm_set_epi64x(static_cast<long long>(code_of(2) | code_of(3) << 32),
                                      static_cast<long long>(code_of(0) | code_of(1) << 32));
-  if constexpr (F == Format::nvfp4) {
+  if constexpr (scale_format_of(F) == Format::fp8_e4m3) {
     // The upper half of each FP32 is the BF16 value of its encoded scale.
     const auto& t = decode_detail::kFp8Bytes<true>;
     const __m512i code =
@@ -118,7 +116,7 @@ HALFTONE_INLINE __m512 scales_of(const RowPointer* keys, int64_t offset, int cou
 // The scales that belong to the elements of step i.
 template <Format F>
 HALFTONE_INLINE f32v scale_of_step(const __m512 (&scales)[2], int i) {
-  if constexpr (F == Format::nvfp4) {
+  if constexpr (scale_group_of(F) == 16) {
     const __m512 x = scales[i / 2];
     return bits_as<f32v>(i % 2 == 0 ? _mm512_permute_ps(x, 0x50) : _mm512_permute_ps(x, 0xfa));
   } else {

@@ -9,23 +9,22 @@
 
 namespace halftone::HALFTONE_LEVEL {
 
-// is_block of dtype.h, inlined at every optimisation level.
-HALFTONE_INLINE constexpr bool has_blocks(Format f) {
-  return f == Format::mxfp8 || f == Format::mxfp4 || f == Format::nvfp4;
-}
-constexpr int64_t block_of(Format f) { return f == Format::nvfp4 ? 16 : 32; }
+HALFTONE_INLINE constexpr bool has_blocks(Format f) { return has_group_scales(f); }
+HALFTONE_INLINE constexpr int64_t block_of(Format f) { return scale_group_of(f); }
+HALFTONE_INLINE constexpr int element_bits(Format f) { return bits_of(f); }
 
-constexpr int element_bits(Format f) {
-  return f == Format::f32                           ? 32
-         : f == Format::f16 || f == Format::bf16    ? 16
-         : f == Format::mxfp4 || f == Format::nvfp4 ? 4
-                                                    : 8;
+// Whether Q, K or V may be in the format: plain floats, and codes that bf16 holds exactly, by
+// rows or with block scales.
+HALFTONE_INLINE constexpr bool is_operand(Format f) {
+  return f == Format::f32 || f == Format::f16 || f == Format::bf16 || has_blocks(f) ||
+         f == Format::fp8_e4m3 || f == Format::int8;
 }
 
 template <Format F>
 HALFTONE_INLINE float block_scale(const uint8_t* scales, int64_t i) {
-  if constexpr (F == Format::nvfp4) return decode_e4m3(scales[i / 16]);
-  return decode_ue8m0(scales[i / 32]);
+  const uint8_t code = scales[i / block_of(F)];
+  if constexpr (scale_format_of(F) == Format::fp8_e4m3) return decode_e4m3(code);
+  return decode_ue8m0(code);
 }
 
 // kLanes elements of a row from element i; `scales` are those of the row's blocks. A vector never
@@ -176,26 +175,18 @@ template <class Element>
 using DequantiseRows = void (*)(const RowToDequantise<Element>* rows, int64_t row_count,
                                 int64_t count, int64_t padded);
 
+// The formats that operands may have; null for others.
 template <class Element>
 DequantiseRows<Element> dequantise_rows_of(Format format) {
   switch (format) {
-    case Format::f32:
-      return dequantise_rows<Format::f32, Element>;
-    case Format::f16:
-      return dequantise_rows<Format::f16, Element>;
-    case Format::bf16:
-      return dequantise_rows<Format::bf16, Element>;
-    case Format::int8:
-      return dequantise_rows<Format::int8, Element>;
-    case Format::mxfp8:
-      return dequantise_rows<Format::mxfp8, Element>;
-    case Format::mxfp4:
-      return dequantise_rows<Format::mxfp4, Element>;
-    case Format::nvfp4:
-      return dequantise_rows<Format::nvfp4, Element>;
-    default:
-      return dequantise_rows<Format::fp8_e4m3, Element>;
+#define HALFTONE_X(name, ...)                                                              \
+  case Format::name:                                                                       \
+    if constexpr (is_operand(Format::name)) return dequantise_rows<Format::name, Element>; \
+    return nullptr;
+    HALFTONE_FORMATS(HALFTONE_X)
+#undef HALFTONE_X
   }
+  return nullptr;
 }
 
 }  // namespace halftone::HALFTONE_LEVEL

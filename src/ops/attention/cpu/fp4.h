@@ -12,16 +12,17 @@ struct Fp4Tables {
 };
 template <Format F>
 constexpr Fp4Tables fp4_tables() {
+  constexpr bool kE4m3 = scale_format_of(F) == Format::fp8_e4m3;
   Fp4Tables t{};
   for (int s = 0; s < 256; ++s) {
     const auto scale_code = static_cast<uint8_t>(s);
-    const bool nan = F == Format::nvfp4 ? (s & 0x7f) == 0x7f : s == 255;
+    const bool nan = kE4m3 ? (s & 0x7f) == 0x7f : s == 255;
     for (int code = 0; code < 16; ++code) {
       if (nan) {
         t.value[s][code] = 0x7fc0;
         continue;
       }
-      const float scale = F == Format::nvfp4 ? decode_e4m3(scale_code) : decode_ue8m0(scale_code);
+      const float scale = kE4m3 ? decode_e4m3(scale_code) : decode_ue8m0(scale_code);
       const double value = static_cast<double>(decode_e2m1(static_cast<uint8_t>(code))) * scale;
       const bool overflows = value > 0x1.fffffep127 || value < -0x1.fffffep127;
       t.value[s][code] = overflows ? static_cast<uint16_t>(value > 0 ? 0x7f80 : 0xff80)
@@ -46,7 +47,7 @@ HALFTONE_INLINE int64_t dequantise_fp4(const uint8_t* row, const uint8_t* scales
   int64_t i = 0;
   for (; i + 32 <= count; i += 32) {
     const __m512i index = decode_detail::spread_nibbles(row + i / 2);
-    if constexpr (F == Format::mxfp4) {
+    if constexpr (scale_group_of(F) == 32) {
       store_raw(out + i, _mm512_permutexvar_epi16(index, fp4_table<F>(scales[i / 32])));
     } else {
       const __m512i low = _mm512_permutexvar_epi16(index, fp4_table<F>(scales[i / 16]));
@@ -74,7 +75,7 @@ HALFTONE_INLINE void load_step(const Fp4Row<F>* rows, int64_t x, f32v (&b)[4]) {
       0x2424040420200000, 0x2c2c0c0c28280808, 0x3434141430301010, 0x3c3c1c1c38381818};
   const __m512i fields = load_raw<__m512i>(kFields);
   const __m512i first = _mm512_setr_epi32(0, 8, 0, 8, 0, 8, 0, 8, 1, 9, 1, 9, 1, 9, 1, 9);
-  constexpr int kShift = F == Format::nvfp4 ? 4 : 5;
+  constexpr int kShift = scale_group_of(F) == 16 ? 4 : 5;
   const uint8_t* even_scales = opaque(rows[0].scales + (x >> kShift));
   const uint8_t* odd_scales = opaque(rows[1].scales + (x >> kShift));
   const __m512i packed =
@@ -103,7 +104,8 @@ HALFTONE_INLINE void load_scales(const uint8_t* const* rows, int64_t first, int6
   load_encoded_scales(rows, first, count, &encoded);
   for (int i = 0; i < 8; ++i) {
     const auto scale_code = bits_as<u8v>(encoded.encoded[i]);
-    scales->value[i] = F == Format::nvfp4 ? decode_e4m3(scale_code) : decode_ue8m0(scale_code);
+    scales->value[i] =
+        scale_format_of(F) == Format::fp8_e4m3 ? decode_e4m3(scale_code) : decode_ue8m0(scale_code);
   }
 }
 

@@ -48,8 +48,12 @@ HALFTONE_INLINE bool has_non_finite(const float* x, int64_t count) {
 
 // Sets element i of a row to 0, which has all bits 0 in every format.
 HALFTONE_INLINE void clear_element(uint8_t* row, int bits, int64_t i) {
-  if (bits == 4) {
-    row[i / 2] = static_cast<uint8_t>(row[i / 2] & (i % 2 == 0 ? 0xf0 : 0x0f));
+  if (bits < 8) {
+    const int64_t at = i * bits / 8;
+    const int low = static_cast<int>(i * bits % 8);
+    const int mask = ((1 << bits) - 1) << low;  // its bits, of two bytes
+    row[at] = static_cast<uint8_t>(row[at] & ~mask);
+    if (low + bits > 8) row[at + 1] = static_cast<uint8_t>(row[at + 1] & ~(mask >> 8));
   } else {
     __builtin_memset(row + i * (bits / 8), 0, static_cast<size_t>(bits / 8));
   }
@@ -89,7 +93,8 @@ AttentionRows without_non_finite(const AttentionRows& v, int64_t head, int64_t v
       clear_element(packed, bits, c);
       if (!blocks) continue;
       uint8_t& scale = block[c / block_of(v.format)];  // a NaN scale makes NaN of 0 as well
-      if (v.format == Format::nvfp4 ? (scale & 0x7f) == 0x7f : scale == 0xff) scale = 0;
+      const bool e4m3 = scale_format_of(v.format) == Format::fp8_e4m3;
+      if (e4m3 ? (scale & 0x7f) == 0x7f : scale == 0xff) scale = 0;
     }
     if (found) non_finite->key[non_finite->count++] = static_cast<int16_t>(i);
   }

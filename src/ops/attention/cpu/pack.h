@@ -23,7 +23,7 @@ void pack_keys(const AttentionRows& k, int64_t head, int64_t head_dim, int64_t f
   const int64_t steps = (head_dim + Dot::kPair - 1) / Dot::kPair;
   const auto dequantise = dequantise_rows_of<Element>(k.format);
   const bool scaled = has_row_scales(k);
-  const bool fp4 = k.format == Format::nvfp4 || k.format == Format::mxfp4;
+  const bool fp4 = element_of(k.format) == halftone::Element::e2m1;
   const bool fp8 = k.format == Format::fp8_e4m3;
   const bool quantised =
       Dot::kPair == 2 && ((fp4 && head_dim % 64 == 0) || (fp8 && head_dim % 32 == 0));
@@ -72,9 +72,9 @@ void pack_keys(const AttentionRows& k, int64_t head, int64_t head_dim, int64_t f
     }
 #if defined(__AVX512BF16__)
     if (quantised) {
-      const auto pack = fp8                         ? pack_fp8
-                        : k.format == Format::nvfp4 ? pack_fp4<Format::nvfp4>
-                                                    : pack_fp4<Format::mxfp4>;
+      const auto pack = fp8                          ? pack_fp8
+                        : has_tensor_scale(k.format) ? pack_fp4<Format::nvfp4>
+                                                     : pack_fp4<Format::mxfp4>;
       pack(lane_row, lane_scales, head_dim, panel + v * kLanes, prefetcher, lines);
       continue;
     }

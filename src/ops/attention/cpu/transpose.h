@@ -149,8 +149,8 @@ static inline bool pack_mxfp4(const uint8_t* const* packed, const uint8_t* const
 template <Format F>
 void pack_fp4(const uint8_t* const* packed, const uint8_t* const* scales, int64_t head_dim,
               uint32_t* out, Prefetcher* prefetcher, int64_t lines) {
-  constexpr int64_t kBlock = F == Format::nvfp4 ? 16 : 32;
-  if constexpr (F == Format::mxfp4) {
+  constexpr int64_t kBlock = scale_group_of(F);
+  if constexpr (has_power_of_two_scales(F)) {
     if (pack_mxfp4(packed, scales, head_dim, out, prefetcher, lines)) return;
   }
   Fp4Scales scale;

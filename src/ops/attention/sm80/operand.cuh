@@ -34,20 +34,7 @@ struct Operand {
   uint8_t scale_shift;  // 2^this rows share a scale of `Scales::row`
 };
 
-HT_HOST_DEVICE uint32_t element_bits(Format f) {
-  switch (f) {
-    case Format::f32:
-      return 32;
-    case Format::f16:
-    case Format::bf16:
-      return 16;
-    case Format::mxfp4:
-    case Format::nvfp4:
-      return 4;
-    default:
-      return 8;
-  }
-}
+HT_HOST_DEVICE uint32_t element_bits(Format f) { return static_cast<uint32_t>(bits_of(f)); }
 
 // A row of an operand: of a batch or a page.
 struct RowIndex {
@@ -71,12 +58,19 @@ HT_DEVICE float factor_of(const Operand& x, int64_t batch, hw::Site site = hw::S
 
 inline constexpr uint32_t kUnit = 16;  // elements: the group of NVFP4, half of that of MX formats
 HT_HOST_DEVICE uint32_t unit_bytes(Format f) { return kUnit * element_bits(f) / 8; }
+// Of a piece of a unit in shared memory, and of a copy of it: 12 bytes are three words.
+HT_HOST_DEVICE uint32_t slot_bytes(Format f) { return unit_bytes(f) <= 8 ? 8 : 16; }
+HT_DEVICE uint32_t piece_bytes(const Operand& x) {
+  const uint32_t unit = unit_bytes(x.format), most = unit == 12 ? 4 : unit;
+  return x.copy_bytes < most ? x.copy_bytes : most;
+}
 
 // The encoded scale of a unit; 0 where there is none.
 HT_DEVICE uint32_t encoded_scale(const Operand& x, const uint8_t* row, uint32_t unit,
                                  hw::Site site = hw::Site::current()) {
   if (x.scaling != Scales::block) return 0;
-  return hw::load_global(row + (x.format == Format::nvfp4 ? unit : unit / 2), site);
+  const bool whole = scale_group_of(x.format) == static_cast<int>(kUnit);
+  return hw::load_global(row + (whole ? unit : unit / 2), site);
 }
 
 // Dequantises a unit to FP32. `kWords`: what the widest format of the caller takes.
@@ -102,14 +96,23 @@ HT_DEVICE void decode_unit(Format format, const uint32_t (&raw)[kWords], uint32_
       const uint32_t code = raw[i / 4] >> i % 4 * 8 & 0xff;
       x[i] = pipe::decode_code(format == Format::int8 ? Format::int8 : Format::fp8_e4m3, code);
     }
+  } else if (element_bits(format) == 6) {
+    HT_UNROLL
+    for (uint32_t i = 0; i < kUnit; ++i) {
+      const uint32_t word = i * 6 / 32, low = i * 6 % 32;
+      uint32_t code = raw[word] >> low;
+      if (low > 26) code |= raw[word + 1] << (32 - low);
+      x[i] = pipe::decode_code(format, code & 63);
+    }
   } else {
     HT_UNROLL
     for (uint32_t i = 0; i < kUnit; ++i)
-      x[i] = pipe::decode_code(Format::nvfp4, raw[i / 8] >> i % 8 * 4 & 15);
+      x[i] = pipe::decode_as<Element::e2m1>(raw[i / 8] >> i % 8 * 4 & 15, 0);
   }
-  if (format != Format::nvfp4 && format != Format::mxfp4 && format != Format::mxfp8) return;
-  const float factor = format == Format::nvfp4 ? pipe::decode_code(Format::fp8_e4m3, scale)
-                                               : decode_ue8m0(static_cast<uint8_t>(scale));
+  if (!has_group_scales(format)) return;
+  const float factor = scale_format_of(format) == Format::fp8_e4m3
+                           ? pipe::decode_code(Format::fp8_e4m3, scale)
+                           : decode_ue8m0(static_cast<uint8_t>(scale));
   HT_UNROLL
   for (uint32_t i = 0; i < kUnit; ++i) x[i] = hw::mul(x[i], factor);
 }
@@ -289,9 +292,8 @@ struct Loader {
           encoded_scales |= encoded_scale(x, scales_of(x, at, head), unit_of(i), site) << 8 * i;
         }
         for (uint32_t done = 0; done < unit; done += 16) {
-          copy_chunk(slot(i, done / 16), from + done, remaining(exist, done, 16),
-                     x.copy_bytes < unit ? x.copy_bytes : unit, x.data, unit < 16 ? unit : 16,
-                     site);
+          copy_chunk(slot(i, done / 16), from + done, remaining(exist, done, 16), piece_bytes(x),
+                     x.data, slot_bytes(x.format), site);
         }
       }
     }
@@ -312,7 +314,7 @@ struct Loader {
       HT_UNROLL
       for (uint32_t plane = 0; plane < kPlanes; ++plane) {
         hw::Words4 part{};
-        if (unit_bytes(x.format) == 8) {
+        if (slot_bytes(x.format) == 8) {
           const auto two = hw::load_shared<hw::Vector<uint32_t, 2>>(slot(i, 0), site);
           part.at[0] = two.at[0], part.at[1] = two.at[1];
         } else if (16 * plane < unit_bytes(x.format)) {
@@ -336,8 +338,8 @@ struct Loader {
     return hw::thread_index().x % 4 + i % (kUnits / 4) * 4;
   }
   HT_DEVICE hw::SharedAddress slot(uint32_t i, uint32_t plane) const {
-    const uint32_t size = unit_bytes(x.format) < 16 ? unit_bytes(x.format) : 16;
-    return raw + (plane * kPlaneBytes + (i * kThreads + hw::thread_index().x) * size);
+    return raw +
+           (plane * kPlaneBytes + (i * kThreads + hw::thread_index().x) * slot_bytes(x.format));
   }
 };
 

@@ -23,32 +23,12 @@ const uint8_t* scale_address(const Weights& w, int64_t n, int64_t k) {
 // The value in the tensor's format, without its scale.
 float element(const Weights& w, int64_t n, int64_t k) {
   const uint8_t* row = w.data + n * w.row_bytes;
-  switch (w.format) {
-    case Format::f32:
-      return reinterpret_cast<const float*>(row)[k];
-    case Format::f16:
-      return decode_f16(reinterpret_cast<const uint16_t*>(row)[k]);
-    case Format::bf16:
-      return decode_bf16(reinterpret_cast<const uint16_t*>(row)[k]);
-    case Format::fp8_e4m3:
-    case Format::mxfp8:
-      return decode_e4m3(row[k]);
-    case Format::fp8_e5m2:
-      return decode_e5m2(row[k]);
-    case Format::int8:
-      return static_cast<float>(static_cast<int8_t>(row[k]));
-    case Format::mxfp4:
-    case Format::nvfp4:
-      return decode_e2m1(nibble(row, k));
-    default: {
-      int zero = kInt4Zero;
-      if (w.zeros != nullptr) {
-        zero = w.zeros[(w.block_rows > 0 ? n / w.block_rows * w.zero_row : 0) +
-                       k / w.group * w.zero_step];
-      }
-      return static_cast<float>(nibble(row, k) - zero);
-    }
+  int zero = kInt4Zero;
+  if (w.zeros != nullptr) {
+    zero =
+        w.zeros[(w.block_rows > 0 ? n / w.block_rows * w.zero_row : 0) + k / w.group * w.zero_step];
   }
+  return element_at(w.format, row, k, zero);
 }
 
 // FP32 rows of a `dequantised` weight: value times scale, rounded once.

@@ -113,12 +113,15 @@ HT_DEVICE float element_of(const GpuLayout& l, const GpuSource& s, uint32_t row,
     return pipe::load_element(
         l.format, reinterpret_cast<const char*>(at) + column * pipe::bytes_of(l.format), site);
   }
-  if (!pipe::has_nibbles(l.format)) {
-    return pipe::decode_code(l.format, hw::load_global(at + column, site));
-  }
-  const uint32_t byte = hw::load_global(at + column / 2, site);
-  const bool integer = l.format == Format::int4;
-  return pipe::decode_code(l.format, byte >> column % 2 * 4 & 15,
+  const auto bits = static_cast<uint32_t>(bits_of(l.format));
+  if (bits == 8) return pipe::decode_code(l.format, hw::load_global(at + column, site));
+  const uint64_t bit = uint64_t{column} * bits;
+  const uint32_t low = bit % 8;
+  uint32_t code = hw::load_global(at + bit / 8, site);
+  if (low + bits > 8) code |= uint32_t{hw::load_global(at + bit / 8 + 1, site)} << 8;
+  code = code >> low & ((1u << bits) - 1);
+  const bool integer = may_have_zero_points(l.format);
+  return pipe::decode_code(l.format, code,
                            integer ? static_cast<float>(zero_of(l, s, row, column, site)) : 0);
 }
 

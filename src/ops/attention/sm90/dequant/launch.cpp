@@ -19,9 +19,11 @@ namespace {
 
 using namespace attention_sm90;
 
+// What expand_eight makes numbers of.
 bool quantised(Format f) {
-  return f == Format::fp8_e4m3 || f == Format::int8 || f == Format::mxfp8 || f == Format::mxfp4 ||
-         f == Format::nvfp4;
+  const Element e = element_of(f);
+  return f == Format::fp8_e4m3 || f == Format::int8 ||
+         (is_block(f) && (e == Element::e4m3 || e == Element::e2m1));
 }
 
 // Q, K and V as the attention kernel reads them: [sequences or 1, rows, heads, dim].
