@@ -173,7 +173,7 @@ inline constexpr Element kSmallElements[] = {
 #undef HALFTONE_X
 };
 inline constexpr int kSmallElementCount = sizeof(kSmallElements) / sizeof(kSmallElements[0]);
-constexpr Format format_with(Element e) {
+HALFTONE_TRAIT Format format_with(Element e) {
   for (const Format f : kFormats) {
     if (element_of(f) == e) return f;
   }

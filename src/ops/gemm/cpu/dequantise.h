@@ -11,19 +11,9 @@ namespace halftone::HALFTONE_LEVEL {
 using gemm::Code;
 
 template <Code C>
-inline constexpr int kBits = C == Code::f32        ? 32
-                             : C < Code::int8_rows ? 16
-                             : C <= Code::int8     ? 8
-                                                   : 4;
+inline constexpr Format kFormat = gemm::format_of(C);
 template <Code C>
-inline constexpr Format kFormat = C == Code::f32                            ? Format::f32
-                                  : C == Code::f16                          ? Format::f16
-                                  : C == Code::bf16                         ? Format::bf16
-                                  : C == Code::e4m3                         ? Format::fp8_e4m3
-                                  : C == Code::e5m2                         ? Format::fp8_e5m2
-                                  : C == Code::int8 || C == Code::int8_rows ? Format::int8
-                                  : C == Code::e2m1                         ? Format::nvfp4
-                                                                            : Format::int4;
+inline constexpr int kBits = bits_of(kFormat<C>);
 
 // Calls f.template operator()<C>() for a code of octet_order().
 template <class F>

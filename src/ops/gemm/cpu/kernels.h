@@ -13,8 +13,8 @@
 #pragma once
 #include <cstdint>
 
+#include "base/format_traits.h"
 #include "halftone/activation_function.h"
-#include "halftone/dtype.h"
 
 namespace halftone::gemm {
 
@@ -59,8 +59,33 @@ struct Weights {
 constexpr bool scaled_in_row(const Weights& w) {
   return w.scales != nullptr && w.group > 0 && w.code != Code::dequantised;
 }
+// A format with the elements of a code.
+HALFTONE_TRAIT Format format_of(Code code) {
+  switch (code) {
+    case Code::f16:
+      return Format::f16;
+    case Code::bf16:
+      return Format::bf16;
+    case Code::e4m3:
+      return format_with(Element::e4m3);
+    case Code::e5m2:
+      return format_with(Element::e5m2);
+    case Code::int8:
+    case Code::int8_rows:
+      return format_with(Element::int8);
+    case Code::e2m1:
+      return format_with(Element::e2m1);
+    case Code::int4:
+    case Code::int4_asymmetric:
+      return format_with(Element::int4);
+    default:  // dequantised rows too
+      return Format::f32;
+  }
+}
 // Whether lanes hold octets of K (quantised codes) or K in natural order.
-constexpr bool octet_order(Code code) { return code >= Code::e4m3 && code != Code::dequantised; }
+HALFTONE_TRAIT bool octet_order(Code code) {
+  return is_quantised(format_of(code)) && code != Code::int8_rows;
+}
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 

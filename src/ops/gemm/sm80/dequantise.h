@@ -3,8 +3,9 @@
 // multiplied separately.
 //
 // A policy has: kBits of a value; kType of the MMA; kHalfSums, whether FP16 accumulates between
-// promotions; kTerms; kScale, what `expand` needs beside the values; kFactor, the alpha that undoes
-// its scaling; and
+// promotions; kTerms; kPairExtent, the elements that share the pair which `expand` needs beside the
+// values, of a scale (16) or of a zero point (32), or 0; kFactor, the alpha that undoes its
+// scaling; and
 //   expand(codes, scale, pairs): pairs[term], the largest term last,
 //   arrange(x): the eight elements of x in the order of the pairs.
 #pragma once
@@ -16,10 +17,32 @@
 
 namespace halftone::gemm {
 
-enum class GpuCode : uint8_t { f32, f16, f16_sums, f16_terms, bf16, e4m3, e5m2, int8, e2m1, int4 };
+// X(name, bits) of the types of weights: floats without scales along K, and quantised values of 8
+// and 4 bits. Instances are made from these lists. `f16_terms`: FP16 as two BF16 terms.
+#define HALFTONE_GPU_CODES_W16(X) X(f32, 32) X(f16, 16) X(f16_terms, 16) X(bf16, 16)
+#define HALFTONE_GPU_CODES_W8(X) X(e4m3, 8) X(e5m2, 8) X(int8, 8)
+#define HALFTONE_GPU_CODES_W4(X) X(e2m1, 4) X(int4, 4)
+// And FP16 with FP16 accumulation, of large tiles alone.
+#define HALFTONE_GPU_CODES(X) \
+  HALFTONE_GPU_CODES_W16(X) HALFTONE_GPU_CODES_W8(X) HALFTONE_GPU_CODES_W4(X) X(f16_sums, 16)
 
-// Scale pairs beside the values: none; one for 16 elements (scales) or for 32 (zero points).
-enum class PairOf : uint8_t { none, sixteen, chunk };
+enum class GpuCode : uint8_t {
+#define HALFTONE_X(name, bits) name,
+  HALFTONE_GPU_CODES(HALFTONE_X)
+#undef HALFTONE_X
+};
+constexpr uint32_t bits_of(GpuCode code) {
+  switch (code) {
+#define HALFTONE_X(name, bits) \
+  case GpuCode::name:          \
+    return bits;
+    HALFTONE_GPU_CODES(HALFTONE_X)
+#undef HALFTONE_X
+  }
+  return 0;
+}
+// Floats, without scales along K.
+constexpr bool is_plain(GpuCode code) { return bits_of(code) >= 16; }
 
 template <GpuCode>
 struct CodePolicy;
@@ -60,7 +83,7 @@ template <>
 struct CodePolicy<GpuCode::bf16> : PlainOrder {
   static constexpr uint32_t kBits = 16, kTerms = 1;
   static constexpr hw::Type kType = hw::Type::bf16;
-  static constexpr PairOf kPair = PairOf::none;
+  static constexpr uint32_t kPairExtent = 0;
   HT_DEVICE static void expand(const uint32_t (&codes)[4], uint32_t, uint32_t (&pairs)[1][4]) {
     HT_UNROLL
     for (uint32_t i = 0; i < 4; ++i) pairs[0][i] = codes[i];
@@ -82,7 +105,7 @@ template <>
 struct CodePolicy<GpuCode::f16_terms> : PlainOrder {
   static constexpr uint32_t kBits = 16, kTerms = 2;
   static constexpr hw::Type kType = hw::Type::bf16;
-  static constexpr PairOf kPair = PairOf::none;
+  static constexpr uint32_t kPairExtent = 0;
   HT_DEVICE static void expand(const uint32_t (&codes)[4], uint32_t, uint32_t (&pairs)[2][4]) {
     HT_UNROLL
     for (uint32_t i = 0; i < 4; ++i) {
@@ -98,7 +121,7 @@ template <>
 struct CodePolicy<GpuCode::f32> : PlainOrder {
   static constexpr uint32_t kBits = 32, kTerms = 3;
   static constexpr hw::Type kType = hw::Type::bf16;
-  static constexpr PairOf kPair = PairOf::none;
+  static constexpr uint32_t kPairExtent = 0;
   HT_DEVICE static void expand(const uint32_t (&codes)[8], uint32_t, uint32_t (&pairs)[3][4]) {
     HT_UNROLL
     for (uint32_t i = 0; i < 4; ++i) {
@@ -117,7 +140,7 @@ struct Fp8Policy : PlainOrder {
   static constexpr uint32_t kUnscaled = 0x3f803f80;
   static constexpr uint32_t kBits = 8, kTerms = 1;
   static constexpr hw::Type kType = hw::Type::bf16;
-  static constexpr PairOf kPair = PairOf::none;
+  static constexpr uint32_t kPairExtent = 0;
   // Sets bits of 0x80808080 where one of four values is not finite: an addition flips the sign, and
   // carries into the next byte only where it has done so.
   HT_DEVICE static uint32_t special(uint32_t codes) {
@@ -175,7 +198,7 @@ template <>
 struct CodePolicy<GpuCode::int8> : PlainOrder {
   static constexpr uint32_t kBits = 8, kTerms = 1;
   static constexpr hw::Type kType = hw::Type::bf16;
-  static constexpr PairOf kPair = PairOf::none;
+  static constexpr uint32_t kPairExtent = 0;
   HT_DEVICE static void expand(const uint32_t (&codes)[2], uint32_t, uint32_t (&pairs)[1][4]) {
     constexpr uint8_t kAndOr = (hw::kLop3A & hw::kLop3B) | hw::kLop3C;
     HT_UNROLL
@@ -209,7 +232,7 @@ template <>
 struct CodePolicy<GpuCode::e2m1> : NibbleOrder {
   static constexpr uint32_t kBits = 4, kTerms = 1;
   static constexpr hw::Type kType = hw::Type::bf16;
-  static constexpr PairOf kPair = PairOf::sixteen;
+  static constexpr uint32_t kPairExtent = 16;
   static constexpr uint32_t kUnscaled = 0x7e807e80;
   static constexpr float kFactor = 256;
   HT_DEVICE static uint32_t pair_of(float scale) {
@@ -277,7 +300,7 @@ template <>
 struct CodePolicy<GpuCode::int4> : NibbleOrder {
   static constexpr uint32_t kBits = 4, kTerms = 1;
   static constexpr hw::Type kType = hw::Type::bf16;
-  static constexpr PairOf kPair = PairOf::chunk;
+  static constexpr uint32_t kPairExtent = 32;
   static constexpr uint32_t kUnscaled = 0xc308c308;  // the zero point 8
   HT_DEVICE static uint32_t pair_of(uint32_t zero) { return twice(0xc300 + zero); }
   HT_DEVICE static void expand(const uint32_t (&codes)[1], uint32_t offset,

@@ -123,9 +123,8 @@ struct GpuTiledGemm : GpuStages<kCode, kTile> {
           const uint32_t row = at.row + i * 16 + half * 8;
           uint32_t packed[Policy::kBits / 4], pair = 0;
           load_octet(stage, row, octet, packed);
-          if constexpr (Policy::kPair != PairOf::none) {
-            const uint32_t slot =
-                Policy::kPair == PairOf::sixteen ? chunk * 2 + at.quad / 2 : chunk;
+          if constexpr (Policy::kPairExtent != 0) {
+            const uint32_t slot = Policy::kPairExtent == 16 ? chunk * 2 + at.quad / 2 : chunk;
             pair = hw::load_shared<uint32_t>(table + (slot * Stages::kScaleTableRow + row) * 4);
           }
           Policy::expand(packed, pair, w[half]);

@@ -117,7 +117,7 @@ struct GpuGemv {
       load_octet(stage + half * 8 * kSpan, place, c, packed, site);
       if constexpr (Scales::kPairEntries > 0) {
         // Slots c, or 2 c and the next, of the row.
-        constexpr bool kTwo = Policy::kPair == PairOf::sixteen;
+        constexpr bool kTwo = Policy::kPairExtent == 16;
         const uint32_t at =
             Scales::template place<Scales::kPairEntries>(kTwo ? c * 2 : c, half * 8);
         if (pairs) {

@@ -17,9 +17,9 @@ struct GpuGemvScales {
   // The second half of a table is 16 banks further, so that the two lanes of a row write to
   // different ones.
   static constexpr bool kQuantised = Policy::kBits <= 8;
-  static constexpr uint32_t kPairEntries = Policy::kPair == PairOf::sixteen ? kChunks
-                                           : Policy::kPair == PairOf::chunk ? kChunks / 2
-                                                                            : 0;
+  static constexpr uint32_t kPairEntries = Policy::kPairExtent == 16   ? kChunks
+                                           : Policy::kPairExtent == 32 ? kChunks / 2
+                                                                       : 0;
   static constexpr uint32_t kScaleEntries = kQuantised ? kChunks / 2 : 0;
   static constexpr uint32_t bytes_of(uint32_t entries) {
     return entries > 0 ? (2 * entries + 1) * kRows * 4 : 0;

@@ -283,7 +283,7 @@ struct GpuGemvSpans {
   template <GpuLoop kLoop, class AnyLane>
   HT_DEVICE static void mma(const GpuGemm& p, const AnyLane& lane, hw::SharedAddress stage,
                             Sums& sums, hw::Site site = hw::Site::current()) {
-    constexpr bool kLanes = kLoop == GpuLoop::lanes;
+    constexpr bool kLanes = kLoop == GpuLoop::ue8m0;
     const uint32_t quad = hw::lane_index() % 4;
     HT_UNROLL
     for (uint32_t half = 0; half < 2; ++half) {
@@ -399,7 +399,7 @@ struct GpuGemvSpans {
                             hw::SharedAddress ring, Sums& sums) {
     if (p.spans.loop == GpuLoop::wide) return run<GpuLoop::wide>(p, task, range, ring, sums);
     if constexpr (kUe8m0) {
-      if (p.spans.loop == GpuLoop::lanes) return run<GpuLoop::lanes>(p, task, range, ring, sums);
+      if (p.spans.loop == GpuLoop::ue8m0) return run<GpuLoop::ue8m0>(p, task, range, ring, sums);
     }
     run<GpuLoop::narrow>(p, task, range, ring, sums);
   }

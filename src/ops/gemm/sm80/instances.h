@@ -48,17 +48,14 @@ KernelImage persistent_image() {
 // Of a type that may have UE8M0 scales.
 template <GpuCode kCode>
 KernelImage persistent_image(GpuLoop loop) {
-  return loop == GpuLoop::lanes ? persistent_image<kCode, GpuLoop::lanes>()
+  return loop == GpuLoop::ue8m0 ? persistent_image<kCode, GpuLoop::ue8m0>()
                                 : persistent_image<kCode>();
 }
-template <GpuCode kFirst, GpuCode... kRest>
-GpuInstance gpu_instance(GpuCode code, uint32_t columns) {
-  if constexpr (sizeof...(kRest) > 0) {
-    if (code != kFirst) return gpu_instance<kRest...>(code, columns);
-  }
-  using Eight = GpuGemv8<kFirst>;
-  using Sixteen = GpuGemv16<kFirst>;
-  using Many = GpuLargeTile<kFirst>;
+template <GpuCode kCode>
+GpuInstance gpu_instance(uint32_t columns) {
+  using Eight = GpuGemv8<kCode>;
+  using Sixteen = GpuGemv16<kCode>;
+  using Many = GpuLargeTile<kCode>;
   if (columns > 16) return {hw::image_of<Many>("matmul_gpu_many"), Many::shape};
   if (columns > 8) return {hw::image_of<Sixteen>("matmul_gpu_few"), Sixteen::shape};
   return {hw::image_of<Eight>("matmul_gpu_few"), Eight::shape};

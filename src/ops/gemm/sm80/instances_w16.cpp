@@ -7,7 +7,15 @@ GpuInstance gpu_w16(GpuCode code, uint32_t columns) {
     using Many = GpuLargeTile<GpuCode::f16_sums>;
     return {hw::image_of<Many>("matmul_gpu_many"), Many::shape};
   }
-  return gpu_instance<GpuCode::f32, GpuCode::f16, GpuCode::f16_terms, GpuCode::bf16>(code, columns);
+  switch (code) {
+#define HALFTONE_X(name, bits) \
+  case GpuCode::name:          \
+    return gpu_instance<GpuCode::name>(columns);
+    HALFTONE_GPU_CODES_W16(HALFTONE_X)
+#undef HALFTONE_X
+    default:
+      return {};
+  }
 }
 
 KernelImage gpu_w16_persistent(GpuCode code) {

@@ -3,7 +3,15 @@
 namespace halftone::gemm {
 
 GpuInstance gpu_w4(GpuCode code, uint32_t columns) {
-  return gpu_instance<GpuCode::e2m1, GpuCode::int4>(code, columns);
+  switch (code) {
+#define HALFTONE_X(name, bits) \
+  case GpuCode::name:          \
+    return gpu_instance<GpuCode::name>(columns);
+    HALFTONE_GPU_CODES_W4(HALFTONE_X)
+#undef HALFTONE_X
+    default:
+      return {};
+  }
 }
 
 KernelImage gpu_w4_persistent(GpuCode code, GpuLoop loop) {

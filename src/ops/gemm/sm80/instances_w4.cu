@@ -1,7 +1,7 @@
 #include "ops/gemm/sm80/instances.h"
 
-HT_GEMM_ENTRIES(e2m1)
-HT_GEMM_ENTRIES(int4)
+#define HT_X(code, bits) HT_GEMM_ENTRIES(code)
+HALFTONE_GPU_CODES_W4(HT_X)
 HT_PERSISTENT_ENTRY(e2m1, wide)
-HT_PERSISTENT_ENTRY(e2m1, lanes)
+HT_PERSISTENT_ENTRY(e2m1, ue8m0)
 HT_PERSISTENT_ENTRY(int4, wide)

@@ -3,7 +3,15 @@
 namespace halftone::gemm {
 
 GpuInstance gpu_w8(GpuCode code, uint32_t columns) {
-  return gpu_instance<GpuCode::e4m3, GpuCode::e5m2, GpuCode::int8>(code, columns);
+  switch (code) {
+#define HALFTONE_X(name, bits) \
+  case GpuCode::name:          \
+    return gpu_instance<GpuCode::name>(columns);
+    HALFTONE_GPU_CODES_W8(HALFTONE_X)
+#undef HALFTONE_X
+    default:
+      return {};
+  }
 }
 
 KernelImage gpu_w8_persistent(GpuCode code, GpuLoop loop) {

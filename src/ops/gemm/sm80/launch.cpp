@@ -304,7 +304,7 @@ GpuSpans spans_of(const GpuWeight& w, const GpuGemm& p) {
   const bool powers = is_fp(w.code) && p.weight.scale_format == Format::ue8m0;
   spans.halves = same % depth != 0;
   if (p.x_scales == nullptr && powers && p.weight.group == 32) {
-    spans.loop = GpuLoop::lanes;
+    spans.loop = GpuLoop::ue8m0;
   } else if (p.x_scales == nullptr && (!p.scaled || (joined && same % (depth / 2) == 0))) {
     spans.loop = GpuLoop::wide;
   } else if (!p.pairs) {
@@ -321,7 +321,7 @@ std::optional<LaunchShape> persistent_shape(const GpuGemm& p, LaunchShape shape,
   using Stay = GpuGemvPersistent<GpuCode::bf16>;  // of every code alike
   const uint64_t spans = uint64_t{p.k} * static_cast<uint64_t>(bits(p.weight.format)) / 1024;
   const uint64_t x_bytes = uint64_t{p.m} * p.terms * p.k * 2;
-  if (p.spans.loop != GpuLoop::wide && p.spans.loop != GpuLoop::lanes) return {};
+  if (p.spans.loop != GpuLoop::wide && p.spans.loop != GpuLoop::ue8m0) return {};
   if (p.m * p.terms > 8) return {};
   if (p.chunks != nullptr || p.x_rows != nullptr) return {};
   if (spans < 2 * Stay::kWarps || x_bytes > 32 * 1024) return {};  // all warps; within 32 bits
@@ -355,9 +355,9 @@ GpuGemm rows_of(GpuGemm p, int64_t first, int64_t count) {
 void launch_gemm(const GpuWeight& w, GpuGemm p, bool many, uint32_t chunks, Stream& stream,
                  uint32_t multiprocessors) {
   const uint32_t columns = many ? kLargeTile.columns : p.terms * (chunks > 0 ? p.chunk_rows : p.m);
-  const GpuInstance instance = w.code <= GpuCode::bf16   ? gpu_w16(w.code, columns)
-                               : w.code <= GpuCode::int8 ? gpu_w8(w.code, columns)
-                                                         : gpu_w4(w.code, columns);
+  const GpuInstance instance = is_plain(w.code)       ? gpu_w16(w.code, columns)
+                               : bits_of(w.code) == 8 ? gpu_w8(w.code, columns)
+                                                      : gpu_w4(w.code, columns);
   p.spans = spans_of(w, p);
   LaunchShape shape = instance.shape(p, chunks);
   // Few rows of a matrix begin with the weights' way from memory. Waiting in place for a turn makes
@@ -370,9 +370,9 @@ void launch_gemm(const GpuWeight& w, GpuGemm p, bool many, uint32_t chunks, Stre
                            ? persistent_shape(p, shape, stream.device(), multiprocessors)
                            : std::nullopt;
   if (!staying) return launch(instance.image, shape, p, stream);
-  launch(w.code <= GpuCode::bf16   ? gpu_w16_persistent(w.code)
-         : w.code <= GpuCode::int8 ? gpu_w8_persistent(w.code, p.spans.loop)
-                                   : gpu_w4_persistent(w.code, p.spans.loop),
+  launch(is_plain(w.code)       ? gpu_w16_persistent(w.code)
+         : bits_of(w.code) == 8 ? gpu_w8_persistent(w.code, p.spans.loop)
+                                : gpu_w4_persistent(w.code, p.spans.loop),
          *staying, p, stream);
 }
 

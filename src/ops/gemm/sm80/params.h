@@ -18,9 +18,11 @@ struct alignas(16) MChunk {
   int32_t expert, first, count, unused;
 };
 
-// The GEMV loop for whole, 16-byte aligned spans without zero points, whose scales are copied a
-// span at a time (sm80/gemv_spans.h).
-enum class GpuLoop : uint8_t { any, wide, lanes, narrow };  // any: the general loop
+// The GEMV loop over whole, 16-byte aligned spans without zero points, whose scales are copied a
+// span at a time (sm80/gemv_spans.h): `wide` where a span or half of one has no scales, one, or
+// E4M3 scales that multiply the values; `ue8m0` where every 32 elements have a power-of-two scale;
+// `narrow` where every 32 have any other. `any`: the general loop, with scales in tables.
+enum class GpuLoop : uint8_t { any, wide, ue8m0, narrow };
 struct GpuSpans {
   GpuLoop loop = GpuLoop::any;
   bool halves = false;       // scales change every half of a span

@@ -20,9 +20,9 @@ struct GpuStages {
   // The scale tables: of W's rows [slot][row], padded so that neighbouring slots fall into other
   // banks; of x's columns [chunk][column].
   static constexpr uint32_t kScaleTableRow = kRows % 32 == 0 ? kRows + 16 : kRows;
-  static constexpr uint32_t kPairSlots = Policy::kPair == PairOf::sixteen ? kDepth / 16
-                                         : Policy::kPair == PairOf::chunk ? kChunks
-                                                                          : 0;
+  static constexpr uint32_t kPairSlots = Policy::kPairExtent == 16   ? kDepth / 16
+                                         : Policy::kPairExtent == 32 ? kChunks
+                                                                     : 0;
   static constexpr bool kQuantised = Policy::kBits <= 8;
   static constexpr uint32_t kScaleSlots = kQuantised ? kChunks : 0;
   static constexpr uint32_t kPairBytes = kPairSlots * kScaleTableRow * 4;

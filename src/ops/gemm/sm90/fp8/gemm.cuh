@@ -157,7 +157,7 @@ struct Sm90Fp8Gemm : Sm90Fp8Stages {
       epilogue.begin(tile);
       // The number of sub-tiles with rows is decided outside the loop over K.
       if (rows > kSubTileRows + first) {
-        if (p.factors == Sm90Factors::columns) {
+        if (p.factors == ScaledSide::x) {
           accumulate<2, true>(base, read, steps, warp, promoted);
         } else {
           accumulate<2, false>(base, read, steps, warp, promoted);

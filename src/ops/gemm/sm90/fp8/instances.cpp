@@ -22,7 +22,7 @@ Sm90Instance sm90_fp8(const Sm90Choice& c) {
   if (c.columns == Sm90Fp8Gemm::kXRows) {
     return {hw::image_of<Sm90Fp8Gemm>("matmul_sm90", Arch::sm_90a), Sm90Fp8Gemm::shape};
   }
-  return sm90_instance<GpuCode::e4m3, Sm90Scales::fp8>(c.columns);
+  return sm90_instance<GpuCode::e4m3, ScaleMode::fp8_promotion>(c.columns);
 }
 
 }  // namespace halftone::gemm

@@ -19,7 +19,7 @@ class Sm90Fp8Scales {
   HT_DEVICE Sm90Fp8Scales(const Sm90Params& params, const Sm90Tile& tile, uint32_t warp)
       : p_(params.gemm),
         warp_(warp),
-        one_row_group_(params.factors == Sm90Factors::columns),
+        one_row_group_(params.factors == ScaledSide::x),
         m0_(tile.m0),
         last_row_(tile.end - 1) {
     last_ = (p_.k - 1) / kUnit;

@@ -192,7 +192,7 @@ struct Sm90Fp8SmallM : Sm90Fp8SmallMStages<kTileXRows, kTileRows, kResident> {
                                 panel);
     }
     Accumulator promoted;
-    if (p.factors == Sm90Factors::columns) {
+    if (p.factors == ScaledSide::x) {
       accumulate<true>(ring, base, range.end - range.begin, group, promoted);
     } else {
       accumulate<false>(ring, base, range.end - range.begin, group, promoted);

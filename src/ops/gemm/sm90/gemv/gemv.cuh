@@ -15,7 +15,7 @@
 
 namespace halftone::gemm {
 
-template <GpuCode kCode, Sm90GemvScales kScales, bool kSmemScales = false>
+template <GpuCode kCode, ScaleMode kScales, bool kSmemScales = false>
 struct Sm90Gemv {
   using Params = Sm90GemvParams;
   using Stages = Sm90GemvStages<kCode, kScales, kSmemScales>;
@@ -27,7 +27,7 @@ struct Sm90Gemv {
   static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
   static constexpr uint32_t kWarps = Stages::kWarps, kBits = Stages::kBits;
   static constexpr uint32_t kSpan = Stages::kSpan, kRows = Stages::kRows;
-  static constexpr bool kLaneScales = kScales != Sm90GemvScales::none && !kSmemScales;
+  static constexpr bool kLaneScales = kScales != ScaleMode::none && !kSmemScales;
   static constexpr bool kFusesNorm = kCode != GpuCode::f16;  // x is BF16
   // Groups of eight elements of x that a thread keeps in registers: all of rows of up to
   // kSm90GemvKept elements.

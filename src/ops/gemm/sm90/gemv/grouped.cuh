@@ -17,8 +17,7 @@
 
 namespace halftone::gemm {
 
-template <GpuCode kCode, Sm90GemvScales kScales,
-          Sm90ExpertScales kScaleMode = Sm90ExpertScales::loaded>
+template <GpuCode kCode, ScaleMode kScales, ScaleCopy kScaleMode = ScaleCopy::lanes>
 struct Sm90GroupedGemv {
   using Params = Sm90GroupedGemvParams;
   using Stages = Sm90GroupedGemvStages<kCode, kScaleMode>;
@@ -28,9 +27,9 @@ struct Sm90GroupedGemv {
   using SumRing = typename Stages::SumRing;
   static constexpr uint32_t kThreads = Stages::kThreads, kMinBlocks = Stages::kMinBlocks;
   static constexpr uint32_t kWarps = Stages::kWarps, kMaxRows = Stages::kMaxRows;
-  static constexpr bool kLines = kScaleMode == Sm90ExpertScales::lines;
-  static constexpr bool kRows = kScaleMode == Sm90ExpertScales::rows;
-  static constexpr bool kLaneScales = kScales != Sm90GemvScales::none && !kLines && !kRows;
+  static constexpr bool kLines = kScaleMode == ScaleCopy::tensor_lines;
+  static constexpr bool kRows = kScaleMode == ScaleCopy::bulk_rows;
+  static constexpr bool kLaneScales = kScales != ScaleMode::none && !kLines && !kRows;
   enum class Barrier { mma_warps, count };
 
   HT_DEVICE static void sync(hw::Site site = hw::Site::current()) {

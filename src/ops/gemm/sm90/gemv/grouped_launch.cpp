@@ -21,8 +21,7 @@ struct Instance {
   uint32_t (*x_bytes)(uint32_t elements);
 };
 
-template <GpuCode kCode, Sm90GemvScales kScales,
-          Sm90ExpertScales kScaleMode = Sm90ExpertScales::loaded>
+template <GpuCode kCode, ScaleMode kScales, ScaleCopy kScaleMode = ScaleCopy::lanes>
 Instance instance(uint32_t k) {
   using Kernel = Sm90GroupedGemv<kCode, kScales, kScaleMode>;
   using Stages = typename Kernel::Stages;
@@ -38,41 +37,41 @@ Instance instance(uint32_t k) {
 // With scales of groups in a format, or without.
 template <GpuCode kCode>
 Instance floats_instance(const Scaling& s, uint32_t k) {
-  return s.format == Format::f32 ? instance<kCode, Sm90GemvScales::words>(k)
-                                 : instance<kCode, Sm90GemvScales::halves>(k);
+  return s.format == Format::f32 ? instance<kCode, ScaleMode::f32_group_sums>(k)
+                                 : instance<kCode, ScaleMode::f16_group_sums>(k);
 }
 template <GpuCode kCode>
 Instance bytes_instance(const GpuWeight& w, const Scaling& s, uint32_t k) {
-  return w.scaled ? floats_instance<kCode>(s, k) : instance<kCode, Sm90GemvScales::none>(k);
+  return w.scaled ? floats_instance<kCode>(s, k) : instance<kCode, ScaleMode::none>(k);
 }
 
 // The formats whose scales are copied have a way; of the others lanes load them.
-using Way = Sm90ExpertScales;
-template <GpuCode kCode, Sm90GemvScales kScales>
-Instance lines_instance(uint32_t k, Way way) {
-  return way == Way::lines ? instance<kCode, kScales, Way::lines>(k) : instance<kCode, kScales>(k);
+template <GpuCode kCode, ScaleMode kScales>
+Instance lines_instance(uint32_t k, ScaleCopy way) {
+  return way == ScaleCopy::tensor_lines ? instance<kCode, kScales, ScaleCopy::tensor_lines>(k)
+                                        : instance<kCode, kScales>(k);
 }
-Instance instance_of(const GpuWeight& w, const Scaling& s, uint32_t k, Way way) {
+Instance instance_of(const GpuWeight& w, const Scaling& s, uint32_t k, ScaleCopy way) {
   switch (w.code) {
     case GpuCode::e5m2:
       return bytes_instance<GpuCode::e5m2>(w, s, k);
     case GpuCode::int8:
       return bytes_instance<GpuCode::int8>(w, s, k);
     case GpuCode::e2m1:
-      if (w.pairs) return lines_instance<GpuCode::e2m1, Sm90GemvScales::pairs>(k, way);
-      return way == Way::rows ? instance<GpuCode::e2m1, Sm90GemvScales::powers, Way::rows>(k)
-                              : lines_instance<GpuCode::e2m1, Sm90GemvScales::powers>(k, way);
+      if (w.pairs) return lines_instance<GpuCode::e2m1, ScaleMode::e4m3_block>(k, way);
+      return way == ScaleCopy::bulk_rows
+                 ? instance<GpuCode::e2m1, ScaleMode::ue8m0, ScaleCopy::bulk_rows>(k)
+                 : lines_instance<GpuCode::e2m1, ScaleMode::ue8m0>(k, way);
     case GpuCode::int4:
       return s.format == Format::f32
-                 ? lines_instance<GpuCode::int4, Sm90GemvScales::words>(k, way)
-                 : lines_instance<GpuCode::int4, Sm90GemvScales::halves>(k, way);
+                 ? lines_instance<GpuCode::int4, ScaleMode::f32_group_sums>(k, way)
+                 : lines_instance<GpuCode::int4, ScaleMode::f16_group_sums>(k, way);
     default:
-      return w.scaled && s.format == Format::ue8m0
-                 ? instance<GpuCode::e4m3, Sm90GemvScales::powers>(k)
-                 : bytes_instance<GpuCode::e4m3>(w, s, k);
+      return w.scaled && s.format == Format::ue8m0 ? instance<GpuCode::e4m3, ScaleMode::ue8m0>(k)
+                                                   : bytes_instance<GpuCode::e4m3>(w, s, k);
   }
 }
-Instance instance_of(const Sm90Problem& p, const GpuWeight& w, Way way) {
+Instance instance_of(const Sm90Problem& p, const GpuWeight& w, ScaleCopy way) {
   return instance_of(w, p.scaling, static_cast<uint32_t>(p.k), way);
 }
 // Of codes of 8 bits a line would be too short.
@@ -114,8 +113,8 @@ int64_t words_of_a_bank(int64_t stride) {
 }
 
 // How scales come to the warps, told to `p`, whose tiles are known.
-Way set_way(const GpuWeight& w, const Sm90Matrices& m, const Sm90Problem& problem,
-            Sm90GroupedGemvParams* p, const Device& device) {
+ScaleCopy set_way(const GpuWeight& w, const Sm90Matrices& m, const Sm90Problem& problem,
+                  Sm90GroupedGemvParams* p, const Device& device) {
   const GpuGemm& g = p->gemm;
   const GpuLayout& l = g.weight;
   constexpr int64_t kHalf = 2048, kRoom = 12 * 1024;  // of shared memory: lines of a half, rows
@@ -124,7 +123,7 @@ Way set_way(const GpuWeight& w, const Sm90Matrices& m, const Sm90Problem& proble
   const uint32_t depth = 1024 / static_cast<uint32_t>(bits(l.format));
   if ((!w.pairs && !w.scaled) || l.block_rows != 1 || l.scales != ScaleLayout::linear ||
       l.scale_step != bytes || l.group > depth) {
-    return Way::loaded;
+    return ScaleCopy::lanes;
   }
   p->scale_span = depth / l.group * bytes;
   const uint32_t line = p->warps_k * p->scale_span, rows = p->warps_n * 8;
@@ -141,7 +140,7 @@ Way set_way(const GpuWeight& w, const Sm90Matrices& m, const Sm90Problem& proble
     b.stride = {static_cast<uint64_t>(l.scale_row * l.row_step), uint64_t{1} << m.scale_shift};
     b.box = {line, rows, 1};
     p->scales = pipe::make_tensor_map(b, device);
-    return Way::lines;
+    return ScaleCopy::tensor_lines;
   }
   const int64_t half = l.scale_row * rows;
   const bool whole = p->scale_tile > 0 && m.scales_aligned == 16 && half % 16 == 0 &&
@@ -152,9 +151,9 @@ Way set_way(const GpuWeight& w, const Sm90Matrices& m, const Sm90Problem& proble
   if (powers && stages && whole && 2 * half * 4 <= kRoom &&
       words_of_a_bank(l.scale_row * (g.epilogue.gate ? l.row_step : 1)) <= 2) {
     p->scale_rows = static_cast<uint32_t>(half);
-    return Way::rows;
+    return ScaleCopy::bulk_rows;
   }
-  return Way::loaded;
+  return ScaleCopy::lanes;
 }
 
 }  // namespace
@@ -180,12 +179,12 @@ bool fits_sm90_grouped_gemv(const GpuWeight& w, const GpuLayout& l, const Sm90Ma
 
 uint32_t chunk_rows_sm90_grouped_gemv(const Sm90Problem& p, const GpuWeight& w) {
   // The way that takes most.
-  const Instance i = instance_of(p, w, has_lines(w) ? Way::lines : Way::loaded);
+  const Instance i = instance_of(p, w, has_lines(w) ? ScaleCopy::tensor_lines : ScaleCopy::lanes);
   const auto fitting = [&](uint32_t rows) {
     return kMultiprocessor / (i.shared + i.x_bytes(rows * i.padded) + 1024);
   };
   // Two blocks a multiprocessor, unless experts' weights would be read twice for it.
-  uint32_t rows = Sm90GroupedGemvStages<GpuCode::e4m3, Way::loaded>::kMaxRows;
+  uint32_t rows = Sm90GroupedGemvStages<GpuCode::e4m3, ScaleCopy::lanes>::kMaxRows;
   const uint32_t wanted = ceil_div(p.m, p.experts) > 1 ? rows : rows / 2;
   while (rows > wanted && fitting(rows) < 2) rows /= 2;
   while (rows > 0 && fitting(rows) < 1) rows /= 2;
@@ -196,7 +195,7 @@ void launch_sm90_grouped_gemv(const Sm90Problem& problem, const GpuWeight& w, co
                               const Sm90Matrices& matrices, uint32_t max_chunks, Stream& stream) {
   const Device& device = stream.device();
   const DeviceProperties& d = properties(device);
-  Instance i = instance_of(problem, w, Way::loaded);
+  Instance i = instance_of(problem, w, ScaleCopy::lanes);
   Sm90GroupedGemvParams p{};
   p.gemm = gemm;
   GpuGemm& g = p.gemm;
@@ -210,7 +209,7 @@ void launch_sm90_grouped_gemv(const Sm90Problem& problem, const GpuWeight& w, co
   if (g.weight.block_rows == 1 && g.n % outputs == 0) {
     p.scale_tile = static_cast<uint32_t>(outputs * g.weight.row_step * g.weight.scale_row);
   }
-  const Way way = set_way(w, matrices, problem, &p, device);
+  const ScaleCopy way = set_way(w, matrices, problem, &p, device);
   i = instance_of(problem, w, way);
   p.x_elements = g.chunk_rows * i.padded;
   p.w_first = matrices.first, p.w_shift = matrices.shift;
@@ -218,7 +217,7 @@ void launch_sm90_grouped_gemv(const Sm90Problem& problem, const GpuWeight& w, co
   LaunchShape shape;
   shape.block.x = i.threads;
   shape.shared_bytes = i.shared + i.x_bytes(p.x_elements);
-  if (way == Way::rows) {
+  if (way == ScaleCopy::bulk_rows) {
     p.scale_room = (shape.shared_bytes + 127) / 128 * 128;
     shape.shared_bytes = p.scale_room + 8 * p.scale_rows;  // four tiles, two halves each
   }

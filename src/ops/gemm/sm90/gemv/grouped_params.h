@@ -4,12 +4,6 @@
 
 namespace halftone::gemm {
 
-// How group scales, if any, reach the warps. `loaded`: lanes load them. `lines`: TMA copies with
-// each stage, in lines of as many bytes as the spans of a stage need. `rows`: whole rows of a tile,
-// of any size, by bulk copies with its first stage. What lanes load waits in the memory queues
-// behind the copies of W issued before.
-enum class Sm90ExpertScales : uint8_t { loaded, lines, rows };
-
 struct Sm90GroupedGemvParams {
   // static_weights also says that the list of M-chunks was written before the previous kernel
   // started (PDL).
@@ -37,7 +31,7 @@ struct Sm90GroupedGemvParams {
 
 // A tile is 16 rows of W for each of warps_n warps, half of them the up halves of gates. A stage
 // has a span of 128 bytes of them for each of warps_k warps.
-template <GpuCode kCode, Sm90ExpertScales kScaleMode>
+template <GpuCode kCode, ScaleCopy kScaleMode>
 struct Sm90GroupedGemvStages {
   using XLayout = Sm90GemvXLayout<kCode>;
   static constexpr uint32_t kBits = CodePolicy<kCode>::kBits, kSpan = 128;
@@ -52,7 +46,7 @@ struct Sm90GroupedGemvStages {
   // Both halves of the tile: [half][span][rows][128 bytes]; then scales in lines,
   // [half][rows][line].
   static constexpr uint32_t kHalf = kWarps * 8 * kSpan;
-  static constexpr uint32_t kScaleHalf = kScaleMode == Sm90ExpertScales::lines ? 2048 : 0;
+  static constexpr uint32_t kScaleHalf = kScaleMode == ScaleCopy::tensor_lines ? 2048 : 0;
   static constexpr uint32_t kBytes = 2 * (kHalf + kScaleHalf);
   // Tiles whose rows of scales are in shared memory at once: one more than there are stages, so
   // that whoever may fill a slot finds it free.

@@ -18,7 +18,7 @@ struct Sm90GemvInstance {
   uint32_t (*shared_bytes)(uint32_t k);
 };
 
-template <GpuCode kCode, Sm90GemvScales kScales, bool kSmemScales>
+template <GpuCode kCode, ScaleMode kScales, bool kSmemScales>
 Sm90GemvInstance instance() {
   using Row = Sm90Gemv<kCode, kScales, kSmemScales>;
   using Stages = typename Row::Stages;
@@ -27,31 +27,31 @@ Sm90GemvInstance instance() {
 }
 
 // Scales along K that are copied with the codes, or that lanes load.
-template <GpuCode kCode, Sm90GemvScales kScales>
+template <GpuCode kCode, ScaleMode kScales>
 Sm90GemvInstance scaled_instance(bool copied) {
   return copied ? instance<kCode, kScales, true>() : instance<kCode, kScales, false>();
 }
 // With scales of groups in a format, or without.
 template <GpuCode kCode>
 Sm90GemvInstance floats_instance(Format scale, bool copied) {
-  return scale == Format::f32 ? scaled_instance<kCode, Sm90GemvScales::words>(copied)
-                              : scaled_instance<kCode, Sm90GemvScales::halves>(copied);
+  return scale == Format::f32 ? scaled_instance<kCode, ScaleMode::f32_group_sums>(copied)
+                              : scaled_instance<kCode, ScaleMode::f16_group_sums>(copied);
 }
 template <GpuCode kCode>
 Sm90GemvInstance bytes_instance(const GpuWeight& w, Format scale, bool copied) {
   return w.scaled ? floats_instance<kCode>(scale, copied)
-                  : instance<kCode, Sm90GemvScales::none, false>();
+                  : instance<kCode, ScaleMode::none, false>();
 }
 
 Sm90GemvInstance instance_of(const GpuWeight& w, Format scale, bool copied) {
   switch (w.code) {
     case GpuCode::f16:
-      return instance<GpuCode::f16, Sm90GemvScales::none, false>();
+      return instance<GpuCode::f16, ScaleMode::none, false>();
     case GpuCode::f16_terms:
-      return instance<GpuCode::f16_terms, Sm90GemvScales::none, false>();
+      return instance<GpuCode::f16_terms, ScaleMode::none, false>();
     case GpuCode::e4m3:
       if (w.scaled && scale == Format::ue8m0) {
-        return scaled_instance<GpuCode::e4m3, Sm90GemvScales::powers>(copied);
+        return scaled_instance<GpuCode::e4m3, ScaleMode::ue8m0>(copied);
       }
       return bytes_instance<GpuCode::e4m3>(w, scale, copied);
     case GpuCode::e5m2:
@@ -59,12 +59,12 @@ Sm90GemvInstance instance_of(const GpuWeight& w, Format scale, bool copied) {
     case GpuCode::int8:
       return bytes_instance<GpuCode::int8>(w, scale, copied);
     case GpuCode::e2m1:
-      return w.pairs ? instance<GpuCode::e2m1, Sm90GemvScales::pairs, true>()
-                     : scaled_instance<GpuCode::e2m1, Sm90GemvScales::powers>(copied);
+      return w.pairs ? instance<GpuCode::e2m1, ScaleMode::e4m3_block, true>()
+                     : scaled_instance<GpuCode::e2m1, ScaleMode::ue8m0>(copied);
     case GpuCode::int4:
       return floats_instance<GpuCode::int4>(scale, copied);
     default:
-      return instance<GpuCode::bf16, Sm90GemvScales::none, false>();
+      return instance<GpuCode::bf16, ScaleMode::none, false>();
   }
 }
 

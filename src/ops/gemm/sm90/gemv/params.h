@@ -1,14 +1,11 @@
 // Parameters and shared memory of the GEMV on sm_90a.
 #pragma once
 #include "hw/copy/tensor_map.h"
+#include "ops/gemm/scale_mode.h"
 #include "ops/gemm/sm90/fused_gemms.h"
 #include "pipe/ring.h"
 
 namespace halftone::gemm {
-
-// Group scales: none; NVFP4's, a byte for 16 elements; or any for 32 elements or more: UE8M0 bytes,
-// FP16 or BF16, FP32.
-enum class Sm90GemvScales : uint8_t { none, pairs, powers, halves, words };
 
 // A fused RMS norm of the row of x, with weights in BF16.
 struct Sm90GemvNorm {
@@ -52,7 +49,7 @@ struct Sm90GemvXLayout {
 //
 // `kSmemScales`: scales come by TMA, those of a row and its spans together, consecutive rows under
 // a swizzle as wide as they are; else lanes load them.
-template <GpuCode kCode, Sm90GemvScales kScales, bool kSmemScales>
+template <GpuCode kCode, ScaleMode kScales, bool kSmemScales>
 struct Sm90GemvStages {
   static constexpr uint32_t kBits = CodePolicy<kCode>::kBits, kRows = 16, kSpan = 128;
   static constexpr uint32_t kDepth = kSpan * 8 / kBits;  // elements of a span
@@ -67,8 +64,8 @@ struct Sm90GemvStages {
   // rows][as many bytes of each warp, 128 at most].
   static constexpr uint32_t kHalf = kWarps * 8 * kSpan, kScaleLine = 128;
   static constexpr uint32_t kScaleHalf = 8 * kScaleLine;
-  static_assert(kSmemScales || kScales != Sm90GemvScales::pairs);
-  static_assert(!kSmemScales || kScales != Sm90GemvScales::none);
+  static_assert(kSmemScales || kScales != ScaleMode::e4m3_block);
+  static_assert(!kSmemScales || kScales != ScaleMode::none);
   static constexpr uint32_t kBytes = 2 * (kHalf + (kSmemScales ? kScaleHalf : 0));
   using Ring = pipe::Ring<kStages, kBytes>;
 

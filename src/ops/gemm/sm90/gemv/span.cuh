@@ -16,14 +16,14 @@ namespace halftone::gemm {
 
 // The scales of a lane's elements in a span: for each of its two rows one for 32 elements, or a
 // word of four for 16 each.
-template <GpuCode kCode, Sm90GemvScales kScales>
+template <GpuCode kCode, ScaleMode kScales>
 struct Sm90LaneScales {
   static constexpr uint32_t kBits = CodePolicy<kCode>::kBits, kDepth = 1024 / kBits;
-  static constexpr bool kPairs = kScales == Sm90GemvScales::pairs;
+  static constexpr bool kPairs = kScales == ScaleMode::e4m3_block;
   static constexpr uint32_t kEach = kBits == 4 && !kPairs ? 2 : 1;
-  using Raw =
-      std::conditional_t<kScales == Sm90GemvScales::powers, uint8_t,
-                         std::conditional_t<kScales == Sm90GemvScales::halves, uint16_t, uint32_t>>;
+  using Raw = std::conditional_t<
+      kScales == ScaleMode::ue8m0, uint8_t,
+      std::conditional_t<kScales == ScaleMode::f16_group_sums, uint16_t, uint32_t>>;
   static constexpr uint32_t kBytes = sizeof(Raw);  // of `pairs` the lane's four
   const uint8_t* row[2] = {};
   uint32_t next[2][kEach] = {};
@@ -71,10 +71,10 @@ struct Sm90LaneScales {
   HT_DEVICE float scale(Format format, uint32_t r, uint32_t i) const {
     const uint32_t raw = next[r][i];
     // 2^(code - 127). 0 is subnormal, 255 NaN: both set the upper mantissa bit.
-    if constexpr (kScales == Sm90GemvScales::powers) {
+    if constexpr (kScales == ScaleMode::ue8m0) {
       return std::bit_cast<float>(raw << 23 | (raw - 1 < 254 ? 0 : 0x400000));
     }
-    if constexpr (kScales == Sm90GemvScales::halves) {
+    if constexpr (kScales == ScaleMode::f16_group_sums) {
       return format == Format::f16 ? hw::cvt_f32_f16(static_cast<uint16_t>(raw))
                                    : std::bit_cast<float>(raw << 16);
     }
@@ -151,7 +151,7 @@ struct Sm90GemvColumns {
   }
 };
 
-template <GpuCode kCode, Sm90GemvScales kScales>
+template <GpuCode kCode, ScaleMode kScales>
 struct Sm90GemvSpan {
   using Policy = CodePolicy<kCode>;
   using XLayout = Sm90GemvXLayout<kCode>;
@@ -244,9 +244,8 @@ struct Sm90GemvSpan {
           float sum = part[m][2 * r];
           if constexpr (XLayout::kTwoParts) sum = hw::fma(part[m][2 * r + 1], 0x1p-33f, sum);
           float& all = sums[m][r];
-          all = kScales == Sm90GemvScales::none
-                    ? all + sum
-                    : hw::fma(sum, scales.scale(scale_format, r, 0), all);
+          all = kScales == ScaleMode::none ? all + sum
+                                           : hw::fma(sum, scales.scale(scale_format, r, 0), all);
         }
       }
     }

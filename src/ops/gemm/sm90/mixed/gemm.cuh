@@ -32,7 +32,7 @@
 
 namespace halftone::gemm {
 
-template <GpuCode kCode, Sm90Scales kScales, uint32_t kTileColumns,
+template <GpuCode kCode, ScaleMode kScales, uint32_t kTileColumns,
           tile::Major kMajorW = tile::Major::k>
 struct Sm90MixedGemm : Sm90Stages<kCode, kScales, kTileColumns> {
   using Params = Sm90Params;
@@ -236,7 +236,7 @@ struct Sm90MixedGemm : Sm90Stages<kCode, kScales, kTileColumns> {
     const Range range(p);
     pipe::Cursor<Stages::kStages> at;
     // Scales of x are an output of the previous kernel.
-    const bool prefetch = prefetches_weights(p) && p.factors == Sm90Factors::rows;
+    const bool prefetch = prefetches_weights(p) && p.factors == ScaledSide::weight;
     for (pipe::TailTile t; schedule.next(t);) {
       Staging staging(p, tile_of(p, t), mine);
       if (!prefetch) hw::griddepcontrol_wait();
@@ -252,7 +252,6 @@ struct Sm90MixedGemm : Sm90Stages<kCode, kScales, kTileColumns> {
   }
   HT_DEVICE static void stage_scales(const Params& p, const Rings& rings, hw::SharedAddress base,
                                      Schedule schedule, uint32_t mine) {
-    using Factors = Sm90Factors;
     if constexpr (!kScalesAccumulator) {
       stage_scales<Sm90ElementScaleStaging<Stages, kScales>>(p, rings, base, schedule, mine);
     } else if constexpr (Stages::kRescaled) {
@@ -262,15 +261,15 @@ struct Sm90MixedGemm : Sm90Stages<kCode, kScales, kTileColumns> {
       } else {
         stage_scales<Sm90RescaledScaleStaging<Stages, 1>>(p, rings, base, schedule, mine);
       }
-    } else if (p.factors == Factors::rows) {
-      stage_scales<Sm90AccumulatorScaleStaging<Stages, Factors::rows>>(p, rings, base, schedule,
+    } else if (p.factors == ScaledSide::weight) {
+      stage_scales<Sm90AccumulatorScaleStaging<Stages, ScaledSide::weight>>(p, rings, base,
+                                                                            schedule, mine);
+    } else if (p.factors == ScaledSide::x) {
+      stage_scales<Sm90AccumulatorScaleStaging<Stages, ScaledSide::x>>(p, rings, base, schedule,
                                                                        mine);
-    } else if (p.factors == Factors::columns) {
-      stage_scales<Sm90AccumulatorScaleStaging<Stages, Factors::columns>>(p, rings, base, schedule,
-                                                                          mine);
     } else {
-      stage_scales<Sm90AccumulatorScaleStaging<Stages, Factors::both>>(p, rings, base, schedule,
-                                                                       mine);
+      stage_scales<Sm90AccumulatorScaleStaging<Stages, ScaledSide::both>>(p, rings, base, schedule,
+                                                                          mine);
     }
   }
 

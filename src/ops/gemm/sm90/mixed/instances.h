@@ -13,7 +13,7 @@ struct Sm90Instance {
 // The tile, split and scale mode chosen for a problem (mixed/launch.cpp).
 struct Sm90Choice {
   GpuCode code = GpuCode::bf16;
-  Sm90Scales scales = Sm90Scales::none;
+  ScaleMode scales = ScaleMode::none;
   uint32_t columns = 0, split = 1, tail_tiles = 0;
   bool transposed = false;  // W is given as [K, N]
   uint32_t few = 0;  // above 0: the rows of W of a tile of the FP8 small-M kernel (fp8/small_m.cuh)
@@ -25,17 +25,17 @@ Sm90Instance sm90_w8(const Sm90Choice&);
 Sm90Instance sm90_w4(const Sm90Choice&);
 Sm90Instance sm90_fp8(const Sm90Choice&);
 
-template <GpuCode kCode, Sm90Scales kScales>
-inline constexpr uint32_t kMaxColumns = kScales == Sm90Scales::fp8 ? 128 : 256;
+template <GpuCode kCode, ScaleMode kScales>
+inline constexpr uint32_t kMaxColumns = kScales == ScaleMode::fp8_promotion ? 128 : 256;
 
 #if defined(__CUDACC__)
 #define HT_SM90_GEMM(code, scales, columns)                                 \
   HT_GPU_ENTRY(halftone::gemm::Sm90MixedGemm<halftone::gemm::GpuCode::code, \
-                                             halftone::gemm::Sm90Scales::scales, columns>)
+                                             halftone::gemm::ScaleMode::scales, columns>)
 // W as [K, N].
-#define HT_SM90_GEMM_TRANSPOSED(code, columns)                                          \
-  HT_GPU_ENTRY(halftone::gemm::Sm90MixedGemm<halftone::gemm::GpuCode::code,             \
-                                             halftone::gemm::Sm90Scales::none, columns, \
+#define HT_SM90_GEMM_TRANSPOSED(code, columns)                                         \
+  HT_GPU_ENTRY(halftone::gemm::Sm90MixedGemm<halftone::gemm::GpuCode::code,            \
+                                             halftone::gemm::ScaleMode::none, columns, \
                                              halftone::tile::Major::mn>)
 #define HT_SM90_GEMMS_TO_128(code, scales) \
   HT_SM90_GEMM(code, scales, 32) HT_SM90_GEMM(code, scales, 64) HT_SM90_GEMM(code, scales, 128)
@@ -43,7 +43,7 @@ inline constexpr uint32_t kMaxColumns = kScales == Sm90Scales::fp8 ? 128 : 256;
   HT_SM90_GEMMS_TO_128(code, scales) HT_SM90_GEMM(code, scales, 256)
 #else
 // 32 columns are for experts of few rows (`choose` in mixed/launch.cpp), whose W is [N, K].
-template <GpuCode kCode, Sm90Scales kScales, tile::Major kMajorW = tile::Major::k,
+template <GpuCode kCode, ScaleMode kScales, tile::Major kMajorW = tile::Major::k,
           uint32_t kColumns = kMajorW == tile::Major::mn ? 64 : 32>
 Sm90Instance sm90_instance(uint32_t columns) {
   if constexpr (kColumns < kMaxColumns<kCode, kScales>) {

@@ -6,9 +6,8 @@ namespace {
 
 template <tile::Major kMajorW>
 Sm90Instance instance(const Sm90Choice& c) {
-  return c.code == GpuCode::f16
-             ? sm90_instance<GpuCode::f16, Sm90Scales::none, kMajorW>(c.columns)
-             : sm90_instance<GpuCode::bf16, Sm90Scales::none, kMajorW>(c.columns);
+  return c.code == GpuCode::f16 ? sm90_instance<GpuCode::f16, ScaleMode::none, kMajorW>(c.columns)
+                                : sm90_instance<GpuCode::bf16, ScaleMode::none, kMajorW>(c.columns);
 }
 
 }  // namespace

@@ -18,23 +18,23 @@ namespace {
 constexpr int64_t kRows = kSm90Rows;  // of W a tile, but of few rows of FP8 by FP8
 
 // How the scales of a weight enter; an empty optional where the kernel has no way.
-std::optional<Sm90Scales> scales_of(const Sm90Problem& p, const GpuWeight& w) {
+std::optional<ScaleMode> scales_of(const Sm90Problem& p, const GpuWeight& w) {
   const int64_t group = p.scaled ? p.scaling.block_cols : 0;
   const bool rows = p.scaling.block_rows == 1, powers = p.scaling.format == Format::ue8m0;
   switch (w.code) {
     case GpuCode::bf16:
     case GpuCode::f16:
-      if (!p.scaled) return Sm90Scales::none;
+      if (!p.scaled) return ScaleMode::none;
       return {};
     case GpuCode::e4m3:
     case GpuCode::e5m2:
     case GpuCode::int8:
-      if (group == 0) return Sm90Scales::none;
-      if (w.code == GpuCode::e4m3 && group == 32 && rows && powers) return Sm90Scales::powers;
+      if (group == 0) return ScaleMode::none;
+      if (w.code == GpuCode::e4m3 && group == 32 && rows && powers) return ScaleMode::ue8m0;
       break;
     case GpuCode::e2m1:
-      if (group == 32 && rows && powers) return Sm90Scales::powers;
-      if (group == 16 && rows && w.pairs) return Sm90Scales::pairs;
+      if (group == 32 && rows && powers) return ScaleMode::ue8m0;
+      if (group == 16 && rows && w.pairs) return ScaleMode::e4m3_block;
       return {};
     case GpuCode::int4:
       break;
@@ -42,9 +42,9 @@ std::optional<Sm90Scales> scales_of(const Sm90Problem& p, const GpuWeight& w) {
       return {};
   }
   if (w.dequantise) return {};
-  if (group % 64 == 0) return Sm90Scales::sums;
+  if (group % 64 == 0) return ScaleMode::group_sums;
   const bool integers = w.code == GpuCode::int8 || w.code == GpuCode::int4;
-  if (group % 32 == 0 && integers) return Sm90Scales::short_sums;
+  if (group % 32 == 0 && integers) return ScaleMode::group32_sums;
   return {};
 }
 
@@ -54,18 +54,18 @@ bool both_fp8(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
   return w.code == GpuCode::e4m3 && !w.dequantise && x.has_codes() && group % 128 == 0 &&
          x.scale_group() % 128 == 0;
 }
-Sm90Scales scales_of(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
-  if (both_fp8(p, w, x)) return Sm90Scales::fp8;
-  return x.scale_group() > 0 ? Sm90Scales::sums : *scales_of(p, w);
+ScaleMode scales_of(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
+  if (both_fp8(p, w, x)) return ScaleMode::fp8_promotion;
+  return x.scale_group() > 0 ? ScaleMode::group_sums : *scales_of(p, w);
 }
 
 // `rows`: of W a tile.
-Sm90Factors factors_of(const Sm90Problem& p, const GpuGemm& g, int64_t rows) {
-  if (g.x_scales == nullptr) return Sm90Factors::rows;
+ScaledSide factors_of(const Sm90Problem& p, const GpuGemm& g, int64_t rows) {
+  if (g.x_scales == nullptr) return ScaledSide::weight;
   // One scale for all rows of a tile.
   const bool one = !g.scaled || (!p.gate && p.experts == 0 && g.weight.row_step == 1 &&
                                  g.source[0].first_row == 0 && g.weight.block_rows % rows == 0);
-  return one ? Sm90Factors::columns : Sm90Factors::both;
+  return one ? ScaledSide::x : ScaledSide::both;
 }
 
 // Whether rows of W by runs of 32 may share their scales, of every second row as of all.
@@ -73,9 +73,7 @@ bool scales_of_runs(const Sm90Problem& p) {
   return !p.scaled || p.scaling.block_cols == 0 || p.scaling.block_rows % 64 == 0;
 }
 
-uint32_t depth(GpuCode code) {
-  return code <= GpuCode::bf16 ? 64 : code <= GpuCode::int8 ? 128 : 256;
-}
+uint32_t depth(GpuCode code) { return is_plain(code) ? 64 : bits_of(code) == 8 ? 128 : 256; }
 
 constexpr int64_t kMemory = 2600;  // bytes a clock, all multiprocessors together
 
@@ -135,13 +133,13 @@ Sm90Choice choose(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, int m
   best.code = w.code;
   best.scales = scales_of(p, w, x);
   best.transposed = p.transposed;
-  const bool fp8 = best.scales == Sm90Scales::fp8;
+  const bool fp8 = best.scales == ScaleMode::fp8_promotion;
   const int64_t rows = p.gate ? kRows / 2 : kRows, chunk = depth(w.code);
   const int64_t steps = ceil_div(p.k, chunk);
   // FP8 by FP8 has a kernel of its own for 256 rows of x (sm90_fp8.cuh).
   // Sums in units of the last scale have no factors of x, and want scales of groups.
   const bool wide = fp8 ? runs && scales_of_runs(p)
-                    : best.scales == Sm90Scales::sums
+                    : best.scales == ScaleMode::group_sums
                         ? p.scaled && p.scaling.block_cols > 0 && x.scale_group() == 0
                         : true;
   if (p.experts > 0) {
@@ -163,7 +161,7 @@ Sm90Choice choose(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, int m
     // Of a stage of W: MMAs of 2,048 multiply-adds a clock; codes, by the integer units; what a
     // multiprocessor takes of W and x, 45 bytes a clock, of which W comes from memory.
     const int64_t mma = kRows * columns * chunk / (fp8 ? 4096 : 2048);
-    const int64_t expand = fp8 || w.code <= GpuCode::bf16 ? 0 : kRows * chunk / 12;
+    const int64_t expand = fp8 || is_plain(w.code) ? 0 : kRows * chunk / 12;
     const int64_t take = (kRows + columns * (fp8 ? 1 : chunk / 64)) * kSm90Line / kTaken;
     for (const int64_t split : {1, 2, 3, 4, 5, 8}) {
       const int64_t resident = clusters(split, multiprocessors);
@@ -216,7 +214,7 @@ std::string refuse_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x)
     return concat("m is ", p.m, "; matmul_sm90 is for more than 8 rows");
   }
   if (x.terms() > 1) return "x is not bf16, or f16 as the weight; matmul_sm90 multiplies 16 bits";
-  const std::optional<Sm90Scales> scales = scales_of(p, w);
+  const std::optional<ScaleMode> scales = scales_of(p, w);
   if (!scales) {
     return concat("weight is ", name(p.weight), p.scaled ? " with " : "",
                   p.scaled ? to_string(p.scaling) + " scales" : "",
@@ -224,8 +222,8 @@ std::string refuse_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x)
                   "and the block formats");
   }
   if (!both_fp8(p, w, x) && x.scale_group() > 0 &&
-      (x.scale_group() % 64 != 0 || w.code < GpuCode::e4m3 || *scales == Sm90Scales::pairs ||
-       *scales == Sm90Scales::powers || *scales == Sm90Scales::short_sums)) {
+      (x.scale_group() % 64 != 0 || is_plain(w.code) || *scales == ScaleMode::e4m3_block ||
+       *scales == ScaleMode::ue8m0 || *scales == ScaleMode::group32_sums)) {
     return concat("x has scales of ", x.scale_group(), " elements; matmul_sm90 takes multiples of ",
                   "64, with weights whose scales multiply sums");
   }
@@ -234,7 +232,7 @@ std::string refuse_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x)
     return concat("K is ", p.k, "; matmul_sm90 takes rows of whole 16 bytes");
   }
   if (p.k >= int64_t{1} << 27) return concat("K is ", p.k, "; matmul_sm90 takes less than 2^27");
-  const bool pairs = *scales == Sm90Scales::pairs, powers = *scales == Sm90Scales::powers;
+  const bool pairs = *scales == ScaleMode::e4m3_block, powers = *scales == ScaleMode::ue8m0;
   const bool linear = p.scaling.layout == ScaleLayout::linear;
   const int64_t whole = pairs || (powers && linear) ? 64 : powers ? 128 : 1;
   if (p.k % whole != 0) {
@@ -247,7 +245,7 @@ std::string describe_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& 
                           int multiprocessors) {
   const Sm90Choice c = choose(p, w, x, multiprocessors);
   return concat("tiles of ", c.few > 0 ? c.few : kRows, " x ", c.columns,
-                c.scales == Sm90Scales::fp8 ? " in FP8" : "",
+                c.scales == ScaleMode::fp8_promotion ? " in FP8" : "",
                 c.split > 1 ? concat(", K in ", c.split, " parts") : "",
                 c.tail_tiles > 0 ? concat(", the last ", c.tail_tiles, " halved") : "",
                 c.transposed ? ", W as it lies" : "");
@@ -310,12 +308,12 @@ bool fits_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, const Gp
                const Sm90Matrices& matrices, const Tensor& given) {
   if (!matrices.aligned) return false;
   if (given.defined() && x.direct() && !copyable(given.data(), given.stride(0) * 2)) return false;
-  const Sm90Scales scales = scales_of(p, w, x);
-  if (scales == Sm90Scales::fp8 && p.experts > 0 && choose(p, w, x, 1).columns == 256) {
+  const ScaleMode scales = scales_of(p, w, x);
+  if (scales == ScaleMode::fp8_promotion && p.experts > 0 && choose(p, w, x, 1).columns == 256) {
     return matrices.scales_of_runs;  // parts have as many rows as the tiles of this kernel
   }
-  if (scales != Sm90Scales::pairs && scales != Sm90Scales::powers) return true;
-  const uint32_t unit = scales == Sm90Scales::powers && p.k % 128 != 0 ? 2 : 4;
+  if (scales != ScaleMode::e4m3_block && scales != ScaleMode::ue8m0) return true;
+  const uint32_t unit = scales == ScaleMode::ue8m0 && p.k % 128 != 0 ? 2 : 4;
   return matrices.scales_aligned >= unit &&
          (layout.scales != ScaleLayout::linear ||
           (layout.scale_step == 1 && layout.scale_row % unit == 0));
@@ -348,7 +346,8 @@ void launch_gemms(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
   p.w_rows = problem.gate ? 32 : rows;
   // Of an expert with few rows eight at a time: what it has not is not loaded.
   p.x_rows = max_chunks > 0 ? (choice.columns <= 64 ? 8 : 64) : std::min(choice.columns, 128U);
-  const bool fp8 = choice.scales == Sm90Scales::fp8, by_rows = fp8 && choice.columns == 256;
+  const bool fp8 = choice.scales == ScaleMode::fp8_promotion,
+             by_rows = fp8 && choice.columns == 256;
   if (by_rows) {
     p.x_rows = max_chunks == 0 ? 128 : 64;
     p.multicast = g.n > (problem.gate ? kRows / 2 : kRows) ? 2 : 1;
@@ -375,10 +374,10 @@ void launch_gemms(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
   }
   p.factors = factors_of(problem, g, rows);
   p.promote_every_128 = g.weight.group % 128 == 0 && g.x_group % 128 == 0;
-  const Sm90Instance instance = fp8                       ? sm90_fp8(choice)
-                                : w.code <= GpuCode::bf16 ? sm90_w16(choice)
-                                : w.code <= GpuCode::int8 ? sm90_w8(choice)
-                                                          : sm90_w4(choice);
+  const Sm90Instance instance = fp8                    ? sm90_fp8(choice)
+                                : is_plain(w.code)     ? sm90_w16(choice)
+                                : bits_of(w.code) == 8 ? sm90_w8(choice)
+                                                       : sm90_w4(choice);
   const LaunchShape shape = instance.shape(p, static_cast<uint32_t>(multiprocessors));
   launch(instance.image, with_pdl(shape, stream), p, stream);
 }
@@ -400,7 +399,7 @@ bool launch_fused_sm90(const Sm90Problem& problem, const GpuWeight& w, const Gpu
   }
   const GpuLayout& layout = gemms[0].weight;
   const Sm90Matrices matrices = sm90_matrices(layout, sources.data(), sources.size());
-  if (problem.transposed || scales_of(problem, w, x) == Sm90Scales::fp8 ||
+  if (problem.transposed || scales_of(problem, w, x) == ScaleMode::fp8_promotion ||
       !fits_sm90(problem, w, x, layout, matrices, given)) {
     return false;
   }

@@ -26,7 +26,7 @@
 
 namespace halftone::gemm {
 
-template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns, tile::Major kMajorW>
+template <GpuCode kCode, ScaleMode kScales, uint32_t kColumns, tile::Major kMajorW>
 struct Sm90Mainloop {
   using Stages = Sm90Stages<kCode, kScales, kColumns>;
   using Operand = Sm90Operand<kCode, kScales, kColumns>;
@@ -127,12 +127,12 @@ struct Sm90Mainloop {
       }
     } else if constexpr (!kScalesAccumulator) {
       accumulate_unpromoted<kWidth>(stages);
-    } else if (params.factors == Sm90Factors::rows) {
-      accumulate_promoted<Sm90Factors::rows>(stages);
-    } else if (params.factors == Sm90Factors::columns) {
-      accumulate_promoted<Sm90Factors::columns>(stages);
+    } else if (params.factors == ScaledSide::weight) {
+      accumulate_promoted<ScaledSide::weight>(stages);
+    } else if (params.factors == ScaledSide::x) {
+      accumulate_promoted<ScaledSide::x>(stages);
     } else {
-      accumulate_promoted<Sm90Factors::both>(stages);
+      accumulate_promoted<ScaledSide::both>(stages);
     }
   }
 
@@ -235,7 +235,7 @@ struct Sm90Mainloop {
     if (running) release();
   }
 
-  template <Sm90Factors kFactors>
+  template <ScaledSide kFactors>
   HT_DEVICE void accumulate_promoted(uint32_t steps) {
     if constexpr (Stages::kFp8) {
       return accumulate_fp8<kFactors>(steps);
@@ -269,7 +269,7 @@ struct Sm90Mainloop {
   }
   // With a single fragment buffer, as registers do not suffice for two: the other K group uses the
   // integer units while the tensor cores read it.
-  template <Sm90Factors kFactors>
+  template <ScaledSide kFactors>
   HT_DEVICE void accumulate_promoted_by_k_groups(uint32_t steps) {
     for (uint32_t step = 0; step < steps; ++step) {
       const uint32_t stage = read.wait();
@@ -408,7 +408,7 @@ struct Sm90Mainloop {
     }
   }
   // Ends the interval whose last step is in fragment buffer `f`, and promotes it.
-  template <Sm90Factors kFactors>
+  template <ScaledSide kFactors>
   HT_DEVICE void finish_interval(uint32_t f, hw::SharedAddress scales, uint32_t x_step,
                                  hw::Site site = hw::Site::current()) {
     const auto interval_scales = load_interval_scales<kFactors>(scales, x_step, site);
@@ -419,7 +419,7 @@ struct Sm90Mainloop {
     promote(interval_scales);
   }
 
-  template <Sm90Factors kFactors>
+  template <ScaledSide kFactors>
   HT_DEVICE void accumulate_fp8(uint32_t steps) {
     for (uint32_t step = 0; step < steps; ++step) {
       const uint32_t stage = read.wait();
@@ -435,23 +435,23 @@ struct Sm90Mainloop {
   }
 
   // The scales of an interval: of the lane's two rows of W, and of its columns (rows of x).
-  template <Sm90Factors kFactors>
+  template <ScaledSide kFactors>
   struct IntervalScales {
     float row[2];
-    hw::Vector<float, 4> column[kFactors == Sm90Factors::rows ? 1 : kColumns / 16];
+    hw::Vector<float, 4> column[kFactors == ScaledSide::weight ? 1 : kColumns / 16];
   };
-  template <Sm90Factors kFactors>
+  template <ScaledSide kFactors>
   HT_DEVICE IntervalScales<kFactors> load_interval_scales(
       hw::SharedAddress scales, uint32_t x_step, hw::Site site = hw::Site::current()) const {
     IntervalScales<kFactors> f{};
-    if constexpr (kFactors != Sm90Factors::columns) {
+    if constexpr (kFactors != ScaledSide::x) {
       HT_UNROLL
       for (uint32_t half = 0; half < 2; ++half) {
         const uint32_t row = (operand.row + 8 * half) * Stages::kScaleRowBytes;
         f.row[half] = hw::load_shared<float>(scales + (row + x_step * 4), site);
       }
     }
-    if constexpr (kFactors != Sm90Factors::rows) {
+    if constexpr (kFactors != ScaledSide::weight) {
       const hw::SharedAddress of_x =
           scales + (Stages::kXScales + (x_step * kColumns + operand.quad * 4) * 4);
       HT_UNROLL
@@ -462,7 +462,7 @@ struct Sm90Mainloop {
     return f;
   }
   // Promotes the accumulator: FP32 sum += accumulator * scales.
-  template <Sm90Factors kFactors>
+  template <ScaledSide kFactors>
   HT_DEVICE void promote(const IntervalScales<kFactors>& f) {
     HT_UNROLL
     for (uint32_t j = 0; j < kColumns / 16; ++j) {
@@ -470,9 +470,9 @@ struct Sm90Mainloop {
       for (uint32_t e = 0; e < 8; ++e) {  // column pair e / 4, row e / 2 % 2 of the fragment
         const uint32_t column = e / 4 * 2 + e % 2;
         float factor = 1;
-        if constexpr (kFactors == Sm90Factors::rows) {
+        if constexpr (kFactors == ScaledSide::weight) {
           factor = f.row[e / 2 % 2];
-        } else if constexpr (kFactors == Sm90Factors::columns) {
+        } else if constexpr (kFactors == ScaledSide::x) {
           factor = f.column[j][column];
         } else {
           factor = f.row[e / 2 % 2] * f.column[j][column];

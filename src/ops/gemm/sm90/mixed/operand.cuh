@@ -9,7 +9,7 @@
 
 namespace halftone::gemm {
 
-template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns>
+template <GpuCode kCode, ScaleMode kScales, uint32_t kColumns>
 struct Sm90Operand {
   using Stages = Sm90Stages<kCode, kScales, kColumns>;
   using Policy = typename Stages::Policy;
@@ -62,9 +62,9 @@ struct Sm90Operand {
   HT_DEVICE hw::Words4 load_scales(hw::SharedAddress entry, uint32_t interval,
                                    hw::Site site = hw::Site::current()) const {
     hw::Words4 scales{};
-    if constexpr (kScales == Sm90Scales::pairs) {
+    if constexpr (kScales == ScaleMode::e4m3_block) {
       scales = hw::load_shared<hw::Words4>(entry + interval * 16, site);
-    } else if constexpr (kScales == Sm90Scales::powers) {
+    } else if constexpr (kScales == ScaleMode::ue8m0) {
       const auto two = hw::load_shared<hw::Vector<uint32_t, 2>>(entry + interval * 8, site);
       scales[0] = scales[1] = two[0], scales[2] = scales[3] = two[1];
     } else if constexpr (Stages::kRescaled) {
@@ -90,7 +90,7 @@ struct Sm90Operand {
       for (uint32_t j = 0; j < 2 * kChunks; j += 2) {
         uint32_t pairs[1][4];
         const hw::Words4& s = c.scales[half];
-        if constexpr (kScales == Sm90Scales::pairs) {
+        if constexpr (kScales == ScaleMode::e4m3_block) {
           Policy::expand_neighbours(c.values[half][j / 2][0], {s[j], s[j], s[j + 1], s[j + 1]},
                                     pairs);
         } else if constexpr (kCode == GpuCode::e2m1) {
@@ -106,7 +106,7 @@ struct Sm90Operand {
         HT_UNROLL
         for (uint32_t i = 0; i < 4; ++i) {
           uint32_t pair = pairs[0][i];
-          if constexpr (kScales == Sm90Scales::powers) {
+          if constexpr (kScales == ScaleMode::ue8m0) {
             pair = fma_bf16x2(pair, s[j], kMinusZeros);
           } else if constexpr (Stages::kRescaled) {
             pair = fma_bf16x2(pair, s[1], kMinusZeros);

@@ -35,13 +35,13 @@ struct Sm90StagingShare {
 };
 
 // Scales that multiply the weights' elements: a BF16 pair for every scale of the 128 rows.
-template <class Stages, Sm90Scales kScales>
+template <class Stages, ScaleMode kScales>
 class Sm90ElementScaleStaging {
  public:
   HT_DEVICE Sm90ElementScaleStaging(const Sm90Params& params, const Sm90Tile& tile, uint32_t warp)
       : share_{warp},
         last_(params.gemm.k / kWordDepth - 1),
-        halfwords_(kScales == Sm90Scales::powers && params.gemm.k % kWordDepth != 0) {
+        halfwords_(kScales == ScaleMode::ue8m0 && params.gemm.k % kWordDepth != 0) {
     const GpuGemm& p = params.gemm;
     const uint8_t* start = scale_address(p.weight, tile.source[0], tile.n0, 0);
     step_ = scale_address(p.weight, tile.source[0], tile.n0, kWordDepth) - start;
@@ -117,7 +117,7 @@ class Sm90ElementScaleStaging {
   using Words = hw::Vector<uint32_t, kScaleWords>;
 
   HT_DEVICE static void decode_pairs(const Words& words, uint32_t (&pairs)[Stages::kSlots]) {
-    if constexpr (kScales == Sm90Scales::pairs) {
+    if constexpr (kScales == ScaleMode::e4m3_block) {
       HT_UNROLL
       for (uint32_t w = 0; w < kScaleWords; w += 2) {
         uint32_t eight[8];
@@ -146,7 +146,7 @@ class Sm90ElementScaleStaging {
 };
 
 // Scales that multiply the accumulator: of rows of W and of rows of x; and the zero points of INT4.
-template <class Stages, Sm90Factors kFactors>
+template <class Stages, ScaledSide kFactors>
 class Sm90AccumulatorScaleStaging {
  public:
   HT_DEVICE Sm90AccumulatorScaleStaging(const Sm90Params& params, const Sm90Tile& tile,
@@ -156,8 +156,8 @@ class Sm90AccumulatorScaleStaging {
     HT_UNROLL
     for (uint32_t i = 0; i < kRows; ++i) {
       const uint32_t r = share_.at(i);
-      const uint32_t row = kFactors == Sm90Factors::columns ? tile.n0 : tile.output(r);
-      const GpuSource source = tile.source_of(kFactors == Sm90Factors::columns ? 0 : r);
+      const uint32_t row = kFactors == ScaledSide::x ? tile.n0 : tile.output(r);
+      const GpuSource source = tile.source_of(kFactors == ScaledSide::x ? 0 : r);
       const uint32_t own = row < p_.n ? row : p_.n - 1;
       if (p_.scaled) scale_[i] = scale_address(p_.weight, source, own, 0);
       if constexpr (Stages::kZeros) {
@@ -166,7 +166,7 @@ class Sm90AccumulatorScaleStaging {
     }
     HT_UNROLL
     for (uint32_t i = 0; i < kColumns; ++i) {
-      if (kFactors == Sm90Factors::rows) break;
+      if (kFactors == ScaledSide::weight) break;
       const uint32_t m = tile.m0 + x_share_.at(i);
       x_[i] = p_.x_scales + (m < tile.end ? m : tile.end - 1) * p_.x_scale_row;
     }
@@ -189,7 +189,7 @@ class Sm90AccumulatorScaleStaging {
     } else if (bytes == 1) {
       load_scales<uint8_t>(k0);
     }
-    if constexpr (kFactors != Sm90Factors::rows) {
+    if constexpr (kFactors != ScaledSide::weight) {
       HT_UNROLL
       for (uint32_t s = 0; s < kSlots; ++s) {
         const uint32_t group = group_of(k0, s, x_reciprocal_);
@@ -203,7 +203,7 @@ class Sm90AccumulatorScaleStaging {
 
   HT_DEVICE void store(hw::SharedAddress table) {
     decode();
-    if constexpr (kFactors != Sm90Factors::columns) {
+    if constexpr (kFactors != ScaledSide::x) {
       HT_UNROLL
       for (uint32_t i = 0; i < kRows; ++i) {
         if (!share_.has(i, step_)) continue;
@@ -228,10 +228,10 @@ class Sm90AccumulatorScaleStaging {
         hw::store_shared(table + (share_.at(i) * Stages::kScaleRowBytes + kSlots * 4), zeros);
       }
     }
-    if constexpr (kFactors != Sm90Factors::rows) {
+    if constexpr (kFactors != ScaledSide::weight) {
       HT_UNROLL
       for (uint32_t s = 0; s < kSlots; ++s) {
-        const float of_tile = kFactors == Sm90Factors::columns ? row_scales_[0][s] : 1.0f;
+        const float of_tile = kFactors == ScaledSide::x ? row_scales_[0][s] : 1.0f;
         HT_UNROLL
         for (uint32_t i = 0; i < kColumns; ++i) {
           if (!x_share_.has(i, step_)) continue;
@@ -245,8 +245,8 @@ class Sm90AccumulatorScaleStaging {
  private:
   static constexpr uint32_t kSlots = Stages::kSlots, kUnit = 64;
   using Share = Sm90StagingShare<Stages::kRows>;
-  using XShare = Sm90StagingShare<kFactors == Sm90Factors::rows ? 32 : Stages::kColumns>;
-  static constexpr uint32_t kRows = kFactors == Sm90Factors::columns ? 1 : Share::kEach;
+  using XShare = Sm90StagingShare<kFactors == ScaledSide::weight ? 32 : Stages::kColumns>;
+  static constexpr uint32_t kRows = kFactors == ScaledSide::x ? 1 : Share::kEach;
   static constexpr uint32_t kColumns = XShare::kEach;
   // The rows of W of a tile have one scale each, or share one; zero points likewise.
   static_assert(!Stages::kZeros || kSlots == 4);

@@ -10,17 +10,17 @@
 
 namespace halftone::gemm {
 
-template <GpuCode kCode, Sm90Scales kScales, uint32_t kTileColumns>
+template <GpuCode kCode, ScaleMode kScales, uint32_t kTileColumns>
 struct Sm90Stages {
   using Policy = CodePolicy<kCode>;
-  static constexpr bool kFp8 = kScales == Sm90Scales::fp8;
-  static constexpr bool kGroup32 = kScales == Sm90Scales::short_sums;
-  static constexpr bool kScalesAccumulator = kScales == Sm90Scales::sums || kGroup32 || kFp8;
-  static constexpr bool kUnquantised = kCode <= GpuCode::bf16;  // 16-bit types, without scales
+  static constexpr bool kFp8 = kScales == ScaleMode::fp8_promotion;
+  static constexpr bool kGroup32 = kScales == ScaleMode::group32_sums;
+  static constexpr bool kScalesAccumulator = kScales == ScaleMode::group_sums || kGroup32 || kFp8;
+  static constexpr bool kUnquantised = is_plain(kCode);  // 16-bit types, without scales
   // 256 columns leave registers for one accumulator only: it is kept in units of the last scale
   // (mixed/mainloop.cuh). So is that of groups of 32 elements, which then needs no promotion.
   static constexpr bool kRescaled =
-      kGroup32 || (kScales == Sm90Scales::sums && kTileColumns == 256);
+      kGroup32 || (kScales == ScaleMode::group_sums && kTileColumns == 256);
   static constexpr bool kDequantises = Policy::kBits < 16 && !kFp8;
   static constexpr uint32_t kRows = 128, kColumns = kTileColumns;
   // Tiles of few columns leave registers and shared memory for two CTAs, which hide each other's
@@ -45,10 +45,10 @@ struct Sm90Stages {
   // of x][column], permuted so that the four columns that a lane has of every 16 are consecutive.
   // With a rescaled accumulator a slot has two words (mixed/rescaled_scales.cuh), and the last unit
   // follows the slots.
-  static constexpr uint32_t kSlotDepth = kScales == Sm90Scales::pairs                ? 16
-                                         : kScales == Sm90Scales::powers || kGroup32 ? 32
-                                                                                     : kXDepth;
-  static constexpr uint32_t kSlots = kScales == Sm90Scales::none ? 0 : kDepth / kSlotDepth;
+  static constexpr uint32_t kSlotDepth = kScales == ScaleMode::e4m3_block          ? 16
+                                         : kScales == ScaleMode::ue8m0 || kGroup32 ? 32
+                                                                                   : kXDepth;
+  static constexpr uint32_t kSlots = kScales == ScaleMode::none ? 0 : kDepth / kSlotDepth;
   static constexpr bool kZeros = kCode == GpuCode::int4;
   static constexpr uint32_t kWords = kZeros || kRescaled ? 2 * kSlots : kSlots;
   static constexpr uint32_t kPadded = kRescaled    ? kWords / 8 * 8 + (kWords % 8 == 0 ? 4 : 12)

@@ -34,20 +34,20 @@ template <class F>
 auto with_sm90_small_m(const GpuWeight& w, Format scale, F f) {
   switch (w.code) {
     case GpuCode::e4m3:
-      if (has_powers(w, scale)) return f.template operator()<GpuCode::e4m3, Sm90Scales::powers>();
-      return w.scaled ? f.template operator()<GpuCode::e4m3, Sm90Scales::sums>()
-                      : f.template operator()<GpuCode::e4m3, Sm90Scales::none>();
+      if (has_powers(w, scale)) return f.template operator()<GpuCode::e4m3, ScaleMode::ue8m0>();
+      return w.scaled ? f.template operator()<GpuCode::e4m3, ScaleMode::group_sums>()
+                      : f.template operator()<GpuCode::e4m3, ScaleMode::none>();
     case GpuCode::e5m2:
-      return w.scaled ? f.template operator()<GpuCode::e5m2, Sm90Scales::sums>()
-                      : f.template operator()<GpuCode::e5m2, Sm90Scales::none>();
+      return w.scaled ? f.template operator()<GpuCode::e5m2, ScaleMode::group_sums>()
+                      : f.template operator()<GpuCode::e5m2, ScaleMode::none>();
     case GpuCode::int8:
-      return w.scaled ? f.template operator()<GpuCode::int8, Sm90Scales::sums>()
-                      : f.template operator()<GpuCode::int8, Sm90Scales::none>();
+      return w.scaled ? f.template operator()<GpuCode::int8, ScaleMode::group_sums>()
+                      : f.template operator()<GpuCode::int8, ScaleMode::none>();
     case GpuCode::int4:
-      return f.template operator()<GpuCode::int4, Sm90Scales::sums>();
+      return f.template operator()<GpuCode::int4, ScaleMode::group_sums>();
     default:
-      return w.pairs ? f.template operator()<GpuCode::e2m1, Sm90Scales::pairs>()
-                     : f.template operator()<GpuCode::e2m1, Sm90Scales::powers>();
+      return w.pairs ? f.template operator()<GpuCode::e2m1, ScaleMode::e4m3_block>()
+                     : f.template operator()<GpuCode::e2m1, ScaleMode::ue8m0>();
   }
 }
 

@@ -21,7 +21,7 @@ struct Instance {
 
 // Codes of four bits are expanded for wgmma, those of eight for mma.sync
 // (docs/findings/gemm-hopper.md).
-template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns>
+template <GpuCode kCode, ScaleMode kScales, uint32_t kColumns>
 Instance instance() {
   if constexpr (CodePolicy<kCode>::kBits == 4) {
     using Kernel = Sm90GroupedSmallMW4<kCode, kScales, kColumns>;
@@ -38,11 +38,11 @@ constexpr uint32_t kWidest8 = 24, kWidest4 = 32;
 
 Instance instance_of(const GpuWeight& w, Format scale, int64_t group, uint32_t rows) {
   if (has_group32_sums(w, group)) {
-    return rows == 8    ? instance<GpuCode::int4, Sm90Scales::short_sums, 8>()
-           : rows == 16 ? instance<GpuCode::int4, Sm90Scales::short_sums, 16>()
-                        : instance<GpuCode::int4, Sm90Scales::short_sums, 32>();
+    return rows == 8    ? instance<GpuCode::int4, ScaleMode::group32_sums, 8>()
+           : rows == 16 ? instance<GpuCode::int4, ScaleMode::group32_sums, 16>()
+                        : instance<GpuCode::int4, ScaleMode::group32_sums, 32>();
   }
-  return with_sm90_small_m(w, scale, [rows]<GpuCode kCode, Sm90Scales kScales>() {
+  return with_sm90_small_m(w, scale, [rows]<GpuCode kCode, ScaleMode kScales>() {
     constexpr uint32_t kWidest = CodePolicy<kCode>::kBits == 8 ? kWidest8 : kWidest4;
     return rows == 8    ? instance<kCode, kScales, 8>()
            : rows == 16 ? instance<kCode, kScales, 16>()

@@ -21,7 +21,7 @@ struct Sm90GroupedSmallMParams {
 };
 
 // Two CTAs an SM, each with a TMA warp beside the consumer warps, and one for scales.
-template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
+template <GpuCode kCode, ScaleMode kScales, uint32_t kTiles>
 struct Sm90GroupedSmallMW8Stages : Sm90SmallMW8Stage<kCode, kScales, kTiles, true> {
   using Stage = Sm90SmallMW8Stage<kCode, kScales, kTiles, true>;
   static constexpr uint32_t kThreads = (Stage::kWarps + (Stage::kSmemScales ? 2 : 1)) * 32;

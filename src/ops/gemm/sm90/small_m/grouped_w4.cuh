@@ -13,7 +13,7 @@
 
 namespace halftone::gemm {
 
-template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns>
+template <GpuCode kCode, ScaleMode kScales, uint32_t kColumns>
 struct Sm90GroupedSmallMW4 {
   using Params = Sm90GroupedSmallMParams;
   using Stages = Sm90GroupedSmallMW4Stages<kScales, kColumns>;

@@ -7,7 +7,7 @@ namespace halftone::gemm {
 
 // Two CTAs an SM, each with four warps beside the consumers: one for TMA, one for scales where
 // these are in shared memory, and two or three that permute x.
-template <Sm90Scales kScales, uint32_t kColumns>
+template <ScaleMode kScales, uint32_t kColumns>
 struct Sm90GroupedSmallMW4Stages : Sm90SmallMW4Stage<kScales, kColumns, true> {
   using Stage = Sm90SmallMW4Stage<kScales, kColumns, true>;
   static constexpr uint32_t kLines = 1;  // of a row

@@ -16,7 +16,7 @@
 
 namespace halftone::gemm {
 
-template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
+template <GpuCode kCode, ScaleMode kScales, uint32_t kTiles>
 struct Sm90GroupedSmallMW8 {
   using Params = Sm90GroupedSmallMParams;
   using Stages = Sm90GroupedSmallMW8Stages<kCode, kScales, kTiles>;

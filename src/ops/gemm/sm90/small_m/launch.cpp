@@ -32,7 +32,7 @@ struct Sm90SmallMInstance {
 
 // Codes of four bits are expanded for wgmma, those of eight for mma.sync
 // (docs/findings/gemm-hopper.md).
-template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns>
+template <GpuCode kCode, ScaleMode kScales, uint32_t kColumns>
 Sm90SmallMInstance instance() {
   if constexpr (CodePolicy<kCode>::kBits == 4) {
     using Stages = Sm90SmallMW4Stages<kScales, kColumns>;
@@ -48,12 +48,12 @@ Sm90SmallMInstance instance() {
 }
 Sm90SmallMInstance instance_of(const GpuWeight& w, Format scale, int64_t group, int64_t m) {
   if (has_group32_sums(w, group)) {
-    return m <= 16 ? instance<GpuCode::int4, Sm90Scales::short_sums, 16>()
-                   : instance<GpuCode::int4, Sm90Scales::short_sums, 32>();
+    return m <= 16 ? instance<GpuCode::int4, ScaleMode::group32_sums, 16>()
+                   : instance<GpuCode::int4, ScaleMode::group32_sums, 32>();
   }
-  return with_sm90_small_m(w, scale, [m]<GpuCode kCode, Sm90Scales kScales>() {
+  return with_sm90_small_m(w, scale, [m]<GpuCode kCode, ScaleMode kScales>() {
     if (m <= 16) return instance<kCode, kScales, 16>();
-    if constexpr (kScales == Sm90Scales::pairs) {
+    if constexpr (kScales == ScaleMode::e4m3_block) {
       if (m > 32) return instance<kCode, kScales, 64>();
     }
     return instance<kCode, kScales, 32>();
@@ -120,7 +120,7 @@ bool takes_group32_sums(const GpuWeight& w, const GpuX& x, const Scaling& s) {
 
 std::string refuse_sm90_small_m_formats(const GpuWeight& w, const GpuX& x, Format weight,
                                         const Scaling& s) {
-  if (!x.direct() || w.dequantise || w.code < GpuCode::e4m3) {
+  if (!x.direct() || w.dequantise || is_plain(w.code)) {
     return concat("x is not bf16, or the weight is ", name(weight),
                   "; matmul_sm90_small_m multiplies bf16 by codes of FP8, INT8, E2M1 and INT4");
   }

@@ -23,10 +23,10 @@ inline constexpr uint32_t kSm90SmallMDepth = 256;  // elements of K of a stage
 // W [32 rows][128 bytes of a row][row], of x [64 elements][row], both in lines of 128 bytes under
 // the swizzle; then, for scale modes that multiply weights, kScalePitch bytes of scales a row: TMA
 // boxes of 16 bytes, or in grouped GEMMs what a warp copies.
-template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles, bool kExperts = false>
+template <GpuCode kCode, ScaleMode kScales, uint32_t kTiles, bool kExperts = false>
 struct Sm90SmallMW8Stage {
   static_assert(CodePolicy<kCode>::kBits == 8);
-  static constexpr Sm90Scales kScaleMode = kScales;
+  static constexpr ScaleMode kScaleMode = kScales;
   static constexpr uint32_t kXTiles = kTiles, kLine = 128;
   static constexpr uint32_t kRows = 128, kColumns = 8 * kTiles;
   static constexpr uint32_t kDepth = kSm90SmallMDepth;
@@ -35,7 +35,7 @@ struct Sm90SmallMW8Stage {
   static constexpr uint32_t kSlab = kColumns * kLine;              // bytes of 64 elements of x
   static constexpr uint32_t kX = kRows / 32 * kRowBlockBytes,
                             kScaleOffset = kX + kDepth / 64 * kSlab;
-  static constexpr bool kSmemScales = kScales == Sm90Scales::powers;
+  static constexpr bool kSmemScales = kScales == ScaleMode::ue8m0;
   static constexpr uint32_t kScaleBytes = kDepth / 32, kScalePitch = kExperts ? kScaleBytes : 16;
   static constexpr uint32_t kBytes = kScaleOffset + (kSmemScales ? kRows * kScalePitch : 0);
 
@@ -48,7 +48,7 @@ struct Sm90SmallMW8Stage {
 };
 
 // Two CTAs an SM.
-template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
+template <GpuCode kCode, ScaleMode kScales, uint32_t kTiles>
 struct Sm90SmallMW8Stages : Sm90SmallMW8Stage<kCode, kScales, kTiles> {
   using Stage = Sm90SmallMW8Stage<kCode, kScales, kTiles>;
   static constexpr uint32_t kThreads = Stage::kWarps * 32, kMinBlocks = 2;

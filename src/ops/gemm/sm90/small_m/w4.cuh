@@ -15,7 +15,7 @@
 
 namespace halftone::gemm {
 
-template <GpuCode kCode, Sm90Scales kScales, uint32_t kColumns>
+template <GpuCode kCode, ScaleMode kScales, uint32_t kColumns>
 struct Sm90SmallMW4 {
   using Params = Sm90SmallMParams;
   using Stages = Sm90SmallMW4Stages<kScales, kColumns>;

@@ -17,11 +17,11 @@ template <GpuCode kCode, class Stages>
 struct Sm90SmallMW4Accumulator {
   using Stage = Stages;
   using Permute = Sm90KPermute<kCode, Stage>;
-  static constexpr Sm90Scales kScales = Stage::kScaleMode;
+  static constexpr ScaleMode kScales = Stage::kScaleMode;
   static constexpr uint32_t kColumns = Stage::kWidth;
   using Policy = CodePolicy<kCode>;
   using Accumulator = float[kColumns / 2];
-  static constexpr bool kPromotes = kScales == Sm90Scales::sums || Stage::kGroup32;
+  static constexpr bool kPromotes = kScales == ScaleMode::group_sums || Stage::kGroup32;
 
   const uint32_t lane = hw::lane_index(), quad = lane % 4;
   const uint32_t row_of_16;  // of the lane within the warp's 16; its other row is 8 behind
@@ -56,10 +56,10 @@ struct Sm90SmallMW4Accumulator {
       packed.of[half] =
           hw::load_shared<hw::Words4>(stage + (r * Stage::kLine + fused_tile * 16), site);
       uint32_t(&pairs)[2] = packed.pairs[half];
-      if constexpr (kScales == Sm90Scales::pairs) {
+      if constexpr (kScales == ScaleMode::e4m3_block) {
         const hw::SharedAddress at = scales + (r * Stage::kScalePitch + chunk * 8 + quad * 2);
         Policy::pairs_of(hw::load_shared<uint16_t>(at, site), pairs);
-      } else if constexpr (kScales == Sm90Scales::powers) {
+      } else if constexpr (kScales == ScaleMode::ue8m0) {
         const hw::SharedAddress at = scales + (r * Stage::kScalePitch + chunk * 4 + quad);
         const uint32_t exponent = hw::load_shared<uint8_t>(at, site);
         pairs[0] = pairs[1] = twice((exponent << 7) + Policy::kUnscaled % 65536 - 0x3f80);
@@ -261,7 +261,7 @@ struct Sm90SmallMW4Accumulator {
   HT_DEVICE float sum(uint32_t half, uint32_t i) const {
     const uint32_t at = i / 2 * 4 + half * 2 + i % 2;
     if (kPromotes) return promoted[at];
-    return kScales == Sm90Scales::powers
+    return kScales == ScaleMode::ue8m0
                ? accumulator[at] + promoted[at]  // what accumulate_per_lane added
                : accumulator[at];
   }

@@ -39,7 +39,7 @@ struct Sm90SmallMW4Mainloop {
       const auto before = [&] {
         if (step > begin) read.release();
       };
-      if constexpr (Stage::kScaleMode == Sm90Scales::powers) {
+      if constexpr (Stage::kScaleMode == ScaleMode::ue8m0) {
         if (!read.stages.all_fit(i)) {
           accumulator.wait_all();
           before();

@@ -27,7 +27,7 @@ template <GpuCode kCode, class Stages>
 struct Sm90SmallMW4Ring {
   using Permute = Sm90KPermute<kCode, Stages>;
   using Ring = typename Stages::Ring;
-  static constexpr bool kPowers = Stages::kScaleMode == Sm90Scales::powers;
+  static constexpr bool kPowers = Stages::kScaleMode == ScaleMode::ue8m0;
 
   hw::SharedAddress base;
   Ring ring;

@@ -14,17 +14,18 @@ namespace halftone::gemm {
 // A lane has two rows of W, kRowDistance apart. In grouped GEMMs these are both halves of a gated
 // output (sm90/tile.cuh), and scales are copied by threads; else they come in TMA boxes of 16
 // bytes.
-template <Sm90Scales kScales, uint32_t kColumns, bool kExperts = false>
+template <ScaleMode kScales, uint32_t kColumns, bool kExperts = false>
 struct Sm90SmallMW4Stage {
-  static constexpr Sm90Scales kScaleMode = kScales;
+  static constexpr ScaleMode kScaleMode = kScales;
   static constexpr uint32_t kWidth = kColumns;
   static constexpr uint32_t kRowDistance = kExperts ? 32 : 8;
   static constexpr uint32_t kRows = 128, kLine = 128, kDepth = kSm90SmallMDepth;
   static constexpr uint32_t kSlab = kColumns * kLine;  // bytes of 64 elements of x
   static constexpr uint32_t kX = kRows * kLine, kScaleOffset = kX + kDepth / 64 * kSlab;
-  static constexpr bool kSmemScales = kScales == Sm90Scales::pairs || kScales == Sm90Scales::powers;
-  static constexpr uint32_t kScaleBytes = kDepth / (kScales == Sm90Scales::pairs ? 16 : 32);
-  static constexpr bool kGroup32 = kScales == Sm90Scales::short_sums;
+  static constexpr bool kSmemScales =
+      kScales == ScaleMode::e4m3_block || kScales == ScaleMode::ue8m0;
+  static constexpr uint32_t kScaleBytes = kDepth / (kScales == ScaleMode::e4m3_block ? 16 : 32);
+  static constexpr bool kGroup32 = kScales == ScaleMode::group32_sums;
   static constexpr uint32_t kGroups = kDepth / (kGroup32 ? 32 : 128);
   static constexpr uint32_t kScalePitch = kExperts ? kScaleBytes : 16;
   static constexpr uint32_t kCopiedBytes = kScaleOffset + (kSmemScales ? kRows * kScalePitch : 0);
@@ -53,7 +54,7 @@ struct Sm90SmallMW4Stage {
 // Two CTAs an SM, each with a TMA warp beside the consumer warps, and three warps that permute x:
 // one on each other scheduler, as the consumers wait for the one whose scheduler has the most to
 // do.
-template <Sm90Scales kScales, uint32_t kColumns>
+template <ScaleMode kScales, uint32_t kColumns>
 struct Sm90SmallMW4Stages : Sm90SmallMW4Stage<kScales, kColumns> {
   using Stage = Sm90SmallMW4Stage<kScales, kColumns>;
   static constexpr uint32_t kPermuteWarps = 3, kMinBlocks = 2;

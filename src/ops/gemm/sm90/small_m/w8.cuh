@@ -13,7 +13,7 @@
 
 namespace halftone::gemm {
 
-template <GpuCode kCode, Sm90Scales kScales, uint32_t kTiles>
+template <GpuCode kCode, ScaleMode kScales, uint32_t kTiles>
 struct Sm90SmallMW8 {
   using Params = Sm90SmallMParams;
   using Stages = Sm90SmallMW8Stages<kCode, kScales, kTiles>;

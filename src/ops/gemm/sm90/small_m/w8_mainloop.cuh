@@ -16,11 +16,11 @@ namespace halftone::gemm {
 template <GpuCode kCode, class Stage>
 struct Sm90SmallMW8Mainloop {
   using Policy = CodePolicy<kCode>;
-  static constexpr Sm90Scales kScales = Stage::kScaleMode;
+  static constexpr ScaleMode kScales = Stage::kScaleMode;
   static constexpr uint32_t kTiles = Stage::kXTiles;
   static constexpr uint32_t kWarpLines = Stage::kLines;  // lines of a stage in a warp's K half, ...
   static constexpr uint32_t kOctets = 2;                 // ... of each so many octets a lane
-  static constexpr bool kPromotes = kScales == Sm90Scales::sums;
+  static constexpr bool kPromotes = kScales == ScaleMode::group_sums;
   static constexpr uint32_t kTilesN = 2;  // of 16 rows a warp
 
   using Accumulator = float[kTilesN][kTiles][4];
@@ -88,7 +88,7 @@ struct Sm90SmallMW8Mainloop {
   }
   // The UE8M0 scale that multiplies weights, as a BF16 pair; false if BF16 weights cannot hold it.
   HT_DEVICE static bool load_ue8m0(hw::SharedAddress at, uint32_t& pair, hw::Site site) {
-    if constexpr (kScales == Sm90Scales::powers) {
+    if constexpr (kScales == ScaleMode::ue8m0) {
       const uint32_t exponent = hw::load_shared<uint8_t>(at, site);
       pair = twice(exponent << 7);
       return exponent >= 16 && exponent <= 128;
@@ -98,7 +98,7 @@ struct Sm90SmallMW8Mainloop {
   HT_DEVICE static void dequantise(const uint32_t (&packed)[4], uint32_t octet, uint32_t pair,
                                    uint32_t (&w)[1][4]) {
     Policy::expand({packed[octet * 2], packed[octet * 2 + 1]}, 0, w);
-    if constexpr (kScales == Sm90Scales::powers) {
+    if constexpr (kScales == ScaleMode::ue8m0) {
       HT_UNROLL
       for (uint32_t i = 0; i < 4; ++i) w[0][i] = fma_bf16x2(w[0][i], pair, kMinusZeros);
     }
@@ -164,7 +164,7 @@ struct Sm90SmallMW8Mainloop {
         load_packed(stage, lane, line, r, packed[r], site);
         fits = load_ue8m0(scale_at(stage, lane, line, r), powers[r], site) && fits;
       }
-      if constexpr (kScales == Sm90Scales::powers) {
+      if constexpr (kScales == ScaleMode::ue8m0) {
         if (!hw::vote_all(fits, hw::kFullWarp, site)) {
           mma_per_lane(stage, lane, line, accumulator);
           continue;
