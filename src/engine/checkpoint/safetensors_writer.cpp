@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/format_traits.h"
 #include "engine/checkpoint/atomic_file.h"
 #include "engine/checkpoint/safetensors.h"
 #include "engine/json.h"
@@ -42,8 +43,9 @@ void SafetensorsWriter::add(const std::string& name, Format format, const Shape&
   require(!name.empty() && name != "__metadata__", "tensor name ", quote(name),
           " is reserved by the container");
   require(valid_utf8(name) == name, "tensor name ", quote(name), " is not UTF-8");
-  require(bits(format) >= 8 || (shape.rank() > 0 && shape[shape.rank() - 1] % 2 == 0), "tensor ",
-          quote(name), " is ", halftone::name(format), " ", to_string(shape),
+  require(elements_of_unit(format) == 1 ||
+              (shape.rank() > 0 && shape[shape.rank() - 1] % elements_of_unit(format) == 0),
+          "tensor ", quote(name), " is ", halftone::name(format), " ", to_string(shape),
           "; packed rows must be whole bytes");
   element_count(shape);  // checks the extents
   const bool added = entries_.emplace(name, Entry{format, shape, std::move(produce)}).second;
@@ -96,7 +98,9 @@ void SafetensorsWriter::write(const std::string& path,
   for (const Item* item : order) {
     const auto& [format, shape, produce] = item->second;
     Shape stored = shape;
-    if (bits(format) < 8) stored[stored.rank() - 1] /= 2;
+    if (is_packed(format)) {
+      stored[stored.rank() - 1] = packed_bytes(format, stored[stored.rank() - 1]);
+    }
     const int64_t end = offset + packed_bytes(format, element_count(shape));
     std::string extents;
     for (const int64_t extent : stored) extents += concat(extents.empty() ? "" : ",", extent);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/format_traits.h"
 #include "base/message.h"
 #include "formats/scale_shape.h"
 
@@ -80,7 +81,7 @@ Tensor WeightReader::without_memory(const Shape& shape, const KeptFormat& kept) 
   const Shape scales = scale_shape(shape, kept.scaling);
   return tensor.quantized(
       kept.scaling, view(scales, kept.scaling.format),
-      kept.format == Format::nvfp4 ? Tensor::from({1.0f}, {1}).to(device_) : Tensor(),
+      has_tensor_scale(kept.format) ? Tensor::from({1.0f}, {1}).to(device_) : Tensor(),
       kept.scaling.asymmetric ? view(scales, Format::u8) : Tensor());
 }
 

@@ -20,7 +20,7 @@ namespace {
 QuantizeOptions quantization_of(Format f) {
   QuantizeOptions options(f);
   options.scaling = cache_scaling(f);
-  if (f == Format::nvfp4) options.tensor_scale = 1.0f;
+  if (has_tensor_scale(f)) options.tensor_scale = 1.0f;
   return options;
 }
 

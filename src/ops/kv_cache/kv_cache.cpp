@@ -34,7 +34,7 @@ Tensor make_pages(const KvCacheOptions& o, int64_t pages, const Device& device) 
   Tensor data = Tensor::zeros({pages, o.page_size, o.kv_heads, o.head_dim}, o.format, device);
   if (!is_quantised_cache(o.format)) return data;
   const Scaling scaling = cache_scaling(o.format);
-  const int64_t groups = o.format == Format::nvfp4 ? o.head_dim / 16 : 1;
+  const int64_t groups = is_block(o.format) ? o.head_dim / scaling.block_cols : 1;
   return data.quantized(
       scaling, Tensor::zeros({pages, o.page_size, o.kv_heads, groups}, scaling.format, device));
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/format_traits.h"
 #include "base/kernel_table.h"
 #include "base/message.h"
 #include "formats/gpu/kernels.h"
@@ -204,8 +205,8 @@ void check(const MatmulProblem& p, const MatmulTensors& t, const Device& device)
   check_matrix(t.out, "out", p.m, p.n, p.out, device);
   require(t.x.has_scales() == p.x_scaled && (!p.x_scaled || t.x.scaling() == p.x_scaling), "x is ",
           shown(t.x), "; the plan was made for other scales");
-  require(bits(p.x) >= 8 || t.x.stride(0) % 2 == 0 || p.m <= 1, "x has strides ",
-          shown(t.x.strides()), "; 4-bit rows must start at whole bytes");
+  require(t.x.stride(0) % elements_of_unit(p.x) == 0 || p.m <= 1, "x has strides ",
+          shown(t.x.strides()), "; rows must start at whole bytes");
   require(t.weight.has_scales() == p.scaled && (!p.scaled || t.weight.scaling() == p.scaling),
           "weight is ", shown(t.weight), "; the plan was made for other scales");
   require(p.separate_up == t.up.defined(), "up is ", shown(t.up), "; the plan was made ",
@@ -232,7 +233,7 @@ void check(const MatmulProblem& p, const MatmulTensors& t, const Device& device)
                 t.out.scales().contiguous(),
             "out is ", shown(t.out), "; the plan needs ", name(q.format), " with ",
             to_string(q.scaling), " scales, row-major: see empty_quantized");
-    require(q.format != Format::nvfp4 || t.out.tensor_scale().defined(),
+    require(!has_tensor_scale(q.format) || t.out.tensor_scale().defined(),
             "out has no tensor scale; nvfp4 needs one, see empty_quantized");
   }
   if (p.bias) {
@@ -421,7 +422,7 @@ Tensor matmul(const Tensor& x, const Tensor& weight, const MatmulOptions& option
     require(x.rank() == 2, "x ", shown(x.shape()),
             " must have two dimensions, [M, K], when the output is quantised");
     QuantizeOptions room = *problem.quantize_out;
-    if (room.format != Format::nvfp4) room.tensor_scale.reset();
+    if (!has_tensor_scale(room.format)) room.tensor_scale.reset();
     tensors.out = empty_quantized({problem.m, problem.n}, room, x.device());
     run(made, tensors, stream);
     return tensors.out;

@@ -135,7 +135,7 @@ void quantise_results(const MatmulProblem& p, const Tensor& results, Tensor out,
   args.x = {results.data<char>(), 1, p.n * 4, 0};
   args.source = Format::f32;
   args.given = scale;
-  args.find_tensor_scale = q.format == Format::nvfp4 && !q.tensor_scale;
+  args.find_tensor_scale = has_tensor_scale(q.format) && !q.tensor_scale;
   quantize_gpu(args, stream);
 }
 

@@ -93,7 +93,7 @@ Recipe output_recipe(const QuantizeOptions& q, const float* results, int64_t m, 
   Recipe recipe = make_recipe(q);
   const bool given = q.tensor_scale.has_value();
   const float amax = given ? 0 : largest(results, m, out.size(1));
-  if (q.format == Format::nvfp4) {
+  if (has_tensor_scale(q.format)) {
     if (!given && std::isfinite(amax)) set_tensor_amax(amax, &recipe);
     *out.tensor_scale().data<float>() = recipe.tensor_scale;
   } else if (per_tensor(q)) {
@@ -133,7 +133,7 @@ bool per_tensor(const QuantizeOptions& q) {
 
 bool needs_all(const MatmulProblem& p) {
   if (!p.quantize_out || p.quantize_out->tensor_scale) return false;
-  return per_tensor(*p.quantize_out) || p.quantize_out->format == Format::nvfp4;
+  return per_tensor(*p.quantize_out) || has_tensor_scale(p.quantize_out->format);
 }
 
 std::string refuse_output(const MatmulProblem& p) {

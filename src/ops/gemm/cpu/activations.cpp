@@ -52,7 +52,7 @@ std::string refuse_x(const XSpec& x, int64_t k) {
     const QuantizeOptions& q = *x.quantize;
     if (!is_code_format(q.format)) {
       return concat("x is to be quantised to ", name(q.format),
-                    "; it must be fp8, mxfp8, mxfp4, nvfp4 or int8");
+                    "; it must be fp8, a block format or int8");
     }
     // One scale for several rows would make a row's result depend on the others.
     const bool given = q.scaling.block_rows == 0 && q.scaling.block_cols == 0 && q.tensor_scale;
@@ -62,7 +62,7 @@ std::string refuse_x(const XSpec& x, int64_t k) {
                     "tensor_scale");
     }
     QuantizeOptions within = q;
-    if (q.format != Format::nvfp4) within.tensor_scale.reset();
+    if (!has_tensor_scale(q.format)) within.tensor_scale.reset();
     within.scaling.layout = ScaleLayout::linear;
     const Support support = can_quantize({1, k}, within);
     return support.ok ? "" : concat("x is to be quantised: ", support.reason);
@@ -72,10 +72,11 @@ std::string refuse_x(const XSpec& x, int64_t k) {
   }
   if (!is_code_format(x.format)) {
     return concat("x is ", name(x.format),
-                  "; it must be f32, f16, bf16, fp8, mxfp8, mxfp4, nvfp4 or int8");
+                  "; it must be f32, f16, bf16, fp8, a block format or int8");
   }
-  if (bits(x.format) < 8 && k % 2 != 0) {
-    return concat("x is ", name(x.format), " with K = ", k, ": K must be even, two codes a byte");
+  if (k % elements_of_unit(x.format) != 0) {
+    return concat("x is ", name(x.format), " with K = ", k, ": K must be a multiple of ",
+                  elements_of_unit(x.format), ", whole bytes of codes");
   }
   if (!x.scaled) {
     return is_block(x.format) ? concat("x is ", name(x.format), " without scales; attach them")
@@ -213,7 +214,7 @@ void XRows::pack(const Kernels& kernels, const void* x, Format format, const Pan
     return pack_codes(kernels, codes.data(), &*q.tensor_scale, 1.0f, panel, to);
   }
   Recipe recipe = recipe_;
-  if (codes_ == Format::nvfp4 && !q.tensor_scale) {
+  if (has_tensor_scale(codes_) && !q.tensor_scale) {
     // A tensor scale for each row, so that rows do not depend on one another.
     const float amax = bits_float(formats.amax(format, x, k_));
     if (amax < bits_float(kInfinityBits)) set_tensor_amax(amax, &recipe);

@@ -1,10 +1,12 @@
 #include "ops/gemm/cpu/weights.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "base/bf16_dots.h"
 #include "base/message.h"
 #include "formats/codec.h"
+#include "formats/kernels.h"
 #include "formats/row_quantizer.h"
 #include "ops/gemm/cpu/kernel_sets.h"
 
@@ -33,6 +35,21 @@ float element(const Weights& w, int64_t n, int64_t k) {
 
 // FP32 rows of a `dequantised` weight: value times scale, rounded once.
 void dequantise_row(const Weights& w, int64_t n, int64_t k0, int64_t count, float* out) {
+  // Blocks side by side, from the start of one on: in vectors, with the same roundings.
+  if (has_group_scales(w.format) && w.scale_step == 1 && w.group > 0 && k0 % w.group == 0) {
+    constexpr int64_t kScales = 64;
+    float scales[kScales];
+    const int64_t most = kScales * w.group;
+    for (int64_t i = 0; i < count; i += most) {
+      const int64_t here = std::min(most, count - i), groups = ceil_div(here, w.group);
+      const FormatKernels& kernels = format_kernels();
+      kernels.decode_scales(w.scale_format, scale_address(w, n, k0 + i), groups, scales);
+      const RowScales row{scales, nullptr, w.group, 1.0f};
+      kernels.dequantize_row(w.format, w.data + n * w.row_bytes + code_offset(w.format, k0 + i),
+                             here, row, Format::f32, out + i);
+    }
+    return;
+  }
   for (int64_t i = 0; i < count; ++i) {
     const float scale =
         w.scales != nullptr ? read_scale(w.scale_format, scale_address(w, n, k0 + i)) : 1.0f;
@@ -49,25 +66,25 @@ bool is_scale_format(Format f) {
 Code code_of(Format format, bool scaled, const Scaling& scaling) {
   // A lane holds 8 or 16 elements of K that follow one another, which must share a scale.
   if (scaled && scaling.block_cols % 16 != 0) return Code::dequantised;
-  switch (format) {
-    case Format::f32:
+  switch (element_of(format)) {
+    case Element::f32:
       return scaled ? Code::dequantised : Code::f32;
-    case Format::f16:
+    case Element::f16:
       return scaled ? Code::dequantised : Code::f16;
-    case Format::bf16:
+    case Element::bf16:
       return scaled ? Code::dequantised : Code::bf16;
-    case Format::fp8_e4m3:
-    case Format::mxfp8:
+    case Element::e4m3:
       return Code::e4m3;
-    case Format::fp8_e5m2:
+    case Element::e5m2:
       return Code::e5m2;
-    case Format::int8:
+    case Element::int8:
       return scaled && scaling.block_cols > 0 ? Code::int8 : Code::int8_rows;
-    case Format::mxfp4:
-    case Format::nvfp4:
+    case Element::e2m1:
       return Code::e2m1;
-    default:
+    case Element::int4:
       return scaled && scaling.asymmetric ? Code::int4_asymmetric : Code::int4;
+    default:
+      return Code::dequantised;
   }
 }
 
@@ -80,8 +97,10 @@ std::string refuse_weight(Format format, bool scaled, const Scaling& scaling, in
   }
   if (n < 1 || k < 1)
     return concat("weight is [", n, ", ", k, "]; both extents must be at least 1");
-  if (bits(format) < 8 && k % 2 != 0) {
-    return concat("weight format ", name, " with K = ", k, ": K must be even, two codes a byte");
+  if (k % elements_of_unit(format) != 0) {
+    return concat("weight format ", name, " with K = ", k, ": K must be ",
+                  elements_of_unit(format) == 2 ? "even, two codes a byte"
+                                                : "a multiple of 4, which fill three bytes");
   }
   if (!scaled) {
     if (is_block(format)) return concat("weight format ", name, " has no scales; attach them");
@@ -100,7 +119,7 @@ std::string refuse_weight(Format format, bool scaled, const Scaling& scaling, in
     return concat("weight scale block is ", scaling.block_rows, "x", scaling.block_cols,
                   "; extents must not be negative");
   }
-  if (scaling.asymmetric && format != Format::int4) {
+  if (scaling.asymmetric && !may_have_zero_points(format)) {
     return concat("weight format ", name, " has zero points; only int4 has them");
   }
   if ((is_block(format) || format == Format::int4) && scaling.block_cols > 0 &&
@@ -147,7 +166,7 @@ Weights view_of(const Tensor& weight, const char* name, int64_t matrix, const ui
           "; its last dimension must be contiguous");
   const int64_t row_bits = weight.stride(-2) * bits(w.format);
   require(row_bits % 8 == 0 || w.n == 1, name, " has strides ", shown(weight.strides()),
-          "; 4-bit rows must start at whole bytes");
+          "; rows must start at whole bytes");
   w.row_bytes = row_bits / 8;
   w.data = weight.data<uint8_t>();
   if (matrix > 0) w.data += matrix * weight.stride(0) * bits(w.format) / 8;

@@ -19,7 +19,10 @@ namespace halftone::gemm {
 
 // X(name, bits) of the types of weights: floats without scales along K, and quantised values of 8
 // and 4 bits. Instances are made from these lists. `f16_terms`: FP16 as two BF16 terms.
-#define HALFTONE_GPU_CODES_W16(X) X(f32, 32) X(f16, 16) X(f16_terms, 16) X(bf16, 16)
+// `dequantised`: any weight that BF16 holds exactly, scales included, and that has no type of its
+// own: it becomes BF16 on its way to shared memory.
+#define HALFTONE_GPU_CODES_W16(X) \
+  X(f32, 32) X(f16, 16) X(f16_terms, 16) X(bf16, 16) X(dequantised, 16)
 #define HALFTONE_GPU_CODES_W8(X) X(e4m3, 8) X(e5m2, 8) X(int8, 8)
 #define HALFTONE_GPU_CODES_W4(X) X(e2m1, 4) X(int4, 4)
 // And FP16 with FP16 accumulation, of large tiles alone.
@@ -95,6 +98,9 @@ template <>
 struct CodePolicy<GpuCode::f16> : CodePolicy<GpuCode::bf16> {
   static constexpr hw::Type kType = hw::Type::f16;
 };
+
+template <>
+struct CodePolicy<GpuCode::dequantised> : CodePolicy<GpuCode::bf16> {};
 
 template <>
 struct CodePolicy<GpuCode::f16_sums> : CodePolicy<GpuCode::f16> {

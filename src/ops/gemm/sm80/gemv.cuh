@@ -47,7 +47,7 @@ struct GpuGemv {
   static constexpr uint32_t kMinBlocks = kFitting < kMaxCtas ? kFitting : kMaxCtas;
 
   // FP32 weights are more bytes than any model has: the general loop is enough for them.
-  static constexpr bool kHasSpanLoops = kCode != GpuCode::f32;
+  static constexpr bool kHasSpanLoops = kCode != GpuCode::f32 && kCode != GpuCode::dequantised;
 
   // Warps that split the K of a row: as many as get two spans each. A function of K alone.
   HT_HOST_DEVICE static uint32_t log2_warps_along_k(uint32_t k) {

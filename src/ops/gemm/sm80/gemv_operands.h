@@ -38,6 +38,9 @@ struct GpuGemvCopies {
     if constexpr (kCode == GpuCode::f32) {
       if (p.dequantise) return dequantise(p, task, tile_row, index, to);
     }
+    if constexpr (kCode == GpuCode::dequantised) {
+      return dequantise(p, task, tile_row, index, to);
+    }
     if (aligned && at + 16 <= end) {
       HT_UNROLL
       for (uint32_t i = 0; i < kEach; ++i) hw::cp_async<16>(to + place[i], rows[i] + at);
@@ -48,15 +51,20 @@ struct GpuGemvCopies {
       copy_chunk(to + place[i], at < end ? rows[i] + at : rows[i], end - at);
     }
   }
-  // Dequantises values and scales to FP32.
+  // Dequantises values and scales to FP32, or to BF16.
   HT_DEVICE void dequantise(const GpuGemm& p, const GpuTask& task, uint32_t tile_row,
                             uint32_t index, hw::SharedAddress to) const {
-    const uint32_t lane = hw::lane_index(), k = index * kDepth + lane % 8 * 4;
+    constexpr uint32_t kElements = 128 / Policy::kBits;
+    const uint32_t lane = hw::lane_index(), k = index * kDepth + lane % 8 * kElements;
     HT_UNROLL
     for (uint32_t i = 0; i < kEach; ++i) {
-      const uint32_t r = lane / 8 + i * 4;
-      hw::store_shared(to + place[i], dequantised(p, task.source_of(p.epilogue.gate, r),
-                                                  task.output(p.epilogue.gate, tile_row + r), k));
+      const uint32_t r = lane / 8 + i * 4, row = task.output(p.epilogue.gate, tile_row + r);
+      const GpuSource source = task.source_of(p.epilogue.gate, r);
+      if constexpr (kCode == GpuCode::f32) {
+        hw::store_shared(to + place[i], dequantised(p, source, row, k));
+      } else {
+        hw::store_shared(to + place[i], dequantised_pairs(p, source, row, k));
+      }
     }
   }
 };

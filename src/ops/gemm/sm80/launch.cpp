@@ -20,7 +20,7 @@ GpuLayout gpu_layout(const Tensor& t, const char* name) {
           "; its last dimension must be contiguous");
   const int64_t row_bits = t.stride(-2) * bits(l.format);
   require(row_bits % 8 == 0 || t.size(-2) == 1, name, " has strides ", shown(t.strides()),
-          "; 4-bit rows must start at whole bytes");
+          "; rows must start at whole bytes");
   l.row_bytes = row_bits / 8;
   l.tensor_rows = static_cast<uint32_t>(t.size(-2));
   l.columns = static_cast<uint32_t>(t.size(-1));
@@ -62,31 +62,37 @@ GpuSource gpu_source(const Tensor& t, int64_t matrix) {
 GpuWeight gpu_weight(const XSpec& x, Format weight, bool scaled, const Scaling& scaling) {
   GpuWeight w;
   const bool grouped = scaled && scaling.block_cols > 0;
-  switch (weight) {
-    case Format::f32:
+  switch (element_of(weight)) {
+    case Element::f32:
       w.code = GpuCode::f32;
       break;
-    case Format::f16:
+    case Element::f16:
       w.code = x.format == Format::f16 && !x.quantize ? GpuCode::f16 : GpuCode::f16_terms;
       break;
-    case Format::bf16:
+    case Element::bf16:
       w.code = GpuCode::bf16;
       break;
-    case Format::fp8_e5m2:
+    case Element::e4m3:
+      w.code = GpuCode::e4m3;
+      break;
+    case Element::e5m2:
       w.code = GpuCode::e5m2;
       break;
-    case Format::int8:
+    case Element::int8:
       w.code = GpuCode::int8;
       break;
-    case Format::mxfp4:
-    case Format::nvfp4:
+    case Element::e2m1:
       w.code = GpuCode::e2m1;
       break;
-    case Format::int4:
+    case Element::int4:
       w.code = GpuCode::int4;
       break;
-    default:
-      w.code = GpuCode::e4m3;
+    default: {  // no type of its own
+      const bool exact = is_exact_in_bf16(element_of(weight)) && scaling.format == Format::ue8m0;
+      w.code = exact ? GpuCode::dequantised : GpuCode::f32;
+      w.dequantise = true;
+      return w;
+    }
   }
   if (!grouped) return w;
   // E2M1 times E4M3 has six significant bits: a bf16 number.
@@ -114,7 +120,7 @@ GpuX::GpuX(const XSpec& spec, const GpuWeight& weight, int64_t k) : k_(k) {
     codes = q.format, scaled = true, s = q.scaling;
     params_.quantise = true;
     params_.recipe = make_recipe(q);
-    params_.row_tensor_scale = q.format == Format::nvfp4 && !q.tensor_scale;
+    params_.row_tensor_scale = has_tensor_scale(q.format) && !q.tensor_scale;
     if (s.block_rows == 0) params_.given = *q.tensor_scale;
   }
   codes_ = codes;

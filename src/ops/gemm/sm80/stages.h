@@ -70,6 +70,10 @@ struct GpuStages {
           continue;
         }
       }
+      if constexpr (kCode == GpuCode::dequantised) {
+        hw::store_shared(at, dequantised_pairs(p, s, row, k0 + piece * 8));
+        continue;
+      }
       // The bytes of the row from here on; none of a row that does not exist.
       const int64_t offset = int64_t{k0} * Policy::kBits / 8 + piece * 16;
       const int64_t valid = row < p.n ? int64_t{p.k} * Policy::kBits / 8 - offset : 0;

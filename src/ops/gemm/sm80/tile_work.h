@@ -91,5 +91,16 @@ HT_DEVICE hw::Vector<float, 4> dequantised(const GpuGemm& p, const GpuSource& s,
   }
   return values;
 }
+// Eight of them as BF16, which holds them exactly.
+HT_DEVICE hw::Words4 dequantised_pairs(const GpuGemm& p, const GpuSource& s, uint32_t row,
+                                       uint32_t k) {
+  hw::Words4 words;
+  HT_UNROLL
+  for (uint32_t i = 0; i < 4; i += 2) {
+    const auto four = dequantised(p, s, row, k + 2 * i);
+    words[i] = hw::cvt_bf16x2(four[0], four[1]), words[i + 1] = hw::cvt_bf16x2(four[2], four[3]);
+  }
+  return words;
+}
 
 }  // namespace halftone::gemm
