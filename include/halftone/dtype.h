@@ -7,7 +7,8 @@
 namespace halftone {
 
 // What is known of each is in the table of src/base/format_traits.h, in the same order.
-// Element formats hold one number a code. Block formats (mxfp8, mxfp4, nvfp4) always carry scales;
+// Element formats hold one number a code. Block formats (mxfp8, mxfp6, mxfp4, nvfp4) always carry
+// scales;
 // fp8, int8 and int4 carry scales when they were made by `quantize`.
 enum class Format : uint8_t {
   f32,
@@ -23,11 +24,14 @@ enum class Format : uint8_t {
   i32,
   i64,
   u8,
-  ue8m0,  // a power of two, 2^(code - 127): the scales of mxfp8 and mxfp4
+  ue8m0,       // a power of two, 2^(code - 127): the scales of the mx formats
+  mxfp6,       // E2M3, one UE8M0 scale per 32; four elements in three bytes, the first lowest
+  mxfp6_e3m2,  // E3M2, likewise
 };
-inline constexpr int kFormatCount = 14;
+inline constexpr int kFormatCount = 16;
 
-// Bits of one element in memory; 4-bit formats pack element 2i in the low nibble.
+// Bits of one element in memory; 4-bit formats pack element 2i in the low nibble, 6-bit ones four
+// elements in three bytes.
 int bits(Format);
 const char* name(Format);
 // Accepts the names of `name()` and the usual aliases (float32, half, bfloat16, fp8, ...); an

@@ -17,6 +17,8 @@ namespace halftone {
   X(e4m3, 8, 4, 3, 0x7f, 448.0f)   \
   X(e5m2, 8, 5, 2, 0x7f, 57344.0f) \
   X(e2m1, 4, 2, 1, 0x07, 6.0f)     \
+  X(e2m3, 6, 2, 3, 0x1f, 7.5f)     \
+  X(e3m2, 6, 3, 2, 0x1f, 28.0f)    \
   X(int8, 8, 0, 0, 0x7f, 127.0f)   \
   X(int4, 4, 0, 0, 0x0f, 7.0f)
 
@@ -37,7 +39,9 @@ namespace halftone {
   X(i32, i32, f32, 0, false)         \
   X(i64, i64, f32, 0, false)         \
   X(u8, u8, f32, 0, false)           \
-  X(ue8m0, ue8m0, f32, 0, false)
+  X(ue8m0, ue8m0, f32, 0, false)     \
+  X(mxfp6, e2m3, ue8m0, 32, false)   \
+  X(mxfp6_e3m2, e3m2, ue8m0, 32, false)
 
 // How the bits of an element make a number. Formats of the same element differ in their scales.
 enum class Element : uint8_t {

@@ -52,6 +52,8 @@ TEST(AttentionAccuracy, CosinesOnNormalData) {
     double least = 0.9999;  // 16 and more bits, and int8
     if (mode.qk == Format::fp8_e4m3 || mode.qk == Format::mxfp8) least = 0.998;
     if (mode.qk == Format::nvfp4) least = 0.99;
+    if (mode.qk == Format::mxfp6) least = 0.998;
+    if (mode.qk == Format::mxfp6_e3m2) least = 0.995;
     if (mode.qk == Format::mxfp4) least = 0.985;  // a scale of 2^n a 32 numbers
     // P and V in four bits too: 0.1 of relative error each beside 0.1 of Q K^T.
     if (mode.pv == Format::nvfp4) least = 0.98;

@@ -25,7 +25,7 @@ TEST(AttentionModes, PlainQueriesOverEveryCache) {
   at_every_level([] {
     for (const Format q : {Format::f32, Format::f16, Format::bf16}) {
       for (const Format kv : {Format::bf16, Format::fp8_e4m3, Format::nvfp4, Format::mxfp8,
-                              Format::mxfp4, Format::int8}) {
+                              Format::mxfp6, Format::mxfp6_e3m2, Format::mxfp4, Format::int8}) {
         const AttentionMode mode{kv, Format::bf16};
         Case decode = make_case({1, 1, 530, 8, 2, 96}, mode, q, kv, kv);
         expect_within_bound(&decode);

@@ -20,6 +20,8 @@ inline std::vector<TableCase> table_cases() {
       {Format::fp8_e4m3, {Format::f32, 1, 128}},
       {Format::fp8_e5m2, {Format::f16, 1, 0}},
       {Format::mxfp8, {Format::ue8m0, 1, 32}},
+      {Format::mxfp6, {Format::ue8m0, 1, 32}},
+      {Format::mxfp6_e3m2, {Format::ue8m0, 1, 32}},
       {Format::mxfp4, {Format::ue8m0, 1, 32}},
       {Format::nvfp4, {Format::fp8_e4m3, 1, 16}, true},
       {Format::int8, {Format::f32, 1, 0}},

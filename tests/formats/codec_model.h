@@ -30,6 +30,8 @@ inline std::vector<double> magnitudes(int codes, int mantissa_bits, int bias) {
 }
 inline CodeTable e4m3_table() { return {magnitudes(0x7f, 3, 7), 0x7f, 7}; }
 inline CodeTable e5m2_table() { return {magnitudes(0x7c, 2, 15), 0x7f, 7}; }
+inline CodeTable e2m3_table() { return {magnitudes(0x20, 3, 1), 0x1f, 5}; }
+inline CodeTable e3m2_table() { return {magnitudes(0x20, 2, 3), 0x1f, 5}; }
 inline CodeTable e2m1_table() { return {{0, 0.5, 1, 1.5, 2, 3, 4, 6}, 0x7, 3}; }
 inline CodeTable f16_table() { return {magnitudes(0x7c00, 10, 15), 0x7e00, 15, true}; }
 inline CodeTable bf16_table() { return {magnitudes(0x7f80, 7, 127), 0x7fc0, 15, true}; }

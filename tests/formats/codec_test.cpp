@@ -91,6 +91,28 @@ TEST(Codec, E2m1) {
   EXPECT_EQ(encode_e2m1(-INFINITY), 15);
 }
 
+TEST(Codec, SixBits) {
+  const auto check = [](const CodeTable& table, Format format, float largest) {
+    check_encoder(table, [&](float x) -> uint32_t { return encode_element(format, x, 0); });
+    check_decoder(table, [&](uint32_t c) { return decode_element(format, uint8_t(c), 0); });
+    EXPECT_EQ(table.value.back(), largest);
+    EXPECT_EQ(largest_element(format), largest);
+    EXPECT_EQ(encode_element(format, -NAN, 0), 0x1f);
+    EXPECT_EQ(encode_element(format, -INFINITY, 0), 0x3f);
+    EXPECT_EQ(encode_element(format, -0.0f, 0), 0x20);
+  };
+  check(test::e2m3_table(), Format::mxfp6, 7.5f);
+  check(test::e3m2_table(), Format::mxfp6_e3m2, 28.0f);
+}
+
+// Little-endian: element i has bits 6 i .. 6 i + 5 of the row.
+TEST(Codec, FourCodesOfSixBitsFillThreeBytes) {
+  const uint8_t row[6] = {0x81, 0x30, 0xfc, 0x04, 0x61, 0x0c};
+  const uint8_t codes[8] = {1, 2, 3, 63, 4, 4, 6, 3};
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(code_at(Format::mxfp6, row, i), codes[i]) << i;
+  EXPECT_EQ(code_offset(Format::mxfp6, 8), 6);
+}
+
 TEST(Codec, F16) {
   check_encoder(test::f16_table(), [](float x) -> uint32_t { return encode_f16(x); });
   check_decoder(test::f16_table(), [](uint32_t c) { return decode_f16(uint16_t(c)); });

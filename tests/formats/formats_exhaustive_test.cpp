@@ -1,5 +1,5 @@
-// The encoders of E4M3, E5M2, E2M1 and UE8M0, scalar and at every ISA level, against the
-// model on all 2^32 inputs. Takes about a minute on two cores; label `long`.
+// The encoders of E4M3, E5M2, E2M1, E2M3, E3M2 and UE8M0, scalar and at every ISA level, against
+// the model on all 2^32 inputs. Takes about a minute on two cores; label `long`.
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -31,10 +31,9 @@ struct Job {
   Format target;
   bool down;
 };
-constexpr Job kJobs[] = {{"e4m3", Format::fp8_e4m3, false},
-                         {"e5m2", Format::fp8_e5m2, false},
-                         {"e2m1", Format::nvfp4, false},
-                         {"ue8m0 up", Format::ue8m0, false},
+constexpr Job kJobs[] = {{"e4m3", Format::fp8_e4m3, false},   {"e5m2", Format::fp8_e5m2, false},
+                         {"e2m1", Format::nvfp4, false},      {"e2m3", Format::mxfp6, false},
+                         {"e3m2", Format::mxfp6_e3m2, false}, {"ue8m0 up", Format::ue8m0, false},
                          {"ue8m0 down", Format::ue8m0, true}};
 
 std::vector<uint8_t> model_codes(const Job& job, uint32_t first) {
@@ -54,9 +53,11 @@ std::vector<uint8_t> model_codes(const Job& job, uint32_t first) {
     });
     return codes;
   }
-  const test::CodeTable table = job.target == Format::fp8_e4m3   ? test::e4m3_table()
-                                : job.target == Format::fp8_e5m2 ? test::e5m2_table()
-                                                                 : test::e2m1_table();
+  const test::CodeTable table = job.target == Format::fp8_e4m3     ? test::e4m3_table()
+                                : job.target == Format::fp8_e5m2   ? test::e5m2_table()
+                                : job.target == Format::mxfp6      ? test::e2m3_table()
+                                : job.target == Format::mxfp6_e3m2 ? test::e3m2_table()
+                                                                   : test::e2m1_table();
   test::NearestCode nearest(table);
   nearest.search(static_cast<double>(bits_float(first & 0x7fffffffu)));
   fill(codes, first, table.nan, table.sign_bit, [&](double x) { return nearest(x); });
@@ -70,9 +71,9 @@ void encode(const FormatKernels& kernels, const Job& job, const std::vector<floa
     return;
   }
   kernels.encode(Format::f32, job.target, x.data(), kChunk, 1.0f, 0, codes.data());
-  if (job.target != Format::nvfp4) return;
+  if (!is_packed(job.target)) return;
   for (int64_t i = kChunk - 1; i >= 0; --i) {  // one a byte, from the last on
-    codes[static_cast<size_t>(i)] = nibble(codes.data(), i);
+    codes[static_cast<size_t>(i)] = code_at(job.target, codes.data(), i);
   }
 }
 

@@ -32,6 +32,10 @@ double relative_bound(const QuantizeOptions& options) {
       return 4096.0 / 57344 * 1.01;
     case Format::mxfp8:  // the scale may be twice too large, or saturate down to 256 of 512
       return options.ue8m0 == Ue8m0Rounding::down ? 64.0 / 512 : 32.0 / 448;
+    case Format::mxfp6:
+      return options.ue8m0 == Ue8m0Rounding::down ? 0.5 / 8 : 0.5 / 7.5;
+    case Format::mxfp6_e3m2:
+      return options.ue8m0 == Ue8m0Rounding::down ? 4.0 / 32 : 4.0 / 28;
     case Format::mxfp4:
       return options.ue8m0 == Ue8m0Rounding::down ? 2.0 / 8 : 2.0 / 6;
     case Format::nvfp4:  // half of the step 2 below 6, scale within 1/16

@@ -29,8 +29,11 @@ TEST(Recipe, Ue8m0BoundariesAreExact) {
     Format format;
     float largest;  // of the elements
   };
-  for (const auto& [format, largest] :
-       {Case{Format::mxfp8, 448.0f}, {Format::mxfp4, 6.0f}, {Format::fp8_e5m2, 57344.0f}}) {
+  for (const auto& [format, largest] : {Case{Format::mxfp8, 448.0f},
+                                        {Format::mxfp4, 6.0f},
+                                        {Format::mxfp6, 7.5f},
+                                        {Format::mxfp6_e3m2, 28.0f},
+                                        {Format::fp8_e5m2, 57344.0f}}) {
     SCOPED_TRACE(name(format));
     const int last = 127 - std::ilogb(largest);  // above, largest * 2^k overflows
     for (int k = -127; k <= last; ++k) {
@@ -220,6 +223,8 @@ TEST(Recipe, AccuracyOfTheBlockFormats) {
                         {"fp8", 0.998, 0.998},
                         {"nvfp4", 0.99, 0.99},
                         {"nvfp4_adaptive", 0.993, 0.993},
+                        {"mxfp6", 0.998, 0.998},
+                        {"mxfp6_e3m2", 0.995, 0.995},
                         {"mxfp4", 0.98, 0.98},
                         {"int8", 0.9999, 0.999},
                         {"int4", 0.985, 0.98}}) {

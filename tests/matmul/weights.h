@@ -38,6 +38,8 @@ inline std::vector<WeightSpec> weight_specs() {
   specs.push_back({F::fp8_e4m3, true, {F::f32, 2, 12}});  // groups cut octets
   specs.push_back({F::fp8_e4m3, true, {F::bf16, 128, 128}});
   specs.push_back({F::mxfp8, true, {F::ue8m0, 1, 32}});
+  specs.push_back({F::mxfp6, true, {F::ue8m0, 1, 32}});
+  specs.push_back({F::mxfp6_e3m2, true, {F::ue8m0, 1, 32}});
   specs.push_back({F::mxfp4, true, {F::ue8m0, 1, 32}});
   specs.push_back({F::nvfp4, true, {F::fp8_e4m3, 1, 16}, true});
   specs.push_back({F::int8, true, {F::f32, 1, 0}});
@@ -65,6 +67,19 @@ struct Weight {
   std::vector<double> values;  // [N, K]
 };
 
+// Of six bits, from the definition.
+inline float decode_six(const uint8_t* p, int64_t i, int mantissa_bits, int bias) {
+  int code = 0;
+  for (int64_t bit = 0; bit < 6; ++bit) {
+    const int64_t at = 6 * i + bit;
+    code |= (p[at / 8] >> (at % 8) & 1) << bit;
+  }
+  const int exponent = (code & 31) >> mantissa_bits, mantissa = code & ((1 << mantissa_bits) - 1);
+  const int whole = exponent == 0 ? mantissa : mantissa + (1 << mantissa_bits);
+  const double value = std::ldexp(whole, (exponent == 0 ? 1 : exponent) - bias - mantissa_bits);
+  return static_cast<float>(code < 32 ? value : -value);
+}
+
 inline float decode_one(Format f, const uint8_t* p, int64_t i) {
   switch (f) {
     case Format::f32:
@@ -84,6 +99,10 @@ inline float decode_one(Format f, const uint8_t* p, int64_t i) {
       return static_cast<float>(static_cast<int8_t>(p[i]));
     case Format::int4:
       return static_cast<float>(nibble(p, i));
+    case Format::mxfp6:
+      return decode_six(p, i, 3, 1);
+    case Format::mxfp6_e3m2:
+      return decode_six(p, i, 2, 3);
     default:
       return decode_e2m1(nibble(p, i));
   }

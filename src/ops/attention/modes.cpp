@@ -15,7 +15,8 @@ constexpr AttentionMode kModes[] = {
     {Format::mxfp8, Format::fp8_e4m3},    {Format::nvfp4, Format::bf16},
     {Format::nvfp4, Format::fp8_e4m3},    {Format::nvfp4, Format::nvfp4},
     {Format::mxfp4, Format::bf16},        {Format::mxfp4, Format::fp8_e4m3},
-    {Format::int8, Format::bf16},
+    {Format::int8, Format::bf16},         {Format::mxfp6, Format::bf16},
+    {Format::mxfp6_e3m2, Format::bf16},
 };
 
 // "fp8" within a mode: E4M3 is the only 8-bit float that attention takes.

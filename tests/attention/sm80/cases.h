@@ -38,7 +38,7 @@ inline std::vector<Case> sm80_cases() {
   }
   for (const Format q : {Format::f32, Format::f16, Format::bf16}) {
     for (const Format kv : {Format::bf16, Format::fp8_e4m3, Format::nvfp4, Format::mxfp8,
-                            Format::mxfp4, Format::int8}) {
+                            Format::mxfp6, Format::mxfp6_e3m2, Format::mxfp4, Format::int8}) {
       const AttentionMode mode{kv, Format::bf16};
       add(make_case({1, 3, 70, 8, 2, 96}, mode, q, kv, kv, 8));
       add(make_case({1, 3, 20, 2, 1, 32}, mode, q, kv, kv, 9, Data::normal, false), true);
