@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstddef>
 #include <utility>
 
@@ -42,7 +43,9 @@ std::string attention_lines(const DemoReport& report) {
     if (r.format_relative_l2 == 0) continue;
     if (best == nullptr || error(r) < error(*best)) best = &r;
     // NaN counts as the worst of all.
-    if (worst == nullptr || !(error(r) <= error(*worst))) worst = &r;
+    if (worst == nullptr || (!std::isnan(error(*worst)) && !(error(r) <= error(*worst)))) {
+      worst = &r;
+    }
   }
   std::string text =
       fmt::format("\n{}  {} rows: modes (formats of qk+pv) and data{}\n", bold("attention"), judged,
@@ -61,8 +64,7 @@ std::string attention_lines(const DemoReport& report) {
 
 std::string demo_screen(const DemoReport& report) {
   std::string text = fmt::format(
-      "{}\nPerplexity and KL divergence (nats a token, from the f32 model) on {}/heldout.txt, "
-      "windows of 256.\n",
+      "{}\nPerplexity, and KL divergence from the f32 model in nats a token, on {}/heldout.txt.\n",
       report.machine, report.models_folder);
   for (const DemoModel& model : report.models) text += model_table(model);
   text += attention_lines(report);
@@ -70,7 +72,7 @@ std::string demo_screen(const DemoReport& report) {
       "\n{}\n"
       "  {c} chat {m}/bard --template plain\n"
       "  {c} generate {m}/bard --prompt \"KING:\" --weights nvfp4 --kv fp8\n"
-      "  {c} perplexity {m}/bard {m}/heldout.txt --weights int4\n"
+      "  {c} quantize {m}/bard build/bard-nvfp4 --format nvfp4\n"
       "  {c} info --why      # which kernel runs here, and why\n"
       "  {c} bench ops --quick\n",
       bold("what to try next"), fmt::arg("c", report.command), fmt::arg("m", report.models_folder));

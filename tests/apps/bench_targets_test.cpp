@@ -24,8 +24,9 @@ std::vector<json> all_rows() {
        {std::vector<std::string>{},
         {"--quick"},
         {"generate", "--device", "cuda:0", "--model", "gpt-oss-20b", "--weights", "stored"}}) {
-    std::vector<std::string> call{"bench", "--list", "--json"};
+    std::vector<std::string> call{"bench"};
     call.insert(call.end(), more.begin(), more.end());
+    call.insert(call.end(), {"--list", "--json"});
     const test::CommandResult r = test::run_command(call);
     EXPECT_EQ(r.exit_code, 0) << r.err;
     for (const json& row : json::parse(r.out)) rows.push_back(row);

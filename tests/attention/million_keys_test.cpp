@@ -2,6 +2,8 @@
 #include "attention/million_keys.h"
 #include "support/sanitized.h"
 
+#include <functional>
+
 namespace halftone::test {
 namespace {
 

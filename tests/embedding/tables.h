@@ -3,6 +3,7 @@
 #include <random>
 #include <span>
 
+#include "base/format_traits.h"
 #include "support/compare.h"
 
 namespace halftone::test {
@@ -41,8 +42,11 @@ inline Tensor random_bytes(const Shape& shape, Format format, uint64_t seed, int
   return t;
 }
 
-// Random codes with random scales: every bit pattern is a legal table.
+// Random quantised values with random scales: every bit pattern is a legal table. Columns are
+// rounded up to whole bytes.
 inline Tensor random_table(const TableCase& c, int64_t rows, int64_t columns) {
+  const int64_t unit = elements_of_unit(c.format);
+  columns = (columns + unit - 1) / unit * unit;
   const auto blocks = [](int64_t size, int64_t block) {
     return block == 0 ? 1 : (size + block - 1) / block;
   };

@@ -1,6 +1,7 @@
 #include "bench/targets.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "base/message.h"
 
