@@ -8,6 +8,7 @@
 #include "command.h"
 #include "console.h"
 #include "halftone/halftone.h"
+#include "info_problem.h"
 #include "measure/machine.h"
 #include "support_matrix.h"
 
@@ -17,7 +18,7 @@ namespace {
 
 struct InfoArguments {
   bool json = false, matrix = false, why = false;
-  std::vector<std::string> devices;
+  std::vector<std::string> devices, problem;
 };
 
 struct Choice {
@@ -113,13 +114,26 @@ Choices choices(const Device& device) {
   return all;
 }
 
-// The devices asked for; else the CPU and every GPU of this machine.
-std::vector<Choices> choices(const std::vector<std::string>& asked) {
+// What is asked for by name.
+Choices choices(const Device& device, const std::vector<std::string>& problem) {
+  Choices all{device, {}};
+  std::visit([&](const auto& p) { all.add(fmt::format("{}", fmt::join(problem, " ")), p); },
+             parse_gemm(problem));
+  return all;
+}
+
+// On the devices asked for; else on the CPU and every GPU of this machine.
+std::vector<Choices> choices(const InfoArguments& o) {
+  std::vector<Device> devices;
+  for (const std::string& device : o.devices) devices.push_back(Device::parse(device));
+  if (devices.empty()) {
+    devices.push_back(Device::cpu());
+    for (int i = 0; i < cuda_device_count(); ++i) devices.push_back(Device::cuda(i));
+  }
   std::vector<Choices> of_devices;
-  for (const std::string& device : asked) of_devices.push_back(choices(Device::parse(device)));
-  if (!asked.empty()) return of_devices;
-  of_devices.push_back(choices(Device::cpu()));
-  for (int i = 0; i < cuda_device_count(); ++i) of_devices.push_back(choices(Device::cuda(i)));
+  for (const Device& device : devices) {
+    of_devices.push_back(o.problem.empty() ? choices(device) : choices(device, o.problem));
+  }
   return of_devices;
 }
 
@@ -187,9 +201,11 @@ int run_info(const InfoArguments& o) {
   if (o.matrix) {
     fmt::print("{}", support_matrix());
   } else if (o.json) {
-    print_json(choices(o.devices));
+    print_json(choices(o));
+  } else if (!o.problem.empty()) {
+    for (const Choices& of_device : choices(o)) print_kernels(of_device, o.why);
   } else {
-    print_text(choices(o.devices), o.why);
+    print_text(choices(o), o.why);
   }
   return kOk;
 }
@@ -199,8 +215,10 @@ std::function<int()> declare_info(CLI::App& app) {
   app.add_flag("--json", o->json, "one JSON object on stdout");
   app.add_flag("--matrix", o->matrix, "the support matrix in Markdown");
   app.add_flag("--why", o->why, "also the kernels passed over, with the reason");
+  app.add_option("PROBLEM", o->problem, kGemmWords);
   app.add_option("--device", o->devices,
-                 "whose kernels: cpu, cuda:N, sim:ARCH; default: the CPU's and every GPU's");
+                 "whose kernels: cpu, cuda:N, sim:ARCH; default: the CPU's and every GPU's")
+      ->allow_extra_args(false);
   return [o] { return run_info(*o); };
 }
 
@@ -211,6 +229,7 @@ Command info_command() {
           "  halftone info --why\n"
           "  HALFTONE_CPU=avx2 halftone info\n"
           "  halftone info --device sim:sm_90a\n"
+          "  halftone info --device sim:sm_90a --why matmul m=16 n=4096 k=4096 weight=nvfp4\n"
           "  halftone info --matrix\n",
           declare_info};
 }

@@ -38,6 +38,8 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
           ->type_name("FORMAT");
   if (by_device.empty()) activations->capture_default_str();
   add_number(app, "--threads", options.threads, 1, 1024, "processor threads; default: all usable");
+  app.add_flag("--batch-invariant", options.batch_invariant,
+               "the same bits in any batch: on a GPU slower, see docs/why.md");
 }
 
 Format parse_kv(const std::string& name) {
@@ -94,6 +96,7 @@ SessionOptions session_options(const ModelOptions& options) {
   }
   session.activations = parse_format(activations);
   session.threads = static_cast<int>(options.threads.value_or(0));
+  session.batch_invariant = options.batch_invariant;
   return session;
 }
 

@@ -14,6 +14,7 @@ struct ModelOptions {
   std::string model, weights, kv = "bf16", device = "cpu";
   std::string activations;  // empty: those of the device, see activations_of
   std::optional<int64_t> threads;
+  bool batch_invariant = false;
 };
 // As given; else bf16 on a GPU, whose tensor cores take it as it is, and f32 on a CPU.
 std::string activations_of(const ModelOptions&);

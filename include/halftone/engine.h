@@ -107,6 +107,10 @@ struct SessionOptions {
   int64_t sequences = 1;
   // A pass of one token is captured as a CUDA graph and replayed, where it can be.
   bool graph = true;
+  // A sequence's logits are the same bits whatever the other sequences and however many there are.
+  // On GPUs kernels are otherwise chosen by how many tokens a pass has; this mode takes one for all
+  // counts, and is slower (docs/why.md). On CPUs they are the same anyway.
+  bool batch_invariant = false;
   // Called before each layer's attention with what it takes in of this pass's tokens, in the format
   // of the activations: q [tokens, heads, head_dim], k and v [tokens, kv_heads, head_dim], rotated.
   std::function<void(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v)>

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "halftone/error.h"
+#include "halftone/operand_alignment.h"
 #include "halftone/quantize.h"
 #include "halftone/stream.h"
 #include "halftone/tensor.h"
@@ -26,6 +27,10 @@ struct GroupedProblem {
   bool scaled = false;
   Format out = Format::bf16;                  // f32, f16, bf16
   std::optional<QuantizeOptions> quantize_x;  // as of moe
+  // As of matmul: otherwise the kernel of GPUs depends on the average rows of a group, rows /
+  // groups.
+  bool batch_invariant = false;
+  OperandAlignment alignment = {};  // as of matmul
 };
 
 struct GroupedTensors {
@@ -35,11 +40,13 @@ struct GroupedTensors {
   Tensor out;     // [rows, n], rows any stride apart
 };
 
+OperandAlignment alignment_of(const GroupedTensors&);
+
 struct GroupedKernel;
 struct GroupedPlan {
   GroupedProblem problem;
   Device device;
-  const GroupedKernel* kernel = nullptr;
+  std::shared_ptr<const GroupedKernel> kernel;
   int64_t workspace_bytes = 0;
   std::shared_ptr<void> workspace;  // used by one run at a time
 };

@@ -7,6 +7,7 @@
 #include "halftone/activation_function.h"
 #include "halftone/error.h"
 #include "halftone/norm.h"
+#include "halftone/operand_alignment.h"
 #include "halftone/quantize.h"
 #include "halftone/stream.h"
 #include "halftone/tensor.h"
@@ -76,6 +77,14 @@ struct MatmulProblem {
   // all results (a row then depends on the others). On a GPU the plan holds the results in f32,
   // and a kernel after the GEMM quantises them: the bits of quantize().
   std::optional<QuantizeOptions> quantize_out;
+  // On GPUs the kernel and the order of its sums depend on how many rows there are, unless this is
+  // set: then one kernel with one order takes every M, which of N, K, the formats, the alignment
+  // and the device alone decide, and never cuBLASLt. A row has the same bits alone and among any
+  // others, unless quantize_out finds one scale for all. On CPUs it has them anyway.
+  bool batch_invariant = false;
+  // How the operands lie, which the choice of kernel depends on. `run` takes operands that are
+  // aligned less than the plan's kernel needs for an error.
+  OperandAlignment alignment = {};
 };
 
 // Rows of x, weight, out and residual may lie any stride apart; their elements are contiguous. A
@@ -86,15 +95,19 @@ struct MatmulTensors {
   Tensor norm = {};  // [K], weight of the norm; static_weights promises as much of this one
 };
 
-// What runs, chosen by a pure function of the problem, the device and the CPU level; `describe`
-// prints it. Weights stay in checkpoint layout: a plan holds no copy of them, only packed rows of
-// x (and, of tiled scales, a linear copy made anew by every run). A plan is used by one run at a
-// time; threads that run at the same time have a plan each.
+// That of these tensors, for a problem whose run they are given to.
+OperandAlignment alignment_of(const MatmulTensors&);
+
+// What runs, chosen by a pure function of the problem, the device, the CPU level and whether
+// cuBLASLt is installed (ops/gemm/dispatch.h); `describe` prints it. Weights stay in checkpoint
+// layout: a plan holds no copy of them, only packed rows of x (and, of tiled scales, a linear copy
+// made anew by every run). A plan is used by one run at a time; threads that run at the same time
+// have a plan each.
 struct MatmulKernel;
 struct MatmulPlan {
   MatmulProblem problem;
   Device device;
-  const MatmulKernel* kernel = nullptr;
+  std::shared_ptr<const MatmulKernel> kernel;
   int64_t workspace_bytes = 0;  // owned by the plan
   std::shared_ptr<void> workspace;
   Tensor turned;  // [N, K], of a transposed weight
@@ -132,6 +145,7 @@ struct MatmulOptions {
   Format accumulate = Format::f32;
   bool tf32 = false;
   MatmulLibrary library = MatmulLibrary::automatic;
+  bool batch_invariant = false;
 };
 Tensor matmul(const Tensor& x, const Tensor& weight, const MatmulOptions&,
               Stream& = Stream::default_stream());

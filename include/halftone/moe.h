@@ -7,6 +7,7 @@
 
 #include "halftone/activation_function.h"
 #include "halftone/error.h"
+#include "halftone/operand_alignment.h"
 #include "halftone/quantize.h"
 #include "halftone/stream.h"
 #include "halftone/tensor.h"
@@ -68,6 +69,13 @@ Permutation permute(const Tensor& expert_ids, int64_t experts);
 
 // --- grouped GEMMs -------------------------------------------------------------------------------
 
+// How the operands of the four GEMMs of a layer lie: x by gate and up, and what is between by down,
+// of the routed experts and of the shared one. As of matmul.
+struct MoeAlignment {
+  OperandAlignment up, down, shared_up, shared_down;
+  bool operator==(const MoeAlignment&) const = default;
+};
+
 struct MoeProblem {
   int64_t tokens = 0, hidden = 0, intermediate = 0, experts = 0;
   int top_k = 0;
@@ -84,6 +92,10 @@ struct MoeProblem {
   bool shared_scaled = false;
   // W8A8, W4A4: x and the input of `down` are quantised to this format, row by row.
   std::optional<QuantizeOptions> quantize_x;
+  // As of matmul: otherwise the kernels of GPUs depend on the average rows of an expert, tokens *
+  // top_k / experts, and those of the shared expert on the tokens.
+  bool batch_invariant = false;
+  MoeAlignment alignment = {};
 };
 
 // The experts of a layer as checkpoints store them. Either one matrix an expert: gate, up
@@ -121,12 +133,13 @@ struct MoeTensors {
   Tensor shared_scale = {};  // f32 [tokens] or undefined (1): weight of the shared expert
   Tensor residual = {};      // [tokens, hidden], as out, or undefined (0): added; may be out itself
 };
-struct MoeKernel;
+MoeAlignment alignment_of(const MoeTensors&);
+
+struct MoeKernels;
 struct MoePlan {
   MoeProblem problem;
   Device device;
-  const char* kernel = nullptr;
-  const MoeKernel* row = nullptr;
+  std::shared_ptr<const MoeKernels> kernels;  // one for each GEMM
   int64_t workspace_bytes = 0;
   std::shared_ptr<void> workspace;  // used by one run at a time
 };

@@ -253,7 +253,7 @@ TEST(Command, InfoCheckAndBenchSpeakJson) {
   EXPECT_EQ(hopper[0].at("device"), "sim:sm_90a");
   EXPECT_TRUE(kernel("attention prefill 2048, fp8+fp8").starts_with("attention_sm90_fp8"))
       << kernel("attention prefill 2048, fp8+fp8");
-  EXPECT_TRUE(kernel("matmul 512x4096x4096, weights nvfp4").starts_with("matmul_sm90"))
+  EXPECT_TRUE(kernel("matmul 512x4096x4096, weights nvfp4").starts_with("gemm_sm90_mixed:"))
       << kernel("matmul 512x4096x4096, weights nvfp4");
   EXPECT_TRUE(
       run_command({"info", "--matrix"})

@@ -38,7 +38,7 @@ TEST_F(MatmulByCublasLtBlocks, WithinTheBound) {
       for (const Format out : {Format::f32, Format::bf16}) {
         const GpuCase c{kBlocks, kGroups, m, n, k, out, Library::cublaslt};
         expect_product(stream, c, 3);
-        EXPECT_NE(kernel_of(c, device).find("matmul_cublaslt_blocks"), std::string::npos);
+        EXPECT_NE(kernel_of(c, device).find("gemm_cublaslt_blocks"), std::string::npos);
       }
     }
   }
@@ -168,7 +168,7 @@ TEST_F(MatmulByCublasLtBlocks, CapturedInAGraph) {
 TEST_F(MatmulByCublasLtBlocks, ChosenForManyRows) {
   const auto by_cublaslt = [&](int64_t m, Library library) {
     return kernel_of({kBlocks, kGroups, m, 256, 1024, Format::bf16, library}, device)
-               .find("matmul_cublaslt") != std::string::npos;
+               .find("gemm_cublaslt") != std::string::npos;
   };
   EXPECT_FALSE(by_cublaslt(256, Library::automatic));
   EXPECT_TRUE(by_cublaslt(264, Library::automatic));

@@ -20,16 +20,15 @@ struct Fp8FewCase {
 inline const Fp8FewCase kFp8FewCases[] = {
     {{kFewBlocks, kFewGroups, 64, 140, 400, Format::f32}, "tiles of 64 x 64 in FP8"},
     {{kFewBlocks, kFewRow, 20, 264, 464, Format::f16}, "tiles of 64 x 64 in FP8"},
-    {{kFewRow, kFewTensor, 9, 24, 1296, Format::bf16}, "tiles of 64 x 64 in FP8, K in 3 parts"},
+    {{kFewRow, kFewTensor, 9, 24, 1296, Format::bf16}, "tiles of 64 x 64 in FP8, split-K 3"},
     {{kFewBf16Blocks, kFewGroups, 35, 70, 9 * 1024 - 112, Format::f32},
-     "tiles of 64 x 64 in FP8, K in 6 parts"},
-    {{kFewTensor, kFewGroups, 60, 4096, 1024, Format::bf16},
-     "tiles of 64 x 64 in FP8, K in 2 parts"},
+     "tiles of 64 x 64 in FP8, split-K 6"},
+    {{kFewTensor, kFewGroups, 60, 4096, 1024, Format::bf16}, "tiles of 64 x 64 in FP8, split-K 2"},
     {{kFewBlocks, kFewRow, 11, 264 * 64 + 8, 272, Format::bf16}, "tiles of 128 x 64 in FP8"},
     {{kFewBf16Blocks, kFewGroups, 9, 264 * 64 + 8, 784, Format::f32}, "tiles of 128 x 64 in FP8"},
     {{kFewTensor, kFewGroups, 65, 130, 528, Format::bf16}, "tiles of 64 x 128 in FP8"},
     {{kFewBlocks, kFewGroups, 128, 104, 9 * 1024, Format::bf16},
-     "tiles of 64 x 128 in FP8, K in 8 parts"},
+     "tiles of 64 x 128 in FP8, split-K 8"},
     {{kFewBlocks, kFewGroups, 65, 264 * 64 + 8, 784, Format::bf16}, "tiles of 192 x 128 in FP8"},
 };
 

@@ -188,7 +188,7 @@ inline BoundedProduct bounded_product(const GpuCase& c, const Weight& x, const W
                                       const Device& device) {
   Expected e;
   const std::string kernel = kernel_of(c, device);
-  const bool cublaslt = kernel.find("cuBLASLt") != std::string::npos;
+  const bool cublaslt = kernel.find("cublaslt") != std::string::npos;
   // cuBLASLt without fast accumulation promotes as often as Halftone's own kernel, and with scales
   // of blocks it must: they are those of 128 elements of K, which are accumulated from zero,
   // scaled and promoted into a sum in f32. That is three roundings where gpu_roundings counts
@@ -223,7 +223,7 @@ inline BoundedProduct bounded_product(const GpuCase& c, const Weight& x, const W
   }
   const bool one_chain = cublaslt || (c.m > 8 && device.arch() == Arch::sm_90a);
   std::vector<double> bounds = gpu_bounds(e, c.k, c.out, largest, one_chain);
-  if (kernel.find("one row") != std::string::npos) {
+  if (kernel.find("gemv_sm90") != std::string::npos) {
     losses.assign(losses.size(),
                   row_loss(std::vector<float>(x.values.begin(), x.values.end()), w.values));
   }

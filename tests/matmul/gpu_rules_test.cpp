@@ -127,7 +127,7 @@ TEST(MatmulGpu, RefusesWithTheReason) {
             }),
             "");
   EXPECT_EQ(reason([](MatmulProblem& p) { p.m = 3000000; }),
-            "m is 3000000; matmul_gpu takes up to 2097152");
+            "m is 3000000; GPUs take up to 2097152");
   EXPECT_EQ(reason([](MatmulProblem& p) { p.quantize_x = parse_quantization("nvfp4_adaptive"); }),
             "x is to be quantised with adaptive scales; GPU kernels take those of the recipe");
 }

@@ -64,7 +64,10 @@ TEST(MatmulGpu, PersistentCtas) {
       g.n = static_cast<uint32_t>(n);
       g.epilogue.out = out.data<char>(), g.epilogue.out_row = n * 4, g.epilogue.out_format = F::f32;
       gemm::GpuX(plain, weight, k).enter(rows, m, &g, stream);
-      launch_gemm(weight, g, false, 0, stream, 1);
+      gemm::GemmProblem problem{m, n, k, 0, false, spec.format, spec.scaled, spec.scaling};
+      problem.alignment = resolved(problem);
+      const gemm::GpuLoop loop = loop_of_gemv(problem, weight, gemm::GpuX(plain, weight, k));
+      launch_gemv(weight, g, loop, 0, stream, 1);
       stream.synchronize();
       const std::vector<float> x_values(x.values.begin(), x.values.end());
       const Expected e = expect(x_values, w.values, m, n, k);
@@ -76,7 +79,7 @@ TEST(MatmulGpu, PersistentCtas) {
         for (const uint32_t multiprocessors : {0u, 1u}) {
           const Tensor again = Tensor::zeros({m, n}, F::f32, stream.device());
           g.epilogue.out = again.data<char>();
-          launch_gemm(weight, g, false, 0, stream, multiprocessors);
+          launch_gemv(weight, g, loop, 0, stream, multiprocessors);
           stream.synchronize();
           EXPECT_EQ(to_floats(again.to(Device::cpu())), staying);
         }

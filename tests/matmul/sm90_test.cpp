@@ -36,7 +36,7 @@ TEST(MatmulSm90, EveryFormat) {
   for (const WeightSpec& w : some(kSpecs, 3)) {
     for (const auto& [m, n, k] : {std::array<int64_t, 3>{35, 40, 256}, {140, 130, 640}}) {
       const GpuCase c{w, kBf16, m, n, k, m == 35 ? F::f32 : F::bf16};
-      ASSERT_NE(kernel_of(c, stream.device()).find("matmul_sm90"), std::string::npos);
+      ASSERT_NE(kernel_of(c, stream.device()).find("gemm_sm90_mixed:"), std::string::npos);
       expect_product(stream, c, 3);
     }
   }
@@ -350,7 +350,7 @@ TEST(MatmulSm90, UnevenSplitK) {
                        .throws = false});
     const GpuCase c{kBf16, kBf16, 61, n, 2048, F::bf16};
     const std::string kernel = kernel_of(c, stream.device());
-    ASSERT_NE(kernel.find(concat("K in ", parts, " parts")), std::string::npos) << kernel;
+    ASSERT_NE(kernel.find(concat("split-K ", parts)), std::string::npos) << kernel;
     expect_product(stream, c, 3);
     EXPECT_TRUE(simulator_report(stream).clean()) << to_string(simulator_report(stream));
   }

@@ -59,7 +59,8 @@ inline Grouped grouped(const WeightSpec& spec, const std::vector<int32_t>& count
 // Filled before with what rows of no group keep.
 inline std::vector<float> grouped_product(const Grouped& g, Stream& stream,
                                           Format out_format = Format::f32,
-                                          std::optional<QuantizeOptions> quantize_x = {}) {
+                                          std::optional<QuantizeOptions> quantize_x = {},
+                                          bool batch_invariant = false) {
   const Device& device = stream.device();
   GroupedProblem p;
   p.groups = g.counts.size(0), p.rows = g.x.size(0), p.n = g.weight.size(1), p.k = g.x.size(1);
@@ -68,7 +69,7 @@ inline std::vector<float> grouped_product(const Grouped& g, Stream& stream,
   if (p.scaled) p.scaling = g.weight.scaling();
   p.x = g.x.format(), p.x_scaled = g.x.has_scales();
   if (p.x_scaled) p.x_scaling = g.x.scaling();
-  p.out = out_format, p.quantize_x = quantize_x;
+  p.out = out_format, p.quantize_x = quantize_x, p.batch_invariant = batch_invariant;
   const auto all = static_cast<size_t>(p.rows * p.n);
   const Shape shape{p.rows, p.n};
   const Tensor before =

@@ -28,13 +28,11 @@ const std::vector<WeightSpec> kSpecs = {kNvfp4,
                                         {F::int4, true, {F::f32, 1, 128}},
                                         {F::int4, true, {F::f16, 1, 64}}};
 
-constexpr char kFew[] = "lines of W to each warp";
-
 bool fits_gemv(MoeProblem p, int64_t tokens, int top_k) {
   p.tokens = tokens, p.top_k = top_k;
   const std::string kernel = describe(plan(p, Device::simulator(Arch::sm_90a)));
-  const size_t in = kernel.find(kFew);
-  return in != std::string::npos && kernel.find(kFew, in + 1) != std::string::npos;
+  return kernel.find("up by gemv_sm90_grouped,") != std::string::npos &&
+         kernel.find("down by gemv_sm90_grouped,") != std::string::npos;
 }
 
 struct Layer {

@@ -33,7 +33,8 @@ void expect_columns(MoeProblem p, int64_t tokens, int top_k, int64_t columns,
                     const Device& device) {
   p.tokens = tokens, p.top_k = top_k;
   const std::string kernel = describe(plan(p, device));
-  const std::string tiles = concat("tiles of 128 x ", columns, ", codes in order");
+  const std::string tiles =
+      concat("gemm_sm90_small_m_grouped_w", bits(p.weight), ", tiles of 128 x ", columns);
   const size_t first = kernel.find(tiles);
   ASSERT_NE(first, std::string::npos) << kernel;
   ASSERT_NE(kernel.find(tiles, first + 1), std::string::npos) << kernel;

@@ -22,6 +22,7 @@ TEST(GroupedMatmul, RunsOnWgmma) {
   p.groups = 4, p.rows = 1024, p.n = 4096, p.k = 7168, p.masked = true;
   const std::string kernel = describe(plan(p, Device::simulator(Arch::sm_90a)));
   EXPECT_NE(kernel.find("4 masked groups of 1024 rows"), std::string::npos) << kernel;
+  EXPECT_TRUE(kernel.starts_with("gemm_sm90_mixed: ")) << kernel;
   EXPECT_NE(kernel.find("tiles of 128 x 256"), std::string::npos) << kernel;
 }
 

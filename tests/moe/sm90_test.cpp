@@ -32,8 +32,10 @@ void expect_tiles(const MoeProblem& problem, int64_t tokens, int top_k, const De
   MoeProblem p = problem;
   p.tokens = tokens, p.top_k = top_k;
   const std::string kernel = describe(plan(p, device));
-  ASSERT_NE(kernel.find(concat("into experts tiles of ", tiles)), std::string::npos) << kernel;
-  ASSERT_NE(kernel.find(concat("out of them tiles of ", tiles)), std::string::npos) << kernel;
+  ASSERT_NE(kernel.find(concat("up by gemm_sm90_mixed, tiles of ", tiles)), std::string::npos)
+      << kernel;
+  ASSERT_NE(kernel.find(concat("down by gemm_sm90_mixed, tiles of ", tiles)), std::string::npos)
+      << kernel;
 }
 
 // Tiled scales, which the small-M kernel does not take.

@@ -339,6 +339,8 @@ std::function<int()> declare_bench(CLI::App& app) {
   app.add_option("--weights", o->generate.weights,
                  "generate: formats of the weights; stored: as the model has them")
       ->type_name("FORMAT ...");
+  app.add_flag("--batch-invariant", o->generate.batch_invariant,
+               "family generate: with SessionOptions::batch_invariant");
   app.add_option("--activations", o->generate.activations,
                  "generate: format of what goes from operation to operation")
       ->type_name("FORMAT")

@@ -24,6 +24,7 @@ struct GenerateBench {
   std::vector<std::string> weights = {"bf16", "fp8", "nvfp4"};
   std::vector<int64_t> batches = {1, 32};
   std::string activations = "bf16";
+  bool batch_invariant = false;
 };
 
 // Where a family is measured.

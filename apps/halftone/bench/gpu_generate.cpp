@@ -46,16 +46,18 @@ double weight_bytes(const LoadedModel& model, int64_t sequences) {
   return total;
 }
 
-std::string row_name(const RandomModel& shape, const std::string& weights, int64_t sequences) {
+std::string row_name(const RandomModel& shape, const std::string& weights, int64_t sequences,
+                     bool batch_invariant) {
   return concat("decode ", shape.name, " ", weights, ", batch ", sequences, ", ", kPrompt,
-                " tokens before");
+                " tokens before", batch_invariant ? ", batch-invariant" : "");
 }
 
 std::vector<BenchRow> rows_of(const RandomModel& shape, const std::string& weights,
                               const GpuBench& b) {
   std::vector<int64_t> batches = b.generate.batches;
-  std::erase_if(batches,
-                [&](int64_t n) { return !b.choice.asks_for(row_name(shape, weights, n)); });
+  std::erase_if(batches, [&](int64_t n) {
+    return !b.choice.asks_for(row_name(shape, weights, n, b.generate.batch_invariant));
+  });
   if (batches.empty() || b.choice.stop.stop_requested()) return {};
   if (b.choice.only_lists()) {
     for (const int64_t n : batches) {
@@ -74,9 +76,10 @@ std::vector<BenchRow> rows_of(const RandomModel& shape, const std::string& weigh
                           app::duration(seconds_since(start))));
   std::vector<BenchRow> rows;
   for (const int64_t sequences : batches) {
-    if (!b.choice.begins(row_name(shape, weights, sequences))) break;
+    if (!b.choice.begins(row_name(shape, weights, sequences, b.generate.batch_invariant))) break;
     SessionOptions options;
     options.activations = parse_format(b.generate.activations), options.sequences = sequences;
+    options.batch_invariant = b.generate.batch_invariant;
     const int64_t warm_up = 8, passes = b.quick ? 32 : 128;
     options.max_length = kPrompt + warm_up + passes;
     Session session(model, options);
@@ -103,7 +106,7 @@ std::vector<BenchRow> rows_of(const RandomModel& shape, const std::string& weigh
     double sum = 0;
     for (const double t : times) sum += t;
     BenchRow row;
-    row.name = row_name(shape, weights, sequences);
+    row.name = row_name(shape, weights, sequences, b.generate.batch_invariant);
     row.seconds = timing_of(times);
     const auto tokens = static_cast<double>(sequences);
     const double cached = static_cast<double>(kPrompt + warm_up) + static_cast<double>(passes) / 2;

@@ -74,8 +74,8 @@ namespace {
 bool same(const MatmulProblem& a, const MatmulProblem& b) {
   return a.m == b.m && a.n == b.n && a.k == b.k && a.x == b.x && a.weight == b.weight &&
          a.scaling == b.scaling && a.scaled == b.scaled && a.out == b.out && a.bias == b.bias &&
-         a.residual == b.residual && a.gated == b.gated && a.separate_up == b.separate_up &&
-         a.norm.has_value() == b.norm.has_value() &&
+         a.alignment == b.alignment && a.residual == b.residual && a.gated == b.gated &&
+         a.separate_up == b.separate_up && a.norm.has_value() == b.norm.has_value() &&
          (!a.norm || (a.norm->eps == b.norm->eps && a.norm->weight == b.norm->weight));
 }
 
@@ -85,7 +85,8 @@ bool same(const NormProblem& a, const NormProblem& b) {
 
 bool same(const MoeProblem& a, const MoeProblem& b) {
   return a.tokens == b.tokens && a.intermediate == b.intermediate && a.x == b.x &&
-         a.weight == b.weight && a.scaling == b.scaling && a.scaled == b.scaled;
+         a.weight == b.weight && a.scaling == b.scaling && a.scaled == b.scaled &&
+         a.alignment == b.alignment;
 }
 
 // One plan per distinct problem: layers share it, and its workspace.
@@ -120,11 +121,12 @@ AttentionMode cache_mode(Format cache) {
 }
 
 Step::Step(const LoadedModel& model, const Activations& buffers, const KvCache& cache,
-           int64_t tokens)
+           int64_t tokens, bool batch_invariant)
     : model_(model),
       buffers_(buffers),
       sequences_(cache.options().sequences),
       tokens_(tokens),
+      batch_invariant_(batch_invariant),
       device_(model.device()) {
   const ModelConfig& c = model.config();
   const Format activations = buffers.residual.format();
@@ -172,6 +174,7 @@ Step::Step(const LoadedModel& model, const Activations& buffers, const KvCache& 
   attention.sinks = c.attention_sinks;
   attention.page_size = cache.options().page_size;
   attention.variable_length = true;
+  attention.batch_invariant = batch_invariant;
   attention.prefetch_cache = true;  // a pass writes the last keys alone; lengths are its inputs
   attention.key_length = std::max(tokens, cache.options().page_size);
   for (int64_t i = 0; i < c.layers; ++i) {
@@ -202,7 +205,8 @@ MatmulProblem Step::problem_of(const MatmulTensors& t) const {
   problem.out = t.out.format();
   problem.bias = t.bias.defined();
   problem.residual = t.residual.defined();
-  problem.static_weights = true;
+  problem.static_weights = true, problem.batch_invariant = batch_invariant_;
+  problem.alignment = alignment_of(t);
   if (t.up.defined()) problem.gated = GatedActivation::swiglu(), problem.separate_up = true;
   if (t.norm.defined()) problem.norm = MatmulNorm{model_.config().rms_eps, t.norm.format()};
   return problem;
@@ -275,12 +279,14 @@ void Step::plan_layer(const LayerWeights& weights) {
     }
     MoeProblem problem = moe_problem(c, weights.typical());
     problem.tokens = count;
-    problem.x = normed.format();
+    problem.x = normed.format(), problem.batch_invariant = batch_invariant_;
+    problem.alignment = alignment_of(layer.experts);
     layer.moe = shared_plan(mixtures_, problem, device_);
   } else {
     MatmulTensors to_gate{{}, weights.gate, rows(b.gate), {}, {}};
     MatmulTensors to_up{{}, weights.up, rows(b.up), {}, {}};
-    if (device_.kind() != Device::Kind::cpu && count <= kGatedRows) {
+    // One rounds gate and up before the activation, the other does not.
+    if (!device_.is_cpu() && (count <= kGatedRows || batch_invariant_)) {
       to_gate.up = weights.up;
       normalised({&to_gate}, weights.post_norm, &layer.post_norm);
     } else {

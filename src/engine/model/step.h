@@ -47,7 +47,8 @@ AttentionMode cache_mode(Format cache);
 class Step {
  public:
   // `tokens` of each sequence of the cache.
-  Step(const LoadedModel&, const Activations&, const KvCache&, int64_t tokens);
+  Step(const LoadedModel&, const Activations&, const KvCache&, int64_t tokens,
+       bool batch_invariant);
   int64_t tokens() const { return tokens_; }
   int64_t workspace_bytes() const;
   // For caches with room for sequences of this length; a pass does so by itself.
@@ -103,6 +104,7 @@ class Step {
   const LoadedModel& model_;
   const Activations& buffers_;
   int64_t sequences_, tokens_;
+  bool batch_invariant_;
   Device device_;
   // Deques, because calls hold pointers to the plans.
   // What runs at once has no workspace in common: products of a branch share plans.

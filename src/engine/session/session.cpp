@@ -80,7 +80,7 @@ Session::State::State(std::shared_ptr<const Model> shared, const SessionOptions&
               std::max(std::min(kPassTokens, max_length), options.sequences),
               checked_activations(options.activations), model.device()),
       // An unsupported combination is told here, not at the first token.
-      decode(model, buffers, cache, 1),
+      decode(model, buffers, cache, 1, options.batch_invariant),
       logits(Tensor::zeros({options.sequences, model.config().vocabulary}, Format::f32,
                            model.device())),
       logits_host(model.device().is_cpu() ? logits
@@ -106,7 +106,8 @@ Step& Session::State::step_for(int64_t tokens) {
     std::rotate(steps.begin(), found, found + 1);
   } else {
     make_room();
-    steps.insert(steps.begin(), std::make_unique<Step>(model, buffers, cache, tokens));
+    steps.insert(steps.begin(),
+                 std::make_unique<Step>(model, buffers, cache, tokens, options.batch_invariant));
   }
   return *steps.front();
 }

@@ -1,7 +1,7 @@
 #include "ops/matmul/cublaslt.h"
 
 #include "base/message.h"
-#include "halftone/activation_function.h"
+#include "ops/matmul/matmul_gpu.h"
 
 #if HALFTONE_HAS_CUBLASLT
 #include <cublasLt.h>
@@ -18,74 +18,7 @@
 
 namespace halftone::dense {
 
-namespace {
-
-// How a matrix of E4M3 is scaled: by one number, or one a row.
-bool scaled_whole(bool scaled, const Scaling& s) {
-  return scaled && s.format == Format::f32 && s.block_rows == 0 && s.block_cols == 0;
-}
-bool scaled_by_rows(bool scaled, const Scaling& s) {
-  return scaled && s.format == Format::f32 && s.block_rows == 1 && s.block_cols == 0;
-}
-
-// What x enters as, and its scales.
-Format entering(const MatmulProblem& p) { return p.quantize_x ? p.quantize_x->format : p.x; }
-bool has_x_scales(const MatmulProblem& p) { return p.x_scaled || p.quantize_x; }
-const Scaling& x_scaling(const MatmulProblem& p) {
-  return p.quantize_x ? p.quantize_x->scaling : p.x_scaling;
-}
-
-std::string refuse_operands(const MatmulProblem& p) {
-  const Format x = entering(p);
-  const bool half = x == Format::f16 || x == Format::bf16, fp8 = x == Format::fp8_e4m3;
-  if (x != p.weight || !(half || fp8 || x == Format::f32)) {
-    return concat("x is ", name(x), " and weight ", name(p.weight),
-                  "; cuBLASLt multiplies f32, f16, bf16 or E4M3 by the same");
-  }
-  if (!fp8 && (p.scaled || p.x_scaled)) return "scales; cuBLASLt takes those of E4M3";
-  // One scale for all of an x that is rounded on the way is a number, not one in memory.
-  const bool whole = !p.quantize_x && scaled_whole(has_x_scales(p), x_scaling(p));
-  const bool blocks = scaled_by_blocks(p);
-  if (fp8 && !blocks && !(whole && scaled_whole(p.scaled, p.scaling)) &&
-      !(scaled_by_rows(has_x_scales(p), x_scaling(p)) && scaled_by_rows(p.scaled, p.scaling))) {
-    return "scales of E4M3; cuBLASLt takes one of f32 for x and one for the weight, one a row, or "
-           "those of 1x128 for x and of 128x128 for the weight";
-  }
-  // It reads the scales of all rows side by side, in whole 16 bytes.
-  if (blocks && p.m % 4 != 0) {
-    return concat("m is ", p.m, "; with scales of 1x128 cuBLASLt takes multiples of 4");
-  }
-  const int64_t elements = 128 / bits(x);
-  if (p.k % elements != 0 || (p.weight_transposed ? p.n : p.k) % elements != 0) {
-    return concat("N is ", p.n, " and K ", p.k, "; cuBLASLt is given rows of whole 16 bytes");
-  }
-  return "";
-}
-
-std::string refuse_results(const MatmulProblem& p) {
-  if (p.gated || p.quantize_out || p.bias || p.activation.kind != Activation::identity) {
-    return "bias, activation, gate or quantised results; cuBLASLt is asked for products and "
-           "residuals";
-  }
-  if (p.accumulate != Format::f32) return "sums in f16; cuBLASLt is asked for f32";
-  const bool fp8 = p.weight == Format::fp8_e4m3;
-  if (p.out != Format::f32 && p.out != p.x && !(fp8 && is_plain_float(p.out))) {
-    return concat("x is ", name(p.x), " and out ", name(p.out),
-                  "; cuBLASLt makes f32 or the format of x");
-  }
-  if (p.n * bits(p.out) % 128 != 0) {
-    return concat("N is ", p.n, "; cuBLASLt is given rows of whole 16 bytes");
-  }
-  return "";
-}
-
-}  // namespace
-
-bool scaled_by_blocks(const MatmulProblem& p) {
-  return entering(p) == Format::fp8_e4m3 && p.weight == Format::fp8_e4m3 && has_x_scales(p) &&
-         x_scaling(p) == Scaling{Format::f32, 1, 128} && p.scaled &&
-         p.scaling == Scaling{Format::f32, 128, 128};
-}
+bool scaled_by_blocks(const MatmulProblem& p) { return gemm::scaled_by_blocks(gemm_problem(p)); }
 
 #if HALFTONE_HAS_CUBLASLT
 
@@ -220,7 +153,7 @@ class Product : public CublasLtGemm {
     set(CUBLASLT_MATMUL_DESC_TRANSA, turn);
     if (!p.scaled) return;
     set_scales(this, this);  // some, so that the algorithm is one that takes them
-    if (scaled_by_rows(p.scaled, p.scaling)) {
+    if (p.scaling.block_rows == 1 && p.scaling.block_cols == 0) {
       set_modes(CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F,
                 CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
     } else if (scaled_by_blocks(p)) {
@@ -267,25 +200,6 @@ class Product : public CublasLtGemm {
   }
 
   int64_t bytes() const override { return workspace_bytes() + blocks_.bytes(); }
-
-  bool fits(const MatmulTensors& t) const override {
-    const auto on_16_bytes = [](const Tensor& a) {
-      return reinterpret_cast<uintptr_t>(a.data()) % 16 == 0 &&
-             (a.size(0) <= 1 || a.stride(0) * bits(a.format()) % 128 == 0);
-    };
-    const auto tight = [](const Tensor& a) { return a.stride(0) >= a.size(1); };
-    const bool given = !problem_.quantize_x;
-    const bool blocks = scaled_by_blocks(problem_);  // which may lie anyhow
-    const auto scaled = [&](const Tensor& a) {
-      return (blocks || plain(a.scales())) && !a.tensor_scale().defined();
-    };
-    const bool scales = !problem_.scaled || ((!given || scaled(t.x)) && scaled(t.weight));
-    return (!given || on_16_bytes(t.x)) && on_16_bytes(t.weight) && on_16_bytes(t.out) &&
-           tight(t.x) && tight(t.weight) && tight(t.out) && scales &&
-           (!problem_.residual ||
-            (on_16_bytes(t.residual) && t.residual.format() == t.out.format() &&
-             t.residual.stride(0) == t.out.stride(0)));
-  }
 
   void run(const MatmulTensors& t, const Codes& codes, Stream& stream) const override {
     lead(w_.get(), t.weight), lead(out_.get(), t.out);
@@ -361,11 +275,7 @@ class Product : public CublasLtGemm {
 
 }  // namespace
 
-std::string refuse_cublaslt(const MatmulProblem& p) {
-  std::string reason = refuse_operands(p);
-  if (reason.empty()) reason = refuse_results(p);
-  return reason.empty() ? Library::get().missing : reason;
-}
+std::string cublaslt_missing() { return Library::get().missing; }
 
 std::unique_ptr<CublasLtGemm> cublaslt_gemm(const MatmulProblem& p, const Device& device) {
   auto product = std::make_unique<Product>(p, device);
@@ -375,11 +285,7 @@ std::unique_ptr<CublasLtGemm> cublaslt_gemm(const MatmulProblem& p, const Device
 
 #else
 
-std::string refuse_cublaslt(const MatmulProblem& p) {
-  std::string reason = refuse_operands(p);
-  if (reason.empty()) reason = refuse_results(p);
-  return reason.empty() ? "this build has no cuBLASLt" : reason;
-}
+std::string cublaslt_missing() { return "this build has no cuBLASLt"; }
 
 std::unique_ptr<CublasLtGemm> cublaslt_gemm(const MatmulProblem&, const Device&) { return nullptr; }
 

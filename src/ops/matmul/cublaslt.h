@@ -13,8 +13,6 @@ namespace halftone::dense {
 class CublasLtGemm {
  public:
   virtual ~CublasLtGemm() = default;
-  // Whether rows and addresses lie as the algorithm wants them: on 16 bytes.
-  virtual bool fits(const MatmulTensors&) const = 0;
   // Where x is rounded on the way, its codes, row after row, and their scales, likewise.
   struct Codes {
     const void* data = nullptr;
@@ -26,8 +24,8 @@ class CublasLtGemm {
 
 // E4M3 by E4M3 with f32 scales of 1x128 and of 128x128, which cuBLASLt multiplies on Hopper alone.
 bool scaled_by_blocks(const MatmulProblem&);
-// "" or why not: what cuBLASLt is not asked for, or that it is not there.
-std::string refuse_cublaslt(const MatmulProblem&);
+// "" or why the library is not there.
+std::string cublaslt_missing();
 // Null where it has no algorithm for the problem on this device.
 std::unique_ptr<CublasLtGemm> cublaslt_gemm(const MatmulProblem&, const Device&);
 

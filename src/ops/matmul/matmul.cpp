@@ -3,70 +3,17 @@
 #include <algorithm>
 
 #include "base/format_traits.h"
-#include "base/kernel_table.h"
 #include "base/message.h"
 #include "formats/gpu/kernels.h"
 #include "halftone/activation.h"
-#include "ops/gemm/cpu/kernel_sets.h"
 #include "ops/gemm/cpu/weights.h"
+#include "ops/matmul/cublaslt.h"
 #include "ops/matmul/matmul_gpu.h"
 #include "ops/matmul/matmul_run.h"
 
 namespace halftone {
 
-struct MatmulKernel
-    : KernelRow<MatmulProblem, CpuOrGpu<const gemm::Kernels*, const dense::MatmulGpu*>> {};
-
 namespace {
-
-gemm::XRows x_rows(const MatmulProblem& p) {
-  const bool octets = gemm::octet_order(gemm::code_of(p.weight, p.scaled, p.scaling));
-  return {dense::x_spec(p), octets, p.k};
-}
-
-std::string accepts_any(const MatmulProblem&) { return ""; }
-
-[[maybe_unused]] std::string accepts_bf16(const MatmulProblem& p) {
-  return gemm::refuse_bf16(x_rows(p).packed(), p.weight, p.scaled, p.scaling);
-}
-
-std::string accepts_int8(const MatmulProblem& p) {
-  if (!x_rows(p).can_use_integers()) return "x is not int8 codes with one scale a row";
-  return gemm::refuse_int8(p.weight, p.scaled, p.scaling, p.k);
-}
-
-constexpr MatmulKernel kTable[] = {
-#if defined(__x86_64__)
-    {{"matmul_avx512_bf16_int8", Device::Kind::cpu, CpuLevel::avx512_bf16, accepts_int8,
-      &cpu_avx512_bf16::int8_kernels}},
-    {{"matmul_avx512_bf16_dot", Device::Kind::cpu, CpuLevel::avx512_bf16, accepts_bf16,
-      &cpu_avx512_bf16::bf16_kernels}},
-    {{"matmul_avx512_bf16_f32", Device::Kind::cpu, CpuLevel::avx512_bf16, accepts_any,
-      &cpu_avx512_bf16::f32_kernels}},
-    {{"matmul_avx512_int8", Device::Kind::cpu, CpuLevel::avx512, accepts_int8,
-      &cpu_avx512::int8_kernels}},
-    {{"matmul_avx512_f32", Device::Kind::cpu, CpuLevel::avx512, accepts_any,
-      &cpu_avx512::f32_kernels}},
-    {{"matmul_avx2_int8", Device::Kind::cpu, CpuLevel::avx2, accepts_int8,
-      &cpu_avx2::int8_kernels}},
-    {{"matmul_avx2_f32", Device::Kind::cpu, CpuLevel::avx2, accepts_any, &cpu_avx2::f32_kernels}},
-#endif
-    {{"matmul_baseline_int8", Device::Kind::cpu, CpuLevel::baseline, accepts_int8,
-      &cpu_baseline::int8_kernels}},
-    {{"matmul_baseline_f32", Device::Kind::cpu, CpuLevel::baseline, accepts_any,
-      &cpu_baseline::f32_kernels}},
-    {{"matmul_sm90_gemv", Device::Kind::cuda, CpuLevel::baseline, dense::accepts_sm90_gemv,
-      &dense::matmul_sm90_gemv, Arch::sm_90a}},
-    {{"matmul_sm90_small_m", Device::Kind::cuda, CpuLevel::baseline, dense::accepts_sm90_small_m,
-      &dense::matmul_sm90_small_m, Arch::sm_90a}},
-    {{"matmul_cublaslt_blocks", Device::Kind::cuda, CpuLevel::baseline,
-      dense::accepts_cublaslt_blocks, &dense::matmul_cublaslt, Arch::sm_90a, false, true}},
-    {{"matmul_sm90", Device::Kind::cuda, CpuLevel::baseline, dense::accepts_sm90,
-      &dense::matmul_sm90, Arch::sm_90a}},
-    {{"matmul_cublaslt", Device::Kind::cuda, CpuLevel::baseline, dense::accepts_cublaslt,
-      &dense::matmul_cublaslt, Arch::sm_80, true, true}},
-    HALFTONE_GPU_ROW("matmul", dense::accepts_gpu, &dense::matmul_gpu),
-};
 
 NormProblem norm_problem(const MatmulProblem& p) {
   NormProblem n;
@@ -108,25 +55,31 @@ std::string refuse(const MatmulProblem& p) {
   return reason;
 }
 
-// The kernel of a plan, or why there is none.
-const MatmulKernel* find(const MatmulProblem& p, const Device& device, std::string* reason) {
-  *reason = refuse(p);
-  if (!reason->empty()) return nullptr;
-  if (p.library != MatmulLibrary::cublaslt) {
-    return choose<MatmulKernel>(kTable, p, device, reason);
+// The kernel of a plan; without a name, and with the reason, where there is none. `without`: why
+// cuBLASLt cannot be it, where that is known already.
+gemm::GemmChoice find(const MatmulProblem& p, const Device& device,
+                      const std::string& without = {}) {
+  gemm::GemmChoice choice;
+  choice.reason = refuse(p);
+  if (!choice.reason.empty()) return choice;
+  if (p.library == MatmulLibrary::cublaslt && device.kind() != Device::Kind::cuda) {
+    choice.reason =
+        concat("library is cublaslt, device ", device.name(), "; it needs a CUDA device");
+    return choice;
   }
-  if (device.kind() != Device::Kind::cuda) {
-    *reason = concat("library is cublaslt, device ", device.name(), "; it needs a CUDA device");
-    return nullptr;
+  const gemm::GemmProblem problem = dense::gemm_problem(p);
+  gemm::GemmDevice d = gemm::gemm_device(device);
+  d.cublaslt_available = without.empty(), d.cublaslt_missing = without;
+  choice = dispatch(problem, d, kernel_trace != nullptr);
+  // The library is looked for where it is asked for.
+  if (choice.kernel == gemm::GemmKernel::gemm_cublaslt && !dense::cublaslt_missing().empty()) {
+    d.cublaslt_available = false, d.cublaslt_missing = dense::cublaslt_missing();
+    choice = dispatch(problem, d, kernel_trace != nullptr);
   }
-  for (const MatmulKernel& k : kTable) {
-    if (k.function.gpu != &dense::matmul_cublaslt) continue;
-    if (k.later ? k.arch > device.arch() : k.arch != device.arch()) continue;
-    *reason = k.accepts(p);
-    if (reason->empty()) return &k;
+  if (kernel_trace != nullptr) {
+    kernel_trace->insert(kernel_trace->end(), choice.trace.begin(), choice.trace.end());
   }
-  if (reason->empty()) *reason = concat("library is cublaslt, ", device.name(), " before sm_80");
-  return nullptr;
+  return choice;
 }
 
 MatmulProblem problem_of(const Tensor& x, const Tensor& weight, const MatmulOptions& o) {
@@ -160,6 +113,7 @@ MatmulProblem problem_of(const Tensor& x, const Tensor& weight, const MatmulOpti
   if (o.norm.defined()) p.norm = MatmulNorm{o.norm_eps, o.norm.format()};
   p.quantize_x = o.quantize_x, p.quantize_out = o.quantize_out;
   p.accumulate = o.accumulate, p.tf32 = o.tf32, p.library = o.library;
+  p.batch_invariant = o.batch_invariant;
   p.activation = o.activation, p.gated = o.gated, p.interleaved = o.interleaved;
   return p;
 }
@@ -262,13 +216,15 @@ void check(const MatmulProblem& p, const MatmulTensors& t, const Device& device)
 }  // namespace
 
 std::string describe(const MatmulPlan& plan) {
+  require(plan.kernel != nullptr, "the plan is empty; make it with plan()");
   const MatmulProblem& p = plan.problem;
-  const auto* cpu = plan.kernel->function.cpu;
+  const gemm::GemmChoice& choice = plan.kernel->choice;
+  const gemm::Kernels* cpu = choice.cpu;
   const auto scales = [](bool scaled, const Scaling& scaling) {
     return scaled ? " (" + to_string(scaling) + " scales)" : "";
   };
   return concat(
-      plan.kernel->name, ": [", p.m, ", ", p.k, "] ", name(p.x), scales(p.x_scaled, p.x_scaling),
+      choice.name, ": [", p.m, ", ", p.k, "] ", name(p.x), scales(p.x_scaled, p.x_scaling),
       p.norm ? " normalised" : "", p.quantize_x ? " as " + to_string(*p.quantize_x) : "", " x [",
       dense::weight_rows(p), ", ", p.k, "] ", name(p.weight), scales(p.scaled, p.scaling),
       p.weight_transposed ? " transposed" : "", " -> ",
@@ -278,59 +234,81 @@ std::string describe(const MatmulPlan& plan) {
                        p.separate_up ? ", separate up" : "")
               : "",
       p.residual ? " + residual" : "",
-      cpu == nullptr ? ", " + plan.kernel->function.gpu->describe(p, plan.device)
+      cpu == nullptr ? ", " + choice.tile
                      : concat(p.m == 1 ? ", streams W" : concat(", tiles of 3x", cpu->tile_columns),
                               ", blocks of ", cpu->chunk * cpu->block_chunks, " of K"),
       ", workspace ", plan.workspace_bytes, " bytes");
 }
 
+OperandAlignment alignment_of(const MatmulTensors& t) {
+  OperandAlignment a;
+  if (!t.x.defined() || !t.weight.defined() || t.x.device().is_cpu()) return a;
+  a.x = gemm::rows_alignment(t.x);
+  const Tensor matrices[] = {t.weight, t.up};
+  gemm::set_weight_alignment(std::span(matrices, t.up.defined() ? 2 : 1), &a);
+  if (t.out.defined()) a.out = gemm::rows_alignment(t.out);
+  a.residual = gemm::rows_alignment(t.residual);
+  a.norm = gemm::storage_alignment(t.norm);
+  const auto disjoint = [](const Tensor& m) {
+    return !m.defined() || m.size(0) <= 1 || m.stride(0) >= m.size(1);
+  };
+  // Scales of blocks may lie anyhow: what does not lie right is copied.
+  const auto scaled = [](const Tensor& m, const Scaling& blocks) {
+    return !m.has_scales() ||
+           (!m.tensor_scale().defined() &&
+            (m.scaling() == blocks ||
+             (m.scales().contiguous() && gemm::storage_alignment(m.scales()) == 16)));
+  };
+  a.cublaslt = disjoint(t.x) && disjoint(t.weight) && disjoint(t.out) &&
+               scaled(t.x, {Format::f32, 1, 128}) && scaled(t.weight, {Format::f32, 128, 128}) &&
+               (!t.residual.defined() || !t.out.defined() ||
+                (t.residual.format() == t.out.format() && t.residual.stride(0) == t.out.stride(0)));
+  return a;
+}
+
 Support can_run(const MatmulProblem& problem, const Device& device) {
-  std::string reason;
-  const bool ok = find(problem, device, &reason) != nullptr;
-  return {ok, ok ? "" : reason};
+  const gemm::GemmChoice choice = find(problem, device);
+  return {choice.name != nullptr, choice.reason};
 }
-
-namespace {
-
-MatmulPlan plan_without_cublaslt(const MatmulProblem& problem, const Device& device) {
-  if (problem.library == MatmulLibrary::cublaslt) {
-    fail(ErrorCode::unsupported, "library is cublaslt, which has no algorithm for [", problem.m,
-         ", ", problem.k, "] ", name(problem.x), " x [", problem.n, ", ", problem.k, "] on ",
-         device.name());
-  }
-  MatmulProblem own = problem;
-  own.library = MatmulLibrary::halftone;
-  return plan(own, device);
-}
-
-}  // namespace
 
 MatmulPlan plan(const MatmulProblem& problem, const Device& device) {
-  std::string reason;
   MatmulPlan plan;
   plan.problem = problem;
   plan.device = device;
-  plan.kernel = find(problem, device, &reason);
-  if (plan.kernel == nullptr) throw Error(ErrorCode::unsupported, reason);
-  if (problem.weight_transposed) {
+  auto kernel = std::make_shared<MatmulKernel>();
+  kernel->choice = find(problem, device);
+  if (kernel->choice.kernel == gemm::GemmKernel::gemm_cublaslt) {
+    plan.workspace =
+        dense::workspace_cublaslt(problem, device, kernel->choice, &plan.workspace_bytes);
+    if (plan.workspace == nullptr) {
+      kernel->choice =
+          find(problem, device,
+               concat("cuBLASLt has no algorithm for [", problem.m, ", ", problem.k, "] ",
+                      name(problem.x), " x [", problem.n, ", ", problem.k, "] on ", device.name()));
+    }
+  }
+  if (kernel->choice.name == nullptr) throw Error(ErrorCode::unsupported, kernel->choice.reason);
+  if (problem.weight_transposed && !kernel->choice.transposed) {
     plan.turned = Tensor::empty({dense::weight_rows(problem), problem.k}, problem.weight, device);
   }
   if (problem.norm) {
     plan.norm = halftone::plan(norm_problem(problem), device);
     plan.normed = Tensor::empty({problem.m, problem.k}, problem.x, device);
   }
-  int64_t own = 0;
-  for (const Tensor* t : {&plan.turned, &plan.normed}) own += t->defined() ? t->bytes() : 0;
-  if (const dense::MatmulGpu* gpu = plan.kernel->function.gpu) {
-    plan.workspace = gpu->workspace(problem, device, &plan.workspace_bytes);
-    if (plan.workspace == nullptr) return plan_without_cublaslt(problem, device);
-    plan.workspace_bytes += own;
-    return plan;
+  for (const Tensor* t : {&plan.turned, &plan.normed}) {
+    plan.workspace_bytes += t->defined() ? t->bytes() : 0;
   }
-  auto w = std::make_shared<dense::Workspace>();
-  dense::prepare(problem, *plan.kernel->function.cpu, w.get());
-  plan.workspace_bytes = dense::bytes(*w) + own;
-  plan.workspace = std::move(w);
+  if (kernel->choice.cpu == nullptr && plan.workspace == nullptr) {
+    int64_t bytes = 0;
+    plan.workspace = dense::workspace_gpu(problem, device, kernel->choice, &bytes);
+    plan.workspace_bytes += bytes;
+  } else if (kernel->choice.cpu != nullptr) {
+    auto w = std::make_shared<dense::Workspace>();
+    dense::prepare(problem, *kernel->choice.cpu, w.get());
+    plan.workspace_bytes += dense::bytes(*w);
+    plan.workspace = std::move(w);
+  }
+  plan.kernel = std::move(kernel);
   return plan;
 }
 
@@ -341,6 +319,9 @@ void check_run(const MatmulPlan& plan, const MatmulTensors& t, const Stream& str
   require(stream.device() == plan.device, "stream is on ", stream.device().name(),
           "; the plan runs on ", plan.device.name());
   check(plan.problem, t, plan.device);
+  if (plan.device.is_cpu() || plan.problem.m == 0) return;
+  check_alignment(plan.kernel->choice, dense::gemm_problem(plan.problem),
+                  dense::alignment_at_kernel(plan, t), "MatmulProblem::alignment");
 }
 
 }  // namespace
@@ -348,41 +329,28 @@ void check_run(const MatmulPlan& plan, const MatmulTensors& t, const Stream& str
 bool run_fused(std::span<const MatmulCall> calls, Stream& stream) {
   for (const MatmulCall& call : calls) check_run(*call.plan, *call.tensors, stream);
   if (calls.empty()) return false;
-  const dense::MatmulGpu* kernel = calls[0].plan->kernel->function.gpu;
+  const gemm::GemmChoice& first = calls[0].plan->kernel->choice;
   const bool one = std::all_of(calls.begin(), calls.end(), [&](const MatmulCall& call) {
-    return call.plan->kernel->function.gpu == kernel;
+    return call.plan->kernel->choice.kernel == first.kernel;
   });
-  return kernel != nullptr && one && dense::run_fused_gpu(calls, kernel, stream);
+  return first.cpu == nullptr && one && dense::run_fused_gpu(calls, stream);
 }
-
-namespace {
-
-bool normalises(const MatmulKernel& kernel, const MatmulProblem& p) {
-  const dense::MatmulGpu* gpu = kernel.function.gpu;
-  return gpu != nullptr && gpu->norms != nullptr && gpu->norms(p);
-}
-
-}  // namespace
 
 bool normalises(const MatmulProblem& p, const Device& device) {
-  std::string reason;
-  const MatmulKernel* kernel = find(p, device, &reason);
-  return kernel != nullptr && normalises(*kernel, p);
+  const gemm::GemmChoice choice = find(p, device);
+  return choice.name != nullptr && choice.normalises && p.norm;
 }
 
 void run(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream) {
   const MatmulProblem& p = plan.problem;
   check_run(plan, given, stream);
   if (p.m == 0) return;
-  const dense::MatmulGpu* gpu = plan.kernel->function.gpu;
-  const MatmulTensors t =
-      p.norm && !normalises(*plan.kernel, p) ? dense::normalised(plan, given, stream) : given;
-  if (gpu != nullptr) return gpu->run(plan, t, stream);
-  const auto multiply = [&](const MatmulTensors& as_rows) {
-    dense::run_panels(p, *plan.kernel->function.cpu, as_rows,
-                      static_cast<dense::Workspace*>(plan.workspace.get()), stream.pool());
-  };
-  p.weight_transposed ? multiply(dense::turned(plan, t, stream)) : multiply(t);
+  const gemm::GemmChoice& choice = plan.kernel->choice;
+  MatmulTensors t = p.norm && !choice.normalises ? dense::normalised(plan, given, stream) : given;
+  if (plan.turned.defined()) t = dense::turned(plan, t, stream);
+  if (choice.cpu == nullptr) return dense::run_gpu(plan, t, stream);
+  dense::run_panels(p, *choice.cpu, t, static_cast<dense::Workspace*>(plan.workspace.get()),
+                    stream.pool());
 }
 
 Tensor matmul(const Tensor& x, const Tensor& weight, Stream& stream) {
@@ -396,8 +364,7 @@ Tensor matmul(const Tensor& x, const Tensor& weight, Format out, Stream& stream)
 }
 
 Tensor matmul(const Tensor& x, const Tensor& weight, const MatmulOptions& options, Stream& stream) {
-  const MatmulProblem problem = problem_of(x, weight, options);
-  const MatmulPlan made = plan(problem, x.device());
+  MatmulProblem problem = problem_of(x, weight, options);
   Shape shape = x.shape();
   shape[x.rank() - 1] = problem.n;
   MatmulTensors tensors;
@@ -424,12 +391,14 @@ Tensor matmul(const Tensor& x, const Tensor& weight, const MatmulOptions& option
     QuantizeOptions room = *problem.quantize_out;
     if (!has_tensor_scale(room.format)) room.tensor_scale.reset();
     tensors.out = empty_quantized({problem.m, problem.n}, room, x.device());
-    run(made, tensors, stream);
+    problem.alignment = alignment_of(tensors);
+    run(plan(problem, x.device()), tensors, stream);
     return tensors.out;
   }
   const Tensor result = Tensor::empty(shape, problem.out, x.device());
   tensors.out = result.reshape({problem.m, problem.n});
-  run(made, tensors, stream);
+  problem.alignment = alignment_of(tensors);
+  run(plan(problem, x.device()), tensors, stream);
   return result;
 }
 

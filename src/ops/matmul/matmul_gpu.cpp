@@ -21,40 +21,8 @@ struct GpuWorkspace {
   Tensor results;  // f32, before they are quantised
 };
 
-bool many_rows(const MatmulProblem& p, const gemm::GpuX& x) {
-  return !gemm::fits_gemv(p.m * x.terms());
-}
-
-// The kernel of many rows multiplies 128 columns, however few there are. So where operands have
-// terms, or codes are expanded, some dozens of rows go to that of few, in portions that each read W
-// (docs/findings/gpu-gemv.md).
-int64_t chunk_rows(const MatmulProblem& p, const GpuWorkspace& w) {
-  constexpr int64_t kMaxChunks = 6;
-  using Code = gemm::GpuCode;
-  const Code code = w.weight.code;
-  const bool plain = code == Code::bf16 || code == Code::f16 || code == Code::f16_sums;
-  const int64_t rows = gemm::kGemvMaxColumns / w.x.terms();
-  if (!many_rows(p, w.x) || (plain && w.x.terms() == 1) || p.m > kMaxChunks * rows) return p.m;
-  return rows;
-}
-
-// Of E4M3 in blocks. Beyond so many rows cuBLASLt takes 0.91 to 0.95 of the time of Halftone's own
-// kernel (docs/findings/gemm-hopper.md); up to there it gains little or loses, as it reads
-// scales in an order of its own, into which every run copies them.
-constexpr int64_t kOwnBlockRows = 256;
-
-// Their tensor cores sum in f16 at twice the rate.
-bool prefers_f16_sums(Arch arch) { return arch == Arch::sm_89 || arch == Arch::sm_120a; }
-
-GpuWorkspace make_workspace(const MatmulProblem& p, Arch arch) {
-  GpuWorkspace w;
-  w.weight = gemm::gpu_weight(x_spec(p), p.weight, p.scaled, p.scaling);
-  w.x = gemm::GpuX(x_spec(p), w.weight, p.k);
-  if (p.accumulate == Format::f16 && w.weight.code == gemm::GpuCode::f16 && many_rows(p, w.x) &&
-      prefers_f16_sums(arch)) {
-    w.weight.code = gemm::GpuCode::f16_sums;
-  }
-  return w;
+GpuWorkspace make_workspace(const MatmulProblem& p, const gemm::GemmChoice& choice) {
+  return {choice.weight, gemm::GpuX(x_spec(p), choice.weight, p.k), {}};
 }
 
 int64_t allocate(const MatmulProblem& p, const Device& device, GpuWorkspace* w) {
@@ -63,27 +31,9 @@ int64_t allocate(const MatmulProblem& p, const Device& device, GpuWorkspace* w) 
   return w->x.bytes() + (p.quantize_out ? w->results.bytes() : 0);
 }
 
-std::shared_ptr<void> workspace(const MatmulProblem& p, const Device& device, int64_t* bytes) {
-  auto w = std::make_shared<GpuWorkspace>(make_workspace(p, device.arch()));
-  *bytes = allocate(p, device, w.get());
-  return w;
-}
-
-// Halftone's own as well, for what does not lie as cuBLASLt is told.
 struct CublasLtWorkspace : GpuWorkspace {
   std::unique_ptr<CublasLtGemm> product;
 };
-
-std::shared_ptr<void> workspace_cublaslt(const MatmulProblem& p, const Device& device,
-                                         int64_t* bytes) {
-  auto product = p.m > 0 ? cublaslt_gemm(p, device) : nullptr;
-  if (product == nullptr) return nullptr;
-  auto w = std::make_shared<CublasLtWorkspace>();
-  static_cast<GpuWorkspace&>(*w) = make_workspace(p, device.arch());
-  *bytes = product->bytes() + allocate(p, device, w.get());
-  w->product = std::move(product);
-  return std::shared_ptr<GpuWorkspace>(std::move(w));
-}
 
 gemm::GpuEpilogue finish_of(const MatmulProblem& p, const MatmulTensors& t, const Tensor& out) {
   gemm::GpuEpilogue f;
@@ -139,89 +89,15 @@ void quantise_results(const MatmulProblem& p, const Tensor& results, Tensor out,
   quantize_gpu(args, stream);
 }
 
-void run_gpu(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream) {
-  const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
-  const MatmulTensors t = turned(plan, given, stream);
-  gemm::GpuGemm g = product_of(plan.problem, w, t);
-  w.x.enter(t.x, plan.problem.m, &g, stream);
-  const int64_t m = plan.problem.m, rows = chunk_rows(plan.problem, w);
-  if (rows == m) {
-    launch_gemm(w.weight, g, many_rows(plan.problem, w.x), 0, stream);
-  } else {
-    for (int64_t first = 0; first < m; first += rows) {
-      launch_gemm(w.weight, rows_of(g, first, std::min(rows, m - first)), false, 0, stream);
-    }
-  }
-  if (plan.problem.quantize_out) quantise_results(plan.problem, w.results, t.out, stream);
-}
-
-std::string describe_gpu(const MatmulProblem& p, const Device& device) {
-  const GpuWorkspace w = make_workspace(p, device.arch());
-  const bool half = w.weight.code == gemm::GpuCode::f16_sums;
-  const int64_t rows = chunk_rows(p, w);
-  if (rows < p.m) return concat("16 rows of W a block, ", rows, " rows of x at a time");
-  return concat(many_rows(p, w.x) ? "tiles of 128 x 128" : "16 rows of W a block",
-                half ? ", sums of 64 products in f16" : "");
-}
-
-gemm::Sm90Problem sm90_problem(const MatmulProblem& p) {
-  gemm::Sm90Problem s{p.m, p.n, p.k, 0, p.gated.has_value(), p.weight, p.scaled, p.scaling};
-  // The rows of a gate and of its other half would have to alternate within a row of [K, N].
-  s.transposed = p.weight_transposed && !s.gate && p.n % 8 == 0;
-  return s;
-}
-
-void run_sm90(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream) {
-  const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
-  const gemm::Sm90Problem problem = sm90_problem(plan.problem);
-  const MatmulTensors t = problem.transposed ? given : turned(plan, given, stream);
-  gemm::GpuGemm g = product_of(plan.problem, w, t);
-  const gemm::Sm90Matrices matrices = gemm::sm90_matrices(g.weight, g.source, 2);
-  if (!fits_sm90(problem, w.weight, w.x, g.weight, matrices, t.x))
-    return run_gpu(plan, given, stream);
-  w.x.enter(t.x, plan.problem.m, &g, stream, takes_codes_sm90(problem, w.weight, w.x));
-  launch_sm90(problem, w.weight, w.x, g, matrices, 0, stream);
-  if (plan.problem.quantize_out) quantise_results(plan.problem, w.results, t.out, stream);
-}
-
-bool norms_row(const MatmulProblem& p) {
-  return p.norm && gemm::norms_sm90_gemv(p.x, p.norm->weight, p.k);
-}
-gemm::Sm90GemvNorm norm_of(const MatmulProblem& p, const MatmulTensors& t) {
-  if (!norms_row(p)) return {};
+gemm::Sm90GemvNorm norm_of(const MatmulProblem& p, const gemm::GemmChoice& choice,
+                           const MatmulTensors& t) {
+  if (!p.norm || !choice.normalises) return {};
   return {t.norm.data<uint8_t>(), p.norm->eps, p.norm->weight_offset};
-}
-
-void run_row(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream) {
-  const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
-  const MatmulTensors t = turned(plan, given, stream);
-  gemm::GpuGemm g = product_of(plan.problem, w, t);
-  w.x.enter(t.x, 1, &g, stream);
-  const gemm::Sm90GemvNorm norm = norm_of(plan.problem, t);
-  if (!fits_sm90_gemv(w.weight, g) || !fits_sm90_gemv(norm)) {
-    return run_gpu(plan, norm.weight != nullptr ? normalised(plan, given, stream) : given, stream);
-  }
-  launch_sm90_gemv(w.weight, {&g, 1}, stream, 0, norm);
-  if (plan.problem.quantize_out) quantise_results(plan.problem, w.results, t.out, stream);
-}
-
-void run_small_m(const MatmulPlan& plan, const MatmulTensors& given, Stream& stream) {
-  const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
-  const MatmulTensors t = turned(plan, given, stream);
-  gemm::GpuGemm g = product_of(plan.problem, w, t);
-  w.x.enter(t.x, plan.problem.m, &g, stream);
-  if (!fits_sm90_small_m(w.weight, g)) {
-    return accepts_sm90(plan.problem).empty() ? run_sm90(plan, given, stream)
-                                              : run_gpu(plan, given, stream);
-  }
-  launch_sm90_small_m(w.weight, {&g, 1}, stream);
-  if (plan.problem.quantize_out) quantise_results(plan.problem, w.results, t.out, stream);
 }
 
 void run_cublaslt(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {
   const auto& w = static_cast<const CublasLtWorkspace&>(
       *static_cast<const GpuWorkspace*>(plan.workspace.get()));
-  if (!w.product->fits(t)) return run_gpu(plan, t, stream);
   CublasLtGemm::Codes codes;
   if (plan.problem.quantize_x) {
     gemm::GpuGemm g;
@@ -231,132 +107,129 @@ void run_cublaslt(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream
   w.product->run(t, codes, stream);
 }
 
-std::string describe_cublaslt(const MatmulProblem& p, const Device&) {
-  return concat("cuBLASLt", p.tf32 ? ", operands rounded to TF32" : "");
-}
-
-std::string describe_row(const MatmulProblem& p, const Device&) {
-  return concat("one row, 16 rows of W a tile", norms_row(p) ? ", which normalises x" : "");
-}
-
-std::string describe_small_m(const MatmulProblem& p, const Device& device) {
-  return gemm::describe_sm90_small_m(p.m, p.n, p.k, p.gated.has_value(),
-                                     properties(device).sm_count);
-}
-
-std::string describe_sm90(const MatmulProblem& p, const Device& device) {
-  const GpuWorkspace w = make_workspace(p, device.arch());
-  return gemm::describe_sm90(sm90_problem(p), w.weight, w.x, properties(device).sm_count);
-}
-
-std::string accepts_dense(const MatmulProblem& p) {
-  if (p.library == MatmulLibrary::halftone) return "library is halftone";
-  if (p.library == MatmulLibrary::automatic && gemm::fits_gemv(p.m)) {
-    return concat("m is ", p.m, "; cuBLASLt is asked for more than 16 rows");
-  }
-  if (p.library == MatmulLibrary::automatic && p.weight == Format::f32 && !p.tf32) {
-    return "x is f32; cuBLASLt is asked for TF32 where tf32 is set";
-  }
-  std::string reason = refuse_cublaslt(p);
-  return reason.empty() ? accepts_gpu(p) : reason;
+gemm::GemmProblem problem_for_sm90(const MatmulProblem& p, const gemm::GemmChoice& choice) {
+  gemm::GemmProblem problem = gemm_problem(p);
+  problem.transposed = choice.transposed;
+  return problem;
 }
 
 }  // namespace
 
-std::string accepts_gpu(const MatmulProblem& p) {
-  // A grid has 65535 blocks along y, of at least 42 rows.
-  constexpr int64_t kRows = int64_t{1} << 21, kExtent = int64_t{1} << 30;
-  if (p.m > kRows) return concat("m is ", p.m, "; matmul_gpu takes up to ", kRows);
-  if (p.n > kExtent || p.k > kExtent) {
-    return concat("N is ", p.n, " and K ", p.k, "; matmul_gpu takes up to ", kExtent);
+gemm::GemmProblem gemm_problem(const MatmulProblem& p) {
+  gemm::GemmProblem g{
+      p.m, p.n, p.k, 0, p.gated.has_value(), p.weight, p.scaled, p.scaling, p.weight_transposed};
+  g.x = x_spec(p);
+  g.interleaved = p.interleaved, g.separate_up = p.separate_up;
+  if (p.norm) g.norm = p.norm->weight;
+  g.f16_sums = p.accumulate == Format::f16;
+  g.out = p.out, g.bias = p.bias, g.residual = p.residual;
+  g.activation = p.activation.kind != Activation::identity;
+  g.quantize_out = p.quantize_out.has_value();
+  g.tf32 = p.tf32, g.library = p.library;
+  g.batch_invariant = p.batch_invariant, g.alignment = p.alignment;
+  return g;
+}
+
+OperandAlignment alignment_at_kernel(const MatmulPlan& plan, const MatmulTensors& t) {
+  OperandAlignment a = alignment_of(t);
+  if (plan.turned.defined()) a.weight = 16;
+  if (plan.problem.norm && !plan.kernel->choice.normalises) a.x = 16;
+  return a;
+}
+
+std::shared_ptr<void> workspace_gpu(const MatmulProblem& p, const Device& device,
+                                    const gemm::GemmChoice& choice, int64_t* bytes) {
+  auto w = std::make_shared<GpuWorkspace>(make_workspace(p, choice));
+  *bytes = allocate(p, device, w.get());
+  return w;
+}
+
+std::shared_ptr<void> workspace_cublaslt(const MatmulProblem& p, const Device& device,
+                                         const gemm::GemmChoice& choice, int64_t* bytes) {
+  auto product = cublaslt_gemm(p, device);
+  if (product == nullptr) return nullptr;
+  auto w = std::make_shared<CublasLtWorkspace>();
+  static_cast<GpuWorkspace&>(*w) = make_workspace(p, choice);
+  *bytes = product->bytes() + allocate(p, device, w.get());
+  w->product = std::move(product);
+  return std::shared_ptr<GpuWorkspace>(std::move(w));
+}
+
+void run_gpu(const MatmulPlan& plan, const MatmulTensors& t, Stream& stream) {
+  using Kernel = gemm::GemmKernel;
+  const MatmulProblem& p = plan.problem;
+  const gemm::GemmChoice& choice = plan.kernel->choice;
+  if (choice.kernel == Kernel::gemm_cublaslt) return run_cublaslt(plan, t, stream);
+  const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
+  gemm::GpuGemm g = product_of(p, w, t);
+  const gemm::GemmProblem problem = problem_for_sm90(p, choice);
+  const bool many = choice.kernel == Kernel::gemm_sm90;
+  const gemm::Sm90Matrices matrices =
+      many ? gemm::sm90_matrices(g.weight, g.source, 2) : gemm::Sm90Matrices{};
+  w.x.enter(t.x, p.m, &g, stream, many && takes_codes_sm90(problem, w.weight, w.x));
+  switch (choice.kernel) {
+    case Kernel::gemv_sm90:
+      launch_sm90_gemv(w.weight, {&g, 1}, stream, 0, norm_of(p, choice, t));
+      break;
+    case Kernel::gemm_sm90_small_m:
+      launch_sm90_small_m(w.weight, {&g, 1}, stream);
+      break;
+    case Kernel::gemm_sm90:
+      launch_sm90(problem, w.weight, choice.sm90, g, matrices, 0, stream);
+      break;
+    case Kernel::gemv_sm80:
+      for (int64_t first = 0, rows = choice.chunk_rows; first < p.m; first += rows) {
+        launch_gemv(w.weight, rows_of(g, first, std::min(rows, p.m - first)), choice.loop, 0,
+                    stream);
+      }
+      break;
+    default:
+      launch_gemm(w.weight, g, 0, stream);
   }
-  return gemm::refuse_gpu_x(x_spec(p));
+  if (p.quantize_out) quantise_results(p, w.results, t.out, stream);
 }
 
-std::string accepts_sm90(const MatmulProblem& p) {
-  std::string reason = accepts_gpu(p);
-  if (!reason.empty()) return reason;
-  const GpuWorkspace w = make_workspace(p, Arch::sm_90a);
-  return gemm::refuse_sm90(sm90_problem(p), w.weight, w.x);
-}
-
-std::string accepts_sm90_gemv(const MatmulProblem& p) {
-  std::string reason = accepts_gpu(p);
-  if (!reason.empty()) return reason;
-  const GpuWorkspace w = make_workspace(p, Arch::sm_90a);
-  return gemm::refuse_sm90_gemv(w.weight, w.x, p.weight, p.scaling, p.m, p.n, p.k);
-}
-
-std::string accepts_sm90_small_m(const MatmulProblem& p) {
-  std::string reason = accepts_gpu(p);
-  if (!reason.empty()) return reason;
-  const GpuWorkspace w = make_workspace(p, Arch::sm_90a);
-  return gemm::refuse_sm90_small_m(sm90_problem(p), w.weight, w.x);
-}
-
-std::string accepts_cublaslt(const MatmulProblem& p) {
-  std::string reason = accepts_dense(p);
-  if (reason.empty() && scaled_by_blocks(p)) {
-    reason = "scales of 1x128 and 128x128; cuBLASLt takes them on Hopper alone";
-  }
-  return reason;
-}
-
-std::string accepts_cublaslt_blocks(const MatmulProblem& p) {
-  if (!scaled_by_blocks(p)) return "x and weight are not E4M3 with scales of 1x128 and 128x128";
-  if (p.library == MatmulLibrary::automatic && p.m <= kOwnBlockRows) {
-    return concat("m is ", p.m, "; with scales of blocks cuBLASLt is asked for more than ",
-                  kOwnBlockRows, " rows");
-  }
-  return accepts_dense(p);
-}
-
-bool run_fused_gpu(std::span<const MatmulCall> calls, const MatmulGpu* kernel, Stream& stream) {
+bool run_fused_gpu(std::span<const MatmulCall> calls, Stream& stream) {
+  using Kernel = gemm::GemmKernel;
   constexpr size_t kMost = gemm::kSm90MaxFused + 1;
-  const bool row = kernel == &matmul_sm90_gemv, dozens = kernel == &matmul_sm90_small_m;
-  const bool many = kernel == &matmul_sm90;
-  if ((!row && !dozens && !many) || calls.size() > kMost) return false;
   const MatmulProblem& p = calls[0].plan->problem;
-  gemm::Sm90Problem all_rows = sm90_problem(p);
+  const gemm::GemmChoice& choice = calls[0].plan->kernel->choice;
+  const bool row = choice.kernel == Kernel::gemv_sm90;
+  const bool small_m = choice.kernel == Kernel::gemm_sm90_small_m;
+  const bool many = choice.kernel == Kernel::gemm_sm90;
+  if ((!row && !small_m && !many) || calls.size() > kMost) return false;
+  gemm::GemmProblem all_rows = problem_for_sm90(p, choice);
   all_rows.n = 0;
-  gemm::GpuGemm products[kMost];
-  const gemm::Sm90GemvNorm norm = row ? norm_of(p, *calls[0].tensors) : gemm::Sm90GemvNorm{};
-  if (p.norm && (norm.weight == nullptr || !fits_sm90_gemv(norm))) return false;
+  gemm::GpuGemm gemms[kMost];
+  const gemm::Sm90GemvNorm norm = norm_of(p, choice, *calls[0].tensors);
+  if (p.norm && norm.weight == nullptr) return false;
   for (size_t i = 0; i < calls.size(); ++i) {
     const MatmulProblem& own = calls[i].plan->problem;
     const auto& w = *static_cast<const GpuWorkspace*>(calls[i].plan->workspace.get());
-    gemm::GpuGemm& g = products[i];
+    gemm::GpuGemm& g = gemms[i];
     if (own.x != p.x || own.m != p.m || own.weight != p.weight || own.scaled != p.scaled ||
         own.scaling != p.scaling || own.weight_transposed || own.quantize_out ||
         own.norm.has_value() != p.norm.has_value()) {
       return false;
     }
-    if (p.norm && norm_of(own, *calls[i].tensors) != norm) return false;
+    if (p.norm && norm_of(own, calls[i].plan->kernel->choice, *calls[i].tensors) != norm) {
+      return false;
+    }
     if (many && !w.x.direct()) return false;
     g = product_of(own, w, *calls[i].tensors);
     w.x.enter(calls[i].tensors->x, own.m, &g, stream);
-    if (row && !fits_sm90_gemv(w.weight, g)) return false;
-    if (dozens && !fits_sm90_small_m(w.weight, g)) return false;
     all_rows.n += own.n;
     // Each with each: the first may have no bias where two others have them in two formats.
     for (size_t j = 0; j < i; ++j) {
-      if (!can_fuse_sm90(products[j], g)) return false;
+      if (!can_fuse_sm90(gemms[j], g)) return false;
     }
   }
   const auto& w = *static_cast<const GpuWorkspace*>(calls[0].plan->workspace.get());
-  const std::span<const gemm::GpuGemm> all(products, calls.size());
-  if (many) {
-    return launch_fused_sm90(all_rows, w.weight, w.x, all, calls[0].tensors->x, stream);
-  }
+  const std::span<const gemm::GpuGemm> all(gemms, calls.size());
+  if (many) return launch_fused_sm90(all_rows, w.weight, w.x, all, stream);
   row ? launch_sm90_gemv(w.weight, all, stream, 0, norm)
       : launch_sm90_small_m(w.weight, all, stream);
   return true;
 }
-
-const MatmulGpu matmul_gpu = {workspace, run_gpu, describe_gpu};
-const MatmulGpu matmul_sm90 = {workspace, run_sm90, describe_sm90};
-const MatmulGpu matmul_cublaslt = {workspace_cublaslt, run_cublaslt, describe_cublaslt};
-const MatmulGpu matmul_sm90_gemv = {workspace, run_row, describe_row, norms_row};
-const MatmulGpu matmul_sm90_small_m = {workspace, run_small_m, describe_small_m};
 
 }  // namespace halftone::dense

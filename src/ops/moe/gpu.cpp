@@ -29,18 +29,38 @@ struct GpuWorkspace {
   int64_t max_chunks = 0;
 };
 
-// Of so many outputs and elements of K; of the routed experts, or of the shared one.
-GroupedGemm product_of(const MoeProblem& p, bool gate, int64_t n, int64_t k, bool shared,
-                       const Device& device) {
-  gemm::Sm90Problem s{p.tokens * p.top_k, n, k, p.experts, gate, p.weight, p.scaled, p.scaling};
-  if (shared) {
-    s.m = p.tokens, s.experts = 0;
-    s.weight = p.shared_weight, s.scaled = p.shared_scaled, s.scaling = p.shared_scaling;
-  }
-  return {gate ? x_spec(p) : h_spec(p), s, device};
+}  // namespace
+
+gemm::GemmProblem up_problem(const MoeProblem& p) {
+  gemm::GemmProblem g{p.tokens * p.top_k, p.intermediate, p.hidden,  p.experts, true,
+                      p.weight,           p.scaled,       p.scaling, false,     x_spec(p)};
+  g.gathered = true;
+  g.batch_invariant = p.batch_invariant, g.alignment = p.alignment.up;
+  return g;
+}
+gemm::GemmProblem down_problem(const MoeProblem& p) {
+  gemm::GemmProblem g{p.tokens * p.top_k, p.hidden, p.intermediate, p.experts, false,
+                      p.weight,           p.scaled, p.scaling,      false,     h_spec(p)};
+  g.batch_invariant = p.batch_invariant, g.alignment = p.alignment.down;
+  return g;
+}
+gemm::GemmProblem shared_up_problem(const MoeProblem& p) {
+  gemm::GemmProblem g{p.tokens,        p.shared_intermediate, p.hidden,         0,     true,
+                      p.shared_weight, p.shared_scaled,       p.shared_scaling, false, x_spec(p)};
+  g.shared_expert = true;
+  g.batch_invariant = p.batch_invariant, g.alignment = p.alignment.shared_up;
+  return g;
+}
+gemm::GemmProblem shared_down_problem(const MoeProblem& p) {
+  gemm::GemmProblem g{p.tokens,        p.hidden,        p.shared_intermediate, 0,     false,
+                      p.shared_weight, p.shared_scaled, p.shared_scaling,      false, h_spec(p)};
+  g.shared_expert = true;
+  g.batch_invariant = p.batch_invariant, g.alignment = p.alignment.shared_down;
+  return g;
 }
 
-std::shared_ptr<void> workspace(const MoeProblem& p, const Device& device, int64_t* bytes) {
+std::shared_ptr<void> workspace_gpu(const MoeProblem& p, const MoeKernels& kernels,
+                                    const Device& device, int64_t* bytes) {
   auto made = std::make_shared<GpuWorkspace>();
   GpuWorkspace& w = *made;
   const bool shared = p.shared_intermediate > 0;
@@ -56,9 +76,9 @@ std::shared_ptr<void> workspace(const MoeProblem& p, const Device& device, int64
     s->x.allocate(m, device, copied);
     *bytes += s->x.bytes();
   };
-  w.in = product_of(p, true, p.intermediate, p.hidden, false, device);
-  w.out = product_of(p, false, p.hidden, p.intermediate, false, device);
-  rows_of(&w.in, w.in.ordered() ? rows : p.tokens, w.in.ordered());
+  w.in = {up_problem(p), kernels.up};
+  w.out = {down_problem(p), kernels.down};
+  rows_of(&w.in, kernels.up.ordered ? rows : p.tokens, kernels.up.ordered);
   rows_of(&w.out, rows);
   w.h_rows = allot({rows, p.intermediate}, h);
   w.down = allot({rows + (shared ? p.tokens : 0), p.hidden}, Format::f32);
@@ -69,16 +89,17 @@ std::shared_ptr<void> workspace(const MoeProblem& p, const Device& device, int64
   w.chunks = allot({2, w.max_chunks, 4}, Format::i32);
   w.chunk_counts = allot({2}, Format::i32);
   if (!shared) return made;
-  w.shared_in = product_of(p, true, p.shared_intermediate, p.hidden, true, device);
-  w.shared_out = product_of(p, false, p.hidden, p.shared_intermediate, true, device);
+  w.shared_in = {shared_up_problem(p), kernels.shared_up};
+  w.shared_out = {shared_down_problem(p), kernels.shared_down};
   rows_of(&w.shared_in, p.tokens);
   rows_of(&w.shared_out, p.tokens);
   w.shared_h_rows = allot({p.tokens, p.shared_intermediate}, h);
   return made;
 }
 
-void sort(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w,
-          const GroupedGemm::Choice& in, const GroupedGemm::Choice& out, Stream& stream) {
+namespace {
+
+void sort(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w, Stream& stream) {
   GpuSortParams s;
   s.expert_ids = t.routing.experts.data<int32_t>();
   s.chosen_row = t.routing.experts.stride(0);
@@ -92,8 +113,8 @@ void sort(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w,
   }
   auto* chunks = w.chunks.data<gemm::MChunk>();
   auto* counts = w.chunk_counts.data<uint32_t>();
-  s.in = {chunks, counts, in.chunk_rows};
-  s.out = {chunks + w.max_chunks, counts + 1, out.chunk_rows};
+  s.in = {chunks, counts, w.in.choice.chunk_rows};
+  s.out = {chunks + w.max_chunks, counts + 1, w.out.choice.chunk_rows};
   launch(hw::image_of<GpuSort>("moe_sort"), with_pdl(GpuSort::shape(s), stream), s, stream);
 }
 
@@ -110,13 +131,14 @@ void set_gate(const MoeProblem& p, GpuGemm* g) {
 
 // One of the two products of the routed experts, whose x has entered.
 void multiply_experts(const MoeProblem& p, const GpuWorkspace& w, const GpuExperts& e, bool down,
-                      const GroupedGemm::Choice& choice, GpuGemm g, Stream& stream) {
+                      GpuGemm g, Stream& stream) {
+  const GroupedGemm& of = down ? w.out : w.in;
   g.experts = e.sources.data<GpuSource>() + (down ? 2 : 0);
   g.expert_step = 3, g.expert_count = static_cast<uint32_t>(p.experts);
-  g.aligned_experts = e.plain;
+  g.aligned_experts = of.choice.loop != gemm::GpuLoop::any;
   g.chunks = w.chunks.data<gemm::MChunk>() + (down ? w.max_chunks : 0);
   g.chunk_count = w.chunk_counts.data<uint32_t>() + (down ? 1 : 0);
-  g.chunk_rows = choice.chunk_rows;
+  g.chunk_rows = of.choice.chunk_rows;
   const Tensor& bias = down ? e.down_bias : e.gate_up_bias;
   if (bias.defined()) {
     const int64_t size = bits(bias.format()) / 8, step = !down && e.interleaved ? 2 : 1;
@@ -126,17 +148,16 @@ void multiply_experts(const MoeProblem& p, const GpuWorkspace& w, const GpuExper
     g.epilogue.bias[0] = bias.data<char>();
     g.epilogue.bias[1] = g.epilogue.bias[0] + size * (step == 2 ? 1 : p.intermediate);
   }
-  (down ? w.out : w.in).launch(g, down ? e.down_matrices : e.up_matrices, choice, stream);
+  of.launch(g, down ? e.down_matrices : e.up_matrices, stream);
 }
 
 // One of the two products of the shared expert.
 void multiply_shared(const GroupedGemm& s, const gemm::GpuLayout& layout, GpuGemm g,
                      const Tensor& x, Stream& stream) {
-  set_weight(s.weight, layout, &g);
+  set_weight(s.choice.weight, layout, &g);
   const gemm::Sm90Matrices matrices = gemm::sm90_matrices(layout, g.source, 2);
-  const GroupedGemm::Choice choice = s.choose(layout, matrices, x);
-  s.x.enter(x, s.sm90.m, &g, stream, s.as_codes(choice));
-  s.launch(g, matrices, choice, stream);
+  s.x.enter(x, s.problem.m, &g, stream, s.as_codes());
+  s.launch(g, matrices, stream);
 }
 void multiply_shared(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w,
                      const GpuExperts& e, Stream& stream) {
@@ -183,23 +204,23 @@ void combine(const MoeProblem& p, const MoeTensors& t, const GpuWorkspace& w, bo
          stream);
 }
 
+}  // namespace
+
 void run_gpu(const MoePlan& plan, const MoeTensors& t, Stream& stream) {
   const MoeProblem& p = plan.problem;
   if (p.tokens == 0) return;
   const auto& w = *static_cast<const GpuWorkspace*>(plan.workspace.get());
   const GpuExperts& e = *t.weights->experts->gpu;
-  const GroupedGemm::Choice in = w.in.choose(e.up, e.up_matrices, t.x, true);
-  const GroupedGemm::Choice out = w.out.choose(e.down, e.down_matrices, w.h_rows);
   // The rows of a single token are its slots: nothing is sorted.
-  const bool sorted = p.tokens > 1 || !in.few || !out.few;
-  if (sorted) sort(p, t, w, in, out, stream);
+  const bool sorted = p.tokens > 1 || !w.in.is_gemv() || !w.out.is_gemv();
+  if (sorted) sort(p, t, w, stream);
   const auto* token_of = w.token_of.data<int32_t>();
   GpuGemm g;
-  set_weight(w.in.weight, e.up, &g);
+  set_weight(w.in.choice.weight, e.up, &g);
   set_gate(p, &g);
   set_out(w.h_rows, 0, &g);
-  if (in.ordered()) {  // rows of x in the order of the experts
-    w.in.x.enter(t.x, p.tokens * p.top_k, &g, stream, w.in.as_codes(in), token_of);
+  if (w.in.choice.ordered) {  // rows of x in the order of the experts
+    w.in.x.enter(t.x, p.tokens * p.top_k, &g, stream, w.in.as_codes(), token_of);
   } else {
     w.in.x.enter(t.x, p.tokens, &g, stream);
     g.x_rows = token_of;
@@ -212,45 +233,34 @@ void run_gpu(const MoePlan& plan, const MoeTensors& t, Stream& stream) {
     g.epilogue.row_weights = (sorted ? w.row_weights : t.routing.weights).data<float>();
   }
   if (!sorted) choose_rows(&g), g.x_rows = nullptr, g.x_row = 0;
-  multiply_experts(p, w, e, false, in, g, stream);
+  multiply_experts(p, w, e, false, g, stream);
   GpuGemm d;
-  set_weight(w.out.weight, e.down, &d);
+  set_weight(w.out.choice.weight, e.down, &d);
   set_out(w.down, 0, &d);
   // Ahead of it is the other product alone, which has waited for the sort.
-  d.static_weights = in.early() && out.early();
+  d.static_weights = w.in.reads_list_early() && w.out.reads_list_early();
   if (!sorted) choose_rows(&d);
-  w.out.x.enter(w.h_rows, p.tokens * p.top_k, &d, stream, w.out.as_codes(out));
-  multiply_experts(p, w, e, true, out, d, stream);
+  w.out.x.enter(w.h_rows, p.tokens * p.top_k, &d, stream, w.out.as_codes());
+  multiply_experts(p, w, e, true, d, stream);
   if (p.shared_intermediate > 0) multiply_shared(p, t, w, e, stream);
   combine(p, t, w, sorted, stream);
 }
 
-std::string describe_gpu(const MoeProblem& p, const Device& device) {
-  return concat("into experts ",
-                product_of(p, true, p.intermediate, p.hidden, false, device).describe(device),
-                ", out of them ",
-                product_of(p, false, p.hidden, p.intermediate, false, device).describe(device));
-}
-
-}  // namespace
-
 std::string accepts_gpu(const MoeProblem& p) {
   constexpr int64_t kExperts = 4096, kRows = int64_t{1} << 21, kExtent = int64_t{1} << 30;
   if (p.experts > kExperts) {
-    return concat("experts is ", p.experts, "; moe_gpu takes up to ", kExperts);
+    return concat("experts is ", p.experts, "; GPUs take up to ", kExperts);
   }
   if (p.tokens > kRows / p.top_k) {
-    return concat("tokens is ", p.tokens, " and top_k ", p.top_k, "; moe_gpu takes up to ", kRows,
+    return concat("tokens is ", p.tokens, " and top_k ", p.top_k, "; GPUs take up to ", kRows,
                   " rows of experts");
   }
   if (p.hidden > kExtent || p.intermediate > kExtent || p.shared_intermediate > kExtent) {
     return concat("hidden is ", p.hidden, " and intermediate ", p.intermediate,
-                  "; moe_gpu takes up to ", kExtent);
+                  "; GPUs take up to ", kExtent);
   }
   return gemm::refuse_gpu_x({p.x, false, {}, p.quantize_x});
 }
-
-const MoeGpu moe_gpu = {workspace, run_gpu, describe_gpu};
 
 // The limits that route() names.
 static_assert(GpuRoute<false>::floats(4000, 140) <= GpuRoute<false>::kFloats);

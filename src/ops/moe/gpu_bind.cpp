@@ -1,4 +1,6 @@
 // Experts in device memory as the kernels of GPUs read them.
+#include <climits>
+
 #include "base/message.h"
 #include "ops/moe/gpu.h"
 
@@ -73,7 +75,6 @@ std::shared_ptr<BoundExperts> bind_gpu(const MoeProblem& p, const ExpertTensors&
       add(t.down[e], "down", {p.hidden, p.intermediate}, gpu->down);
     }
   }
-  for (const GpuSource& s : sources) gpu->plain = gpu->plain && gemm::is_plain(s);
   const size_t experts = sources.size() / 3;
   std::vector<GpuSource> gates_and_ups, downs;
   for (size_t e = 0; e < experts; ++e) {
@@ -82,6 +83,21 @@ std::shared_ptr<BoundExperts> bind_gpu(const MoeProblem& p, const ExpertTensors&
   }
   gpu->up_matrices = gemm::sm90_matrices(gpu->up, gates_and_ups.data(), 2 * experts);
   gpu->down_matrices = gemm::sm90_matrices(gpu->down, downs.data(), experts);
+  std::vector<Tensor> up, down;
+  if (t.gate_up.defined()) {
+    up = {t.gate_up}, down = {t.all_down};
+  } else {
+    up = t.gate, down = t.down;
+    up.insert(up.end(), t.up.begin(), t.up.end());
+  }
+  const auto align = [](const std::vector<Tensor>& all, const gemm::Sm90Matrices& matrices,
+                        OperandAlignment* a) {
+    gemm::set_weight_alignment(all, a);
+    a->one_tensor_map = matrices.last <= INT_MAX;
+    a->whole_scale_blocks = matrices.scales_of_runs;
+  };
+  align(up, gpu->up_matrices, &gpu->alignment.up);
+  align(down, gpu->down_matrices, &gpu->alignment.down);
   gpu->sources =
       Tensor::copy_of(sources.data(), sources.size() * sizeof(GpuSource),
                       {static_cast<int64_t>(sources.size() * sizeof(GpuSource))}, Format::u8)
@@ -98,6 +114,9 @@ std::shared_ptr<BoundExperts> bind_gpu(const MoeProblem& p, const ExpertTensors&
     }
     gpu->shared_up = gemm::gpu_layout(t.shared_gate, "shared_gate");
     gpu->shared_down = gemm::gpu_layout(t.shared_down, "shared_down");
+    const Tensor shared[] = {t.shared_gate, t.shared_up};
+    gemm::set_weight_alignment(shared, &gpu->alignment.shared_up);
+    gemm::set_weight_alignment({&t.shared_down, 1}, &gpu->alignment.shared_down);
     require(same_strides(gpu->shared_up, gemm::gpu_layout(t.shared_up, "shared_up")),
             "shared_up has other strides than shared_gate; they must be the same");
   }

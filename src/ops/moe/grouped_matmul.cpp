@@ -4,60 +4,13 @@
 #include <algorithm>
 
 #include "base/arguments.h"
-#include "base/kernel_table.h"
 #include "base/message.h"
-#include "ops/gemm/cpu/kernel_sets.h"
 #include "ops/gemm/cpu/run.h"
 #include "ops/gemm/cpu/weights.h"
 
 namespace halftone {
 
-struct GroupedKernel
-    : KernelRow<GroupedProblem, CpuOrGpu<const gemm::Kernels*, const grouped::Gpu*>> {};
-
 namespace {
-
-std::string accepts_any(const GroupedProblem& p) {
-  if (!p.scaled || p.scaling.layout == ScaleLayout::linear) return "";
-  return concat("weight has ", to_string(p.scaling), " scales; CPUs take linear ones, see ",
-                "convert_scale_layout");
-}
-[[maybe_unused]] std::string accepts_bf16(const GroupedProblem& p) {
-  const bool octets = gemm::octet_order(gemm::code_of(p.weight, p.scaled, p.scaling));
-  const gemm::XRows x(grouped::x_spec(p), octets, p.k);
-  const std::string reason = accepts_any(p);
-  return reason.empty() ? gemm::refuse_bf16(x.packed(), p.weight, p.scaled, p.scaling) : reason;
-}
-std::string accepts_int8(const GroupedProblem& p) {
-  const gemm::XRows x(grouped::x_spec(p), true, p.k);
-  if (!x.can_use_integers()) return "x is not rounded to int8 with one scale a row";
-  const std::string reason = accepts_any(p);
-  return reason.empty() ? gemm::refuse_int8(p.weight, p.scaled, p.scaling, p.k) : reason;
-}
-
-constexpr GroupedKernel kTable[] = {
-#if defined(__x86_64__)
-    {{"grouped_matmul_avx512_bf16_int8", Device::Kind::cpu, CpuLevel::avx512_bf16, accepts_int8,
-      &cpu_avx512_bf16::int8_kernels}},
-    {{"grouped_matmul_avx512_bf16_dot", Device::Kind::cpu, CpuLevel::avx512_bf16, accepts_bf16,
-      &cpu_avx512_bf16::bf16_kernels}},
-    {{"grouped_matmul_avx512_bf16_f32", Device::Kind::cpu, CpuLevel::avx512_bf16, accepts_any,
-      &cpu_avx512_bf16::f32_kernels}},
-    {{"grouped_matmul_avx512_int8", Device::Kind::cpu, CpuLevel::avx512, accepts_int8,
-      &cpu_avx512::int8_kernels}},
-    {{"grouped_matmul_avx512_f32", Device::Kind::cpu, CpuLevel::avx512, accepts_any,
-      &cpu_avx512::f32_kernels}},
-    {{"grouped_matmul_avx2_int8", Device::Kind::cpu, CpuLevel::avx2, accepts_int8,
-      &cpu_avx2::int8_kernels}},
-    {{"grouped_matmul_avx2_f32", Device::Kind::cpu, CpuLevel::avx2, accepts_any,
-      &cpu_avx2::f32_kernels}},
-#endif
-    {{"grouped_matmul_baseline_int8", Device::Kind::cpu, CpuLevel::baseline, accepts_int8,
-      &cpu_baseline::int8_kernels}},
-    {{"grouped_matmul_baseline_f32", Device::Kind::cpu, CpuLevel::baseline, accepts_any,
-      &cpu_baseline::f32_kernels}},
-    HALFTONE_GPU_ROW("grouped_matmul", grouped::accepts_gpu, &grouped::gpu),
-};
 
 std::string refuse(const GroupedProblem& p) {
   if (p.groups < 1 || p.rows < 0 || p.n < 1 || p.k < 1) {
@@ -73,6 +26,25 @@ std::string refuse(const GroupedProblem& p) {
   }
   const std::string reason = gemm::refuse_weight(p.weight, p.scaled, p.scaling, p.n, p.k);
   return reason.empty() ? gemm::refuse_x(grouped::x_spec(p), p.k) : reason;
+}
+
+// Without a name, and with the reason, where no kernel takes the problem.
+gemm::GemmChoice find(const GroupedProblem& p, const Device& device) {
+  gemm::GemmChoice choice;
+  choice.reason = refuse(p);
+  if (!choice.reason.empty()) return choice;
+  if (!device.is_cpu()) {
+    choice.reason = grouped::accepts_gpu(p);
+  } else if (p.scaled && p.scaling.layout != ScaleLayout::linear) {
+    choice.reason = concat("weight has ", to_string(p.scaling), " scales; CPUs take linear ones, ",
+                           "see convert_scale_layout");
+  }
+  if (!choice.reason.empty()) return choice;
+  choice = dispatch(grouped::gemm_problem(p), gemm::gemm_device(device), kernel_trace != nullptr);
+  if (kernel_trace != nullptr) {
+    kernel_trace->insert(kernel_trace->end(), choice.trace.begin(), choice.trace.end());
+  }
+  return choice;
 }
 
 // The rows of a panel, packed, of any of the groups.
@@ -104,7 +76,7 @@ std::shared_ptr<void> workspace(const GroupedProblem& p, const gemm::Kernels& ke
 void run_panel(const GroupedPlan& plan, const GroupedTensors& t, const gemm::Weights& weights,
                int64_t begin, int64_t rows, ThreadPool& pool) {
   const GroupedProblem& p = plan.problem;
-  const gemm::Kernels& kernels = *plan.kernel->function.cpu;
+  const gemm::Kernels& kernels = *plan.kernel->choice.cpu;
   const auto& w = *static_cast<const CpuWorkspace*>(plan.workspace.get());
   gemm::XRows::Panel panel;
   panel.m = rows, panel.x = w.panel.data();
@@ -174,29 +146,37 @@ void check(const GroupedProblem& p, const GroupedTensors& t, const Device& devic
 }  // namespace
 
 std::string describe(const GroupedPlan& plan) {
+  require(plan.kernel != nullptr, "the plan is empty; make it with plan()");
   const GroupedProblem& p = plan.problem;
-  const grouped::Gpu* gpu = plan.kernel->function.gpu;
-  return concat(plan.kernel->name, ": ", p.groups, p.masked ? " masked" : " contiguous",
-                " groups of ", p.rows, " rows in all, N ", p.n, ", K ", p.k, ", x ", name(p.x),
+  const gemm::GemmChoice& choice = plan.kernel->choice;
+  return concat(choice.name, ": ", p.groups, p.masked ? " masked" : " contiguous", " groups of ",
+                p.rows, " rows in all, N ", p.n, ", K ", p.k, ", x ", name(p.x),
                 p.x_scaled ? " (" + to_string(p.x_scaling) + " scales)" : "", ", weights ",
                 name(p.weight), p.scaled ? " (" + to_string(p.scaling) + " scales)" : "",
-                gpu != nullptr ? ", " + gpu->describe(p, plan.device) : "", ", workspace ",
+                choice.cpu == nullptr ? ", " + choice.tile : "", ", workspace ",
                 plan.workspace_bytes, " bytes");
 }
 
+OperandAlignment alignment_of(const GroupedTensors& t) {
+  OperandAlignment a;
+  if (!t.x.defined() || !t.weight.defined() || t.x.device().is_cpu()) return a;
+  a.x = gemm::rows_alignment(t.x);
+  gemm::set_weight_alignment({&t.weight, 1}, &a);
+  return a;
+}
+
 Support can_run(const GroupedProblem& p, const Device& device) {
-  const std::string reason = refuse(p);
-  return reason.empty() ? support_of(kTable, p, device) : Support{false, reason};
+  const gemm::GemmChoice choice = find(p, device);
+  return {choice.name != nullptr, choice.reason};
 }
 
 GroupedPlan plan(const GroupedProblem& p, const Device& device) {
-  const std::string reason = refuse(p);
-  if (!reason.empty()) throw Error(ErrorCode::unsupported, reason);
-  GroupedPlan made{p, device, kernel_for(kTable, p, device), 0, nullptr};
-  const auto& function = made.kernel->function;
-  made.workspace = function.gpu != nullptr
-                       ? function.gpu->workspace(p, device, &made.workspace_bytes)
-                       : workspace(p, *function.cpu, &made.workspace_bytes);
+  auto kernel = std::make_shared<GroupedKernel>(GroupedKernel{find(p, device)});
+  if (kernel->choice.name == nullptr) throw Error(ErrorCode::unsupported, kernel->choice.reason);
+  GroupedPlan made{p, device, kernel, 0, nullptr};
+  made.workspace = kernel->choice.cpu == nullptr
+                       ? grouped::workspace_gpu(p, kernel->choice, device, &made.workspace_bytes)
+                       : workspace(p, *kernel->choice.cpu, &made.workspace_bytes);
   return made;
 }
 
@@ -206,7 +186,11 @@ void run(const GroupedPlan& plan, const GroupedTensors& t, Stream& stream) {
           "; the plan runs on ", plan.device.name());
   check(plan.problem, t, plan.device);
   if (plan.problem.rows == 0) return;
-  if (plan.kernel->function.gpu != nullptr) return plan.kernel->function.gpu->run(plan, t, stream);
+  if (plan.kernel->choice.cpu == nullptr) {
+    check_alignment(plan.kernel->choice, grouped::gemm_problem(plan.problem), alignment_of(t),
+                    "GroupedProblem::alignment");
+    return grouped::run_gpu(plan, t, stream);
+  }
   run_cpu(plan, t, stream);
 }
 
@@ -224,7 +208,9 @@ Tensor grouped_matmul(const Tensor& x, const Tensor& counts, const Tensor& weigh
   p.weight = weight.format(), p.scaled = weight.has_scales();
   if (p.scaled) p.scaling = weight.scaling();
   const Tensor out = Tensor::zeros({p.rows, p.n}, p.out, x.device());
-  run(plan(p, x.device()), {x, counts, weight, out}, stream);
+  const GroupedTensors tensors{x, counts, weight, out};
+  p.alignment = alignment_of(tensors);
+  run(plan(p, x.device()), tensors, stream);
   return out;
 }
 

@@ -2,20 +2,25 @@
 #pragma once
 #include "base/thread_pool.h"
 #include "halftone/grouped_matmul.h"
-#include "ops/gemm/cpu/activations.h"
+#include "ops/gemm/dispatch.h"
 
-namespace halftone::grouped {
+namespace halftone {
+
+struct GroupedKernel {
+  gemm::GemmChoice choice;
+};
+
+namespace grouped {
 
 inline gemm::XSpec x_spec(const GroupedProblem& p) {
   return {p.x, p.x_scaled, p.x_scaling, p.quantize_x};
 }
 
-struct Gpu {
-  std::shared_ptr<void> (*workspace)(const GroupedProblem&, const Device&, int64_t* bytes);
-  void (*run)(const GroupedPlan&, const GroupedTensors&, Stream&);
-  std::string (*describe)(const GroupedProblem&, const Device&);
-};
-extern const Gpu gpu;
+gemm::GemmProblem gemm_problem(const GroupedProblem&);
+std::shared_ptr<void> workspace_gpu(const GroupedProblem&, const gemm::GemmChoice&, const Device&,
+                                    int64_t* bytes);
+void run_gpu(const GroupedPlan&, const GroupedTensors&, Stream&);
 std::string accepts_gpu(const GroupedProblem&);
 
-}  // namespace halftone::grouped
+}  // namespace grouped
+}  // namespace halftone

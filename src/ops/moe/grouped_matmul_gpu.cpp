@@ -16,13 +16,20 @@ struct Workspace {
   Tensor sources, chunks, chunk_count;
 };
 
-GroupedGemm product_of(const GroupedProblem& p, const Device& device) {
-  return {x_spec(p), {p.rows, p.n, p.k, p.groups, false, p.weight, p.scaled, p.scaling}, device};
+}  // namespace
+
+gemm::GemmProblem gemm_problem(const GroupedProblem& p) {
+  gemm::GemmProblem g{p.rows,   p.n,      p.k,       p.groups, false,
+                      p.weight, p.scaled, p.scaling, false,    x_spec(p)};
+  g.out = p.out;
+  g.batch_invariant = p.batch_invariant, g.alignment = p.alignment;
+  return g;
 }
 
-std::shared_ptr<void> workspace(const GroupedProblem& p, const Device& device, int64_t* bytes) {
+std::shared_ptr<void> workspace_gpu(const GroupedProblem& p, const gemm::GemmChoice& choice,
+                                    const Device& device, int64_t* bytes) {
   auto w = std::make_shared<Workspace>();
-  w->product = product_of(p, device);
+  w->product = {gemm_problem(p), choice};
   w->product.x.allocate(p.rows, device);
   w->sources = Tensor::empty({p.groups * int64_t{sizeof(GpuSource)}}, Format::u8, device);
   w->chunks = Tensor::empty({w->product.max_chunks(), 4}, Format::i32, device);
@@ -35,14 +42,14 @@ void run_gpu(const GroupedPlan& plan, const GroupedTensors& t, Stream& stream) {
   const GroupedProblem& p = plan.problem;
   const auto& w = *static_cast<const Workspace*>(plan.workspace.get());
   gemm::GpuGemm g;
-  set_weight(w.product.weight, gemm::gpu_layout(t.weight, "weight"), &g);
+  set_weight(w.product.choice.weight, gemm::gpu_layout(t.weight, "weight"), &g);
   // Matrices lie evenly: the first two and the last say where all are.
   const int64_t last = p.groups - 1;
   const GpuSource some[] = {gemm::gpu_source(t.weight),
                             gemm::gpu_source(t.weight, std::min<int64_t>(1, last)),
                             gemm::gpu_source(t.weight, last)};
   const gemm::Sm90Matrices matrices = gemm::sm90_matrices(g.weight, some, 3);
-  const GroupedGemm::Choice choice = w.product.choose(g.weight, matrices, t.x);
+  const gemm::GemmChoice& choice = w.product.choice;
 
   GpuGroupsParams s;
   s.counts = t.counts.data<int32_t>(), s.count_step = t.counts.stride(0);
@@ -60,31 +67,22 @@ void run_gpu(const GroupedPlan& plan, const GroupedTensors& t, Stream& stream) {
 
   g.n = static_cast<uint32_t>(p.n);
   g.experts = s.sources, g.expert_step = 1;
-  g.aligned_experts = gemm::is_plain(some[0]) && gemm::is_plain(some[1]);
+  g.aligned_experts = choice.loop != gemm::GpuLoop::any;
   g.chunks = s.chunks.chunks, g.chunk_count = s.chunks.count, g.chunk_rows = choice.chunk_rows;
   g.epilogue.out = t.out.data<char>();
   g.epilogue.out_format = p.out;
   g.epilogue.out_row = t.out.stride(0) * bits(p.out) / 8;
-  w.product.x.enter(t.x, p.rows, &g, stream, w.product.as_codes(choice));
-  w.product.launch(g, matrices, choice, stream);
+  w.product.x.enter(t.x, p.rows, &g, stream, w.product.as_codes());
+  w.product.launch(g, matrices, stream);
 }
-
-std::string describe_gpu(const GroupedProblem& p, const Device& device) {
-  return product_of(p, device).describe(device);
-}
-
-}  // namespace
 
 std::string accepts_gpu(const GroupedProblem& p) {
   constexpr int64_t kGroups = 4096, kRows = int64_t{1} << 21, kExtent = int64_t{1} << 30;
   if (p.groups > kGroups || p.rows > kRows || p.n > kExtent || p.k > kExtent) {
     return concat("groups is ", p.groups, ", rows ", p.rows, ", N ", p.n, " and K ", p.k,
-                  "; grouped_matmul_gpu takes up to ", kGroups, ", ", kRows, ", ", kExtent, " and ",
-                  kExtent);
+                  "; GPUs take up to ", kGroups, ", ", kRows, ", ", kExtent, " and ", kExtent);
   }
   return gemm::refuse_gpu_x(x_spec(p));
 }
-
-const Gpu gpu = {workspace, run_gpu, describe_gpu};
 
 }  // namespace halftone::grouped

@@ -6,59 +6,13 @@
 #include "base/kernel_table.h"
 #include "base/message.h"
 #include "halftone/activation.h"
-#include "ops/gemm/cpu/kernel_sets.h"
 #include "ops/gemm/cpu/weights.h"
 #include "ops/moe/gpu.h"
 #include "ops/moe/grouped.h"
 
 namespace halftone {
 
-struct MoeKernel : KernelRow<MoeProblem, CpuOrGpu<const gemm::Kernels*, const experts::MoeGpu*>> {};
-
 namespace {
-
-std::string accepts_any(const MoeProblem&) { return ""; }
-[[maybe_unused]] std::string accepts_bf16(const MoeProblem& p) {
-  const auto refuse = [&](Format weight, bool scaled, const Scaling& scaling, int64_t k) {
-    const bool octets = gemm::octet_order(gemm::code_of(weight, scaled, scaling));
-    const gemm::XRows x({p.x, false, {}, p.quantize_x}, octets, k);
-    return gemm::refuse_bf16(x.packed(), weight, scaled, scaling);
-  };
-  const std::string reason = refuse(p.weight, p.scaled, p.scaling, p.hidden);
-  if (!reason.empty() || p.shared_intermediate == 0) return reason;
-  return refuse(p.shared_weight, p.shared_scaled, p.shared_scaling, p.hidden);
-}
-
-std::string accepts_int8(const MoeProblem& p) {
-  const gemm::XRows x({p.x, false, {}, p.quantize_x}, true, p.hidden);
-  if (!x.can_use_integers()) return "x is not rounded to int8 with one scale a row";
-  const int64_t k = std::max({p.hidden, p.intermediate, p.shared_intermediate});
-  const std::string reason = gemm::refuse_int8(p.weight, p.scaled, p.scaling, k);
-  if (!reason.empty() || p.shared_intermediate == 0) return reason;
-  return gemm::refuse_int8(p.shared_weight, p.shared_scaled, p.shared_scaling, k);
-}
-
-constexpr MoeKernel kTable[] = {
-#if defined(__x86_64__)
-    {{"moe_avx512_bf16_int8", Device::Kind::cpu, CpuLevel::avx512_bf16, accepts_int8,
-      &cpu_avx512_bf16::int8_kernels}},
-    {{"moe_avx512_bf16_dot", Device::Kind::cpu, CpuLevel::avx512_bf16, accepts_bf16,
-      &cpu_avx512_bf16::bf16_kernels}},
-    {{"moe_avx512_bf16_f32", Device::Kind::cpu, CpuLevel::avx512_bf16, accepts_any,
-      &cpu_avx512_bf16::f32_kernels}},
-    {{"moe_avx512_int8", Device::Kind::cpu, CpuLevel::avx512, accepts_int8,
-      &cpu_avx512::int8_kernels}},
-    {{"moe_avx512_f32", Device::Kind::cpu, CpuLevel::avx512, accepts_any,
-      &cpu_avx512::f32_kernels}},
-    {{"moe_avx2_int8", Device::Kind::cpu, CpuLevel::avx2, accepts_int8, &cpu_avx2::int8_kernels}},
-    {{"moe_avx2_f32", Device::Kind::cpu, CpuLevel::avx2, accepts_any, &cpu_avx2::f32_kernels}},
-#endif
-    {{"moe_baseline_int8", Device::Kind::cpu, CpuLevel::baseline, accepts_int8,
-      &cpu_baseline::int8_kernels}},
-    {{"moe_baseline_f32", Device::Kind::cpu, CpuLevel::baseline, accepts_any,
-      &cpu_baseline::f32_kernels}},
-    HALFTONE_GPU_ROW("moe", experts::accepts_gpu, &experts::moe_gpu),
-};
 
 std::string refuse(const MoeProblem& p) {
   if (p.tokens < 0) return concat("tokens is ", p.tokens, "; it must not be negative");
@@ -149,60 +103,124 @@ void check(const MoeProblem& p, const MoeTensors& t, const Device& device) {
 }  // namespace
 
 std::string describe(const MoePlan& plan) {
+  require(plan.kernels != nullptr, "the plan is empty; make it with plan()");
   const MoeProblem& p = plan.problem;
+  const MoeKernels& k = *plan.kernels;
+  const bool shared = p.shared_intermediate > 0;
   return concat(
-      plan.kernel, ": ", p.tokens, " tokens to ", p.top_k, " of ", p.experts, " experts, hidden ",
+      k.up.name, ": ", p.tokens, " tokens to ", p.top_k, " of ", p.experts, " experts, hidden ",
       p.hidden, ", intermediate ", p.intermediate, ", x ", name(p.x), ", weights ", name(p.weight),
       p.scaled ? " (" + to_string(p.scaling) + " scales)" : "",
       p.quantize_x ? " x " + to_string(*p.quantize_x) : "",
       p.scale_input ? ", weights on the input" : "",
-      p.shared_intermediate > 0
-          ? concat(", shared expert ", p.shared_intermediate, " ", name(p.shared_weight))
-          : "",
-      plan.row->function.gpu != nullptr ? ", " + plan.row->function.gpu->describe(p, plan.device)
-                                        : "",
+      shared ? concat(", shared expert ", p.shared_intermediate, " ", name(p.shared_weight)) : "",
+      k.cpu() != nullptr ? ""
+                         : concat(", up by ", to_string(k.up), "; down by ", to_string(k.down)),
+      k.cpu() == nullptr && shared ? concat("; shared up by ", to_string(k.shared_up),
+                                            "; shared down by ", to_string(k.shared_down))
+                                   : "",
       ", workspace ", plan.workspace_bytes, " bytes");
 }
 
-Support can_run(const MoeProblem& problem, const Device& device) {
-  std::string reason = refuse(problem);
-  if (reason.empty()) {
-    if (choose<MoeKernel>(kTable, problem, device, &reason) != nullptr) reason.clear();
+MoeAlignment alignment_of(const MoeTensors& t) {
+  if (!t.x.defined() || t.x.device().is_cpu() || t.weights == nullptr ||
+      t.weights->experts == nullptr || t.weights->experts->gpu == nullptr) {
+    return {};
   }
+  MoeAlignment a = t.weights->experts->gpu->alignment;
+  a.up.x = a.shared_up.x = gemm::rows_alignment(t.x);
+  return a;
+}
+
+namespace {
+
+// "" or why no kernel takes the problem.
+std::string find(const MoeProblem& p, const Device& device, MoeKernels* found) {
+  std::string reason = refuse(p);
+  if (reason.empty() && !device.is_cpu()) reason = experts::accepts_gpu(p);
+  if (!reason.empty()) return reason;
+  const gemm::GemmDevice d = gemm::gemm_device(device);
+  const bool explain = kernel_trace != nullptr, shared = p.shared_intermediate > 0;
+  const auto trace = [&](const gemm::GemmChoice& c, const char* what) {
+    if (!explain) return;
+    for (const auto& [kernel, why] : c.trace) kernel_trace->emplace_back(what + kernel, why);
+  };
+  if (device.is_cpu()) {
+    std::vector<gemm::GemmProblem> all = {experts::up_problem(p), experts::down_problem(p)};
+    if (shared) all.push_back(experts::shared_up_problem(p));
+    if (shared) all.push_back(experts::shared_down_problem(p));
+    found->up = found->down = found->shared_up = found->shared_down =
+        gemm::dispatch_cpu(all, d, explain);
+    trace(found->up, "");
+    return found->up.reason;
+  }
+  const auto one = [&](gemm::GemmChoice* choice, const gemm::GemmProblem& problem,
+                       const char* what) {
+    if (!reason.empty()) return;
+    *choice = dispatch(problem, d, explain);
+    trace(*choice, what);
+    reason = choice->reason;
+  };
+  one(&found->up, experts::up_problem(p), "up: ");
+  one(&found->down, experts::down_problem(p), "down: ");
+  if (shared) one(&found->shared_up, experts::shared_up_problem(p), "shared up: ");
+  if (shared) one(&found->shared_down, experts::shared_down_problem(p), "shared down: ");
+  return reason;
+}
+
+void check_alignments(const MoePlan& plan, const MoeTensors& t) {
+  const MoeProblem& p = plan.problem;
+  const MoeKernels& k = *plan.kernels;
+  const MoeAlignment a = alignment_of(t);
+  const char* field = "MoeProblem::alignment";
+  check_alignment(k.up, experts::up_problem(p), a.up, field);
+  check_alignment(k.down, experts::down_problem(p), a.down, field);
+  if (p.shared_intermediate == 0) return;
+  check_alignment(k.shared_up, experts::shared_up_problem(p), a.shared_up, field);
+  check_alignment(k.shared_down, experts::shared_down_problem(p), a.shared_down, field);
+}
+
+}  // namespace
+
+Support can_run(const MoeProblem& problem, const Device& device) {
+  MoeKernels found;
+  const std::string reason = find(problem, device, &found);
   return {reason.empty(), reason};
 }
 
 MoePlan plan(const MoeProblem& p, const Device& device) {
-  std::string reason = refuse(p);
+  auto found = std::make_shared<MoeKernels>();
+  const std::string reason = find(p, device, found.get());
   if (!reason.empty()) throw Error(ErrorCode::unsupported, reason);
   MoePlan plan;
   plan.problem = p;
   plan.device = device;
-  plan.row = choose<MoeKernel>(kTable, p, device, &reason);
-  if (plan.row == nullptr) throw Error(ErrorCode::unsupported, reason);
-  plan.kernel = plan.row->name;
-  if (const experts::MoeGpu* gpu = plan.row->function.gpu) {
-    plan.workspace = gpu->workspace(p, device, &plan.workspace_bytes);
-    return plan;
+  if (found->cpu() == nullptr) {
+    plan.workspace = experts::workspace_gpu(p, *found, device, &plan.workspace_bytes);
+  } else {
+    auto w = std::make_shared<experts::Workspace>();
+    experts::prepare(p, *found->cpu(), w.get());
+    plan.workspace_bytes = experts::bytes(*w);
+    plan.workspace = std::move(w);
   }
-  auto w = std::make_shared<experts::Workspace>();
-  experts::prepare(p, *plan.row->function.cpu, w.get());
-  plan.workspace_bytes = experts::bytes(*w);
-  plan.workspace = std::move(w);
+  plan.kernels = std::move(found);
   return plan;
 }
 
 void run(const MoePlan& plan, const MoeTensors& t, Stream& stream) {
-  require(plan.row != nullptr, "the plan is empty; make it with plan()");
+  require(plan.kernels != nullptr, "the plan is empty; make it with plan()");
   const MoeProblem& p = plan.problem;
   require(stream.device() == plan.device, "stream is on ", stream.device().name(),
           "; the plan runs on ", plan.device.name());
   check(p, t, plan.device);
-  if (plan.row->function.gpu != nullptr) return plan.row->function.gpu->run(plan, t, stream);
+  if (plan.kernels->cpu() == nullptr) {
+    check_alignments(plan, t);
+    return experts::run_gpu(plan, t, stream);
+  }
   auto* w = static_cast<experts::Workspace*>(plan.workspace.get());
   for (int64_t t0 = 0; t0 < p.tokens; t0 += experts::kTokens) {
-    experts::run_tokens(p, *plan.row->function.cpu, t, t0,
-                        std::min(experts::kTokens, p.tokens - t0), w, stream.pool());
+    experts::run_tokens(p, *plan.kernels->cpu(), t, t0, std::min(experts::kTokens, p.tokens - t0),
+                        w, stream.pool());
   }
 }
 
@@ -240,7 +258,9 @@ Tensor moe(const Tensor& x, const Routing& routing, const MoeProblem& problem,
   p.top_k = static_cast<int>(routing.experts.size(1));
   p.x = x.format();
   const Tensor out = Tensor::empty(x.shape(), x.format(), x.device());
-  run(plan(p, x.device()), {x, routing, nullptr, nullptr, nullptr, out, &weights}, stream);
+  const MoeTensors tensors{x, routing, nullptr, nullptr, nullptr, out, &weights};
+  p.alignment = alignment_of(tensors);
+  run(plan(p, x.device()), tensors, stream);
   return out;
 }
 

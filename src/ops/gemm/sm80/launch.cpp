@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
-#include <optional>
 
 #include "base/message.h"
 #include "formats/gpu/kernels.h"
@@ -174,7 +173,7 @@ void GpuX::enter(const Tensor& x, int64_t m, GpuGemm* gemm, Stream& stream, bool
   gemm->terms = params_.terms;
   if (direct_ && order == nullptr) {
     gemm->x = x.data<uint8_t>();
-    gemm->x_row = x.stride(0) * 2;
+    gemm->x_row = m > 1 ? x.stride(0) * 2 : ceil_div(k_, 8) * 16;  // a single row has no stride
     return;
   }
   if (direct_) {
@@ -319,29 +318,61 @@ GpuSpans spans_of(const GpuWeight& w, const GpuGemm& p) {
   return spans;
 }
 
-// Shape of a launch of blocks that stay, if that is the way: every block has some tiles, all its
-// warps share the K of a tile, and three blocks a multiprocessor have room for x beside their
-// rings.
-std::optional<LaunchShape> persistent_shape(const GpuGemm& p, LaunchShape shape,
-                                            const Device& device, uint32_t multiprocessors) {
-  using Stay = GpuGemvPersistent<GpuCode::bf16>;  // of every code alike
+// The GEMM of few rows as `launch_gemv` will see it, with alignments for addresses and strides.
+GpuGemm planned_gemv(const GemmProblem& p, const GpuWeight& w, const GpuX& x) {
+  const OperandAlignment& a = p.alignment;
+  const auto at = [](int64_t bytes) { return reinterpret_cast<const uint8_t*>(bytes); };
+  GpuLayout l;
+  l.format = p.weight;
+  l.row_bytes = a.weight;
+  if (p.scaled) {
+    l.scale_format = p.scaling.format, l.scales = p.scaling.layout;
+    l.block_rows = static_cast<uint32_t>(p.scaling.block_rows);
+    l.group = static_cast<uint32_t>(p.scaling.block_cols);
+    l.scale_row = a.weight_scales;
+    l.scale_step = bits(l.scale_format) / 8 * (a.packed_scales ? 1 : 2);
+  }
+  GpuGemm g;
+  set_weight(w, l, &g);
+  g.m = static_cast<uint32_t>(p.m), g.n = static_cast<uint32_t>(p.n);
+  g.k = static_cast<uint32_t>(p.k), g.terms = x.terms();
+  g.epilogue.gate = p.gate;
+  g.x = at(x.direct() ? a.x : 16), g.x_row = x.direct() ? a.x : 16;
+  if (x.scale_group() > 0) {
+    static const float some = 1;
+    const auto chunks = static_cast<uint32_t>(x.scale_group() / 32);
+    g.x_scales = &some;
+    g.period = g.period > 0 ? std::gcd(g.period, chunks) : chunks;
+  }
+  for (GpuSource& source : g.source) {
+    source.data = at(a.weight);
+    source.scales = p.scaled ? at(a.scale_storage) : nullptr;
+    source.zeros = p.scaled && p.scaling.asymmetric ? at(1) : nullptr;
+  }
+  return g;
+}
+
+// Whether a launch is of persistent CTAs: every block has some tiles, all its warps share the K of
+// a tile, and three blocks a multiprocessor have room for x beside their rings.
+bool is_persistent(const GpuWeight& w, const GpuGemm& p, uint32_t tiles, uint32_t multiprocessors,
+                   int shared_per_sm) {
+  using Persistent = GpuGemvPersistent<GpuCode::bf16>;  // of every code alike
   const uint64_t spans = uint64_t{p.k} * static_cast<uint64_t>(bits(p.weight.format)) / 1024;
   const uint64_t x_bytes = uint64_t{p.m} * p.terms * p.k * 2;
-  if (p.spans.loop != GpuLoop::wide && p.spans.loop != GpuLoop::ue8m0) return {};
-  if (p.m * p.terms > 8) return {};
-  if (p.chunks != nullptr || p.x_rows != nullptr) return {};
-  if (spans < 2 * Stay::kWarps || x_bytes > 32 * 1024) return {};  // all warps; within 32 bits
-  const DeviceProperties& d = properties(device);
-  if (multiprocessors == 0) multiprocessors = static_cast<uint32_t>(d.sm_count);
-  shape.shared_bytes = Stay::shared_bytes(p);
-  const uint32_t blocks = Stay::kMinBlocks * multiprocessors;
-  if (Stay::kMinBlocks * (shape.shared_bytes + 1024) > static_cast<uint32_t>(d.shared_per_sm) ||
-      shape.grid.x <= blocks) {
-    return {};
-  }
-  shape.block.x = Stay::kThreads;
-  shape.grid.x = blocks;
-  return shape;
+  if (w.code == GpuCode::f32 || w.code == GpuCode::f16_terms) return false;
+  if (p.spans.loop != GpuLoop::wide && p.spans.loop != GpuLoop::ue8m0) return false;
+  if (p.m * p.terms > 8 || p.chunks != nullptr || p.x_rows != nullptr) return false;
+  // All warps; within 32 bits.
+  if (spans < 2 * Persistent::kWarps || x_bytes > 32 * 1024) return false;
+  return Persistent::kMinBlocks * (Persistent::shared_bytes(p) + 1024) <=
+             static_cast<uint32_t>(shared_per_sm) &&
+         tiles > Persistent::kMinBlocks * multiprocessors;
+}
+
+GpuInstance instance_of(const GpuWeight& w, uint32_t columns) {
+  return is_plain(w.code)   ? gpu_w16(w.code, columns)
+         : bits_of(w.code) == 8 ? gpu_w8(w.code, columns)
+                                   : gpu_w4(w.code, columns);
 }
 
 }  // namespace
@@ -358,28 +389,67 @@ GpuGemm rows_of(GpuGemm p, int64_t first, int64_t count) {
   return p;
 }
 
-void launch_gemm(const GpuWeight& w, GpuGemm p, bool many, uint32_t chunks, Stream& stream,
+GpuLoop loop_of_gemv(const GemmProblem& p, const GpuWeight& w, const GpuX& x) {
+  return spans_of(w, planned_gemv(p, w, x)).loop;
+}
+
+OperandNeeds needs_gemv(const GemmProblem& p, const GpuWeight& w, const GpuX& x) {
+  OperandNeeds needs;
+  const GpuGemm g = planned_gemv(p, w, x);
+  const GpuSpans spans = spans_of(w, g);
+  if (spans.loop == GpuLoop::any) return needs;
+  needs.weight = 16;
+  if (x.direct()) needs.x = 16;
+  if (p.scaled) needs.scale_storage = 16;
+  // Scales that several spans share are copied one by one.
+  const uint32_t depth = 1024 / static_cast<uint32_t>(bits(p.weight));
+  if ((!g.scaled && !g.pairs) || (g.scaled && g.weight.group % depth == 0)) return needs;
+  needs.weight_scales = static_cast<int>(std::min(spans.scale_bytes, 16u));
+  needs.packed_scales = true;
+  return needs;
+}
+
+bool gemv_is_persistent(const GemmProblem& p, const GpuWeight& w, const GpuX& x,
+                        int multiprocessors, int shared_per_sm) {
+  if (p.experts > 0) return false;
+  GpuGemm g = planned_gemv(p, w, x);
+  g.spans = spans_of(w, g);
+  const uint32_t tiles = instance_of(w, g.terms * g.m).shape(g, 0).grid.x;
+  return is_persistent(w, g, tiles, static_cast<uint32_t>(multiprocessors), shared_per_sm);
+}
+
+void launch_gemv(const GpuWeight& w, GpuGemm p, GpuLoop loop, uint32_t chunks, Stream& stream,
                  uint32_t multiprocessors) {
-  const uint32_t columns = many ? kLargeTile.columns : p.terms * (chunks > 0 ? p.chunk_rows : p.m);
-  const GpuInstance instance = is_plain(w.code)       ? gpu_w16(w.code, columns)
-                               : bits_of(w.code) == 8 ? gpu_w8(w.code, columns)
-                                                      : gpu_w4(w.code, columns);
-  p.spans = spans_of(w, p);
+  const GpuInstance instance = instance_of(w, p.terms * (chunks > 0 ? p.chunk_rows : p.m));
+  if (loop != GpuLoop::any) {
+    p.spans = spans_of(w, p);
+    require(p.spans.loop == loop, "operands of gemv_sm80 lie otherwise than planned");
+  }
   LaunchShape shape = instance.shape(p, chunks);
   // Few rows of a matrix begin with the weights' way from memory. Waiting in place for a turn makes
   // it 0.7 us longer than a launch of its own does, unless weights may come before the turn
   // (docs/findings/gpu-gemv.md).
-  p.static_weights = p.static_weights && !many && chunks == 0;
-  if (many || chunks > 0 || p.static_weights) shape = with_pdl(shape, stream);
-  const bool can_be_persistent = !many && w.code != GpuCode::f32 && w.code != GpuCode::f16_terms;
-  const auto staying = can_be_persistent
-                           ? persistent_shape(p, shape, stream.device(), multiprocessors)
-                           : std::nullopt;
-  if (!staying) return launch(instance.image, shape, p, stream);
-  launch(is_plain(w.code)       ? gpu_w16_persistent(w.code)
+  p.static_weights = p.static_weights && chunks == 0;
+  if (chunks > 0 || p.static_weights) shape = with_pdl(shape, stream);
+  const DeviceProperties& d = properties(stream.device());
+  if (multiprocessors == 0) multiprocessors = static_cast<uint32_t>(d.sm_count);
+  if (!is_persistent(w, p, shape.grid.x, multiprocessors, d.shared_per_sm)) {
+    return launch(instance.image, shape, p, stream);
+  }
+  using Persistent = GpuGemvPersistent<GpuCode::bf16>;
+  shape.shared_bytes = Persistent::shared_bytes(p);
+  shape.block.x = Persistent::kThreads;
+  shape.grid.x = Persistent::kMinBlocks * multiprocessors;
+  launch(is_plain(w.code)   ? gpu_w16_persistent(w.code)
          : bits_of(w.code) == 8 ? gpu_w8_persistent(w.code, p.spans.loop)
-                                : gpu_w4_persistent(w.code, p.spans.loop),
-         *staying, p, stream);
+                                   : gpu_w4_persistent(w.code, p.spans.loop),
+         shape, p, stream);
+}
+
+void launch_gemm(const GpuWeight& w, GpuGemm p, uint32_t chunks, Stream& stream) {
+  const GpuInstance instance = instance_of(w, kLargeTile.columns);
+  p.static_weights = false;
+  launch(instance.image, with_pdl(instance.shape(p, chunks), stream), p, stream);
 }
 
 }  // namespace halftone::gemm

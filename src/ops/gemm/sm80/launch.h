@@ -4,7 +4,7 @@
 
 #include "halftone/stream.h"
 #include "halftone/tensor.h"
-#include "ops/gemm/cpu/activations.h"
+#include "ops/gemm/problem.h"
 #include "ops/gemm/sm80/activations.cuh"
 #include "ops/gemm/sm80/params.h"
 
@@ -64,10 +64,19 @@ inline constexpr int64_t kGemvMaxColumns = 16;
 inline bool fits_gemv(int64_t columns) { return columns <= kGemvMaxColumns; }
 // The GEMM of rows [first, first + count) of x.
 GpuGemm rows_of(GpuGemm, int64_t first, int64_t count);
-// `chunks`: CTAs along the rows of x where these are in M-chunks; else 0. Persistent CTAs are as
-// many as `multiprocessors` SMs take; 0: those of the device.
-void launch_gemm(const GpuWeight&, GpuGemm, bool many, uint32_t chunks, Stream&,
+// The loop over K of gemv_sm80, which the operands' alignment decides, and so the order of its
+// sums.
+GpuLoop loop_of_gemv(const GemmProblem&, const GpuWeight&, const GpuX&);
+OperandNeeds needs_gemv(const GemmProblem&, const GpuWeight&, const GpuX&);
+// Whether it runs as persistent CTAs: the same bits.
+bool gemv_is_persistent(const GemmProblem&, const GpuWeight&, const GpuX&, int multiprocessors,
+                        int shared_per_sm);
+// Few rows of x. `chunks`: CTAs along the rows of x where these are in M-chunks; else 0. Persistent
+// CTAs are as many as `multiprocessors` SMs take; 0: those of the device.
+void launch_gemv(const GpuWeight&, GpuGemm, GpuLoop, uint32_t chunks, Stream&,
                  uint32_t multiprocessors = 0);
+// Many rows of x.
+void launch_gemm(const GpuWeight&, GpuGemm, uint32_t chunks, Stream&);
 // Rows of an M-chunk, where `average` rows per expert are expected.
 uint32_t rows_of_chunk(uint32_t terms, bool many, int64_t average);
 

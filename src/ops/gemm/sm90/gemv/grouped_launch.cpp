@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 
+#include "base/message.h"
 #include "hw/image.h"
 #include "ops/gemm/cpu/weights.h"
 #include "ops/gemm/sm90/gemv/grouped_launch.h"
@@ -25,7 +26,7 @@ template <GpuCode kCode, ScaleMode kScales, ScaleCopy kScaleMode = ScaleCopy::la
 Instance instance(uint32_t k) {
   using Kernel = Sm90GroupedGemv<kCode, kScales, kScaleMode>;
   using Stages = typename Kernel::Stages;
-  return {hw::image_of<Kernel>("matmul_sm90_grouped_gemv", Arch::sm_90a),
+  return {hw::image_of<Kernel>("gemv_sm90_grouped", Arch::sm_90a),
           Stages::kThreads,
           Stages::kWarps,
           Stages::kDepth,
@@ -71,7 +72,7 @@ Instance instance_of(const GpuWeight& w, const Scaling& s, uint32_t k, ScaleCopy
                                                    : bytes_instance<GpuCode::e4m3>(w, s, k);
   }
 }
-Instance instance_of(const Sm90Problem& p, const GpuWeight& w, ScaleCopy way) {
+Instance instance_of(const GemmProblem& p, const GpuWeight& w, ScaleCopy way) {
   return instance_of(w, p.scaling, static_cast<uint32_t>(p.k), way);
 }
 // Of codes of 8 bits a line would be too short.
@@ -113,8 +114,8 @@ int64_t words_of_a_bank(int64_t stride) {
 }
 
 // How scales come to the warps, told to `p`, whose tiles are known.
-ScaleCopy set_way(const GpuWeight& w, const Sm90Matrices& m, const Sm90Problem& problem,
-                  Sm90GroupedGemvParams* p, const Device& device) {
+ScaleCopy set_way(const GpuWeight& w, const Sm90Matrices& m, const GemmProblem& problem,
+            Sm90GroupedGemvParams* p, const Device& device) {
   const GpuGemm& g = p->gemm;
   const GpuLayout& l = g.weight;
   constexpr int64_t kHalf = 2048, kRoom = 12 * 1024;  // of shared memory: lines of a half, rows
@@ -158,26 +159,39 @@ ScaleCopy set_way(const GpuWeight& w, const Sm90Matrices& m, const Sm90Problem& 
 
 }  // namespace
 
-bool takes_sm90_grouped_gemv(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
-  if (p.experts == 0 || p.m > kMostAverage * p.experts || bits(p.weight) > 8) return false;
+std::string refuse_sm90_grouped_gemv(const GemmProblem& p, const GpuWeight& w, const GpuX& x) {
+  if (p.experts == 0) return "there are no groups; gemv_sm90_grouped multiplies those of few rows";
+  if (p.m > kMostAverage * p.experts) {
+    return concat(p.experts, " groups have ", p.m, " rows; gemv_sm90_grouped takes up to ",
+                  kMostAverage, " a group on average");
+  }
+  if (bits(p.weight) > 8) {
+    return concat("weight is ", name(p.weight), "; gemv_sm90_grouped takes 4 or 8 bits");
+  }
   const int64_t line = 1024 / bits(p.weight);
   // Scales and x by the rules of one row; rows need not be whole lines.
-  if (!refuse_sm90_gemv(w, x, p.weight, p.scaling, 1, p.n, ceil_div(p.k, line) * line).empty()) {
-    return false;
+  GemmProblem row = p;
+  row.m = 1, row.k = ceil_div(p.k, line) * line;
+  std::string reason = refuse_sm90_gemv(row, w, x);
+  if (!reason.empty()) return reason;
+  if (p.k % 8 != 0 || p.k * bits(p.weight) % 128 != 0 || (w.pairs && p.k % 64 != 0)) {
+    return concat("K is ", p.k, "; gemv_sm90_grouped takes rows of whole 16 bytes, of NVFP4 ",
+                  "multiples of 64");
   }
-  if (p.k % 8 != 0 || p.k * bits(p.weight) % 128 != 0 || (w.pairs && p.k % 64 != 0)) return false;
-  return chunk_rows_sm90_grouped_gemv(p, w) > 0;
+  if (chunk_rows_sm90_grouped_gemv(p, w) == 0) {
+    return concat("K is ", p.k, "; gemv_sm90_grouped keeps rows of x in shared memory");
+  }
+  return "";
 }
 
-bool fits_sm90_grouped_gemv(const GpuWeight& w, const GpuLayout& l, const Sm90Matrices& matrices,
-                            const Tensor& x) {
-  if (!matrices.aligned) return false;
-  if (reinterpret_cast<uintptr_t>(x.data()) % 16 != 0 || x.stride(0) * 2 % 16 != 0) return false;
-  if (w.pairs) return matrices.scales_aligned >= 4 && l.scale_step == 1 && l.scale_row % 4 == 0;
-  return !w.scaled || l.scale_step % scale_bytes(l.scale_format) == 0;
+OperandNeeds needs_sm90_grouped_gemv(const GpuWeight& w) {
+  OperandNeeds needs;
+  needs.x = needs.weight = 16, needs.one_tensor_map = true;
+  if (w.pairs) needs.weight_scales = needs.scale_storage = 4, needs.packed_scales = true;
+  return needs;
 }
 
-uint32_t chunk_rows_sm90_grouped_gemv(const Sm90Problem& p, const GpuWeight& w) {
+uint32_t chunk_rows_sm90_grouped_gemv(const GemmProblem& p, const GpuWeight& w) {
   // The way that takes most.
   const Instance i = instance_of(p, w, has_lines(w) ? ScaleCopy::tensor_lines : ScaleCopy::lanes);
   const auto fitting = [&](uint32_t rows) {
@@ -191,7 +205,7 @@ uint32_t chunk_rows_sm90_grouped_gemv(const Sm90Problem& p, const GpuWeight& w) 
   return rows;
 }
 
-void launch_sm90_grouped_gemv(const Sm90Problem& problem, const GpuWeight& w, const GpuGemm& gemm,
+void launch_sm90_grouped_gemv(const GemmProblem& problem, const GpuWeight& w, const GpuGemm& gemm,
                               const Sm90Matrices& matrices, uint32_t max_chunks, Stream& stream) {
   const Device& device = stream.device();
   const DeviceProperties& d = properties(device);

@@ -22,7 +22,7 @@ template <GpuCode kCode, ScaleMode kScales, bool kSmemScales>
 Sm90GemvInstance instance() {
   using Row = Sm90Gemv<kCode, kScales, kSmemScales>;
   using Stages = typename Row::Stages;
-  return {hw::image_of<Row>("matmul_sm90_gemv", Arch::sm_90a), Stages::kWarps, Stages::kThreads,
+  return {hw::image_of<Row>("gemv_sm90", Arch::sm_90a), Stages::kWarps, Stages::kThreads,
           Stages::kMinBlocks, Stages::shared_bytes};
 }
 
@@ -134,22 +134,25 @@ pipe::TensorBox scale_box(const GpuGemm& p, const GpuSource& source, const Scale
 
 }  // namespace
 
-std::string refuse_sm90_gemv(const GpuWeight& w, const GpuX& x, Format weight, const Scaling& s,
-                             int64_t m, int64_t n, int64_t k) {
-  if (m != 1) return concat("m is ", m, "; matmul_sm90_gemv multiplies one row");
+std::string refuse_sm90_gemv(const GemmProblem& p, const GpuWeight& w, const GpuX& x) {
+  const Format weight = p.weight;
+  const Scaling& s = p.scaling;
+  const int64_t m = p.m, n = p.n, k = p.k;
+  if (m != 1) return concat("m is ", m, "; gemv_sm90 multiplies one row");
   if (!x.direct() || w.dequantise || w.code == GpuCode::f32 || w.code == GpuCode::f16_sums) {
     return concat("x is not bf16, or f16 as the weight, or the weight is ", name(weight),
-                  "; matmul_sm90_gemv multiplies 16 bits by codes that bf16 or f16 hold");
+                  "; gemv_sm90 multiplies 16 bits by codes that bf16 or f16 hold");
   }
   const bool grouped = w.pairs || w.scaled;
+  if (p.scaled && s.asymmetric) return "weight has zero points; gemv_sm90 takes none";
   if ((w.code == GpuCode::e2m1 || w.code == GpuCode::int4) != grouped && bits(weight) == 4) {
-    return concat("weight is ", name(weight), " without groups; matmul_sm90_gemv scales groups");
+    return concat("weight is ", name(weight), " without groups; gemv_sm90 scales groups");
   }
   if (grouped && (s.layout != ScaleLayout::linear || s.asymmetric ||
                   !std::has_single_bit(static_cast<uint64_t>(s.block_cols)) ||
                   (s.block_rows > 0 && !std::has_single_bit(static_cast<uint64_t>(s.block_rows))) ||
                   (w.pairs && (s.block_cols != 16 || s.block_rows != 1)))) {
-    return concat("weight has ", to_string(s), " scales; matmul_sm90_gemv takes linear ones of ",
+    return concat("weight has ", to_string(s), " scales; gemv_sm90 takes linear ones of ",
                   "blocks of powers of two, without zero points");
   }
   // Which kernel has an instance for the format of the scales.
@@ -158,41 +161,36 @@ std::string refuse_sm90_gemv(const GpuWeight& w, const GpuX& x, Format weight, c
                    : powers                ? w.code != GpuCode::e4m3
                                            : !is_plain_float(s.format))) {
     return concat("weight is ", name(weight), " with ", to_string(s),
-                  " scales; matmul_sm90_gemv takes those of floats, and powers of two of E4M3 and ",
+                  " scales; gemv_sm90 takes those of floats, and powers of two of E4M3 and ",
                   "E2M1");
   }
   if (k * bits(weight) % 1024 != 0 || (w.pairs && k % 256 != 0)) {
-    return concat("K is ", k, "; matmul_sm90_gemv takes rows of whole 128 bytes");
+    return concat("K is ", k, "; gemv_sm90 takes rows of whole 128 bytes");
   }
   if (bits(weight) == 16 && w.code != GpuCode::f16_terms && n > kMaxRows) {
-    return concat("N is ", n, "; matmul_sm90_gemv takes 16 bits of up to ", kMaxRows);
+    return concat("N is ", n, "; gemv_sm90 takes 16 bits of up to ", kMaxRows);
   }
   if (k > kShared ||
       instance_of(w, s.format, true).shared_bytes(static_cast<uint32_t>(k)) > kShared) {
-    return concat("K is ", k, "; matmul_sm90_gemv keeps the row in shared memory");
+    return concat("K is ", k, "; gemv_sm90 keeps the row in shared memory");
   }
   return "";
 }
 
-bool fits_sm90_gemv(const GpuWeight& w, const GpuGemm& p) {
-  const GpuLayout& l = p.weight;
-  for (const GpuSource& s : p.source) {
-    if (s.zeros != nullptr || !aligned(row_address(l, s, 0))) return false;
-    if (w.pairs && !aligned(scale_address(l, s, 0, 0))) return false;
-  }
-  if (w.pairs && (l.scale_step != 1 || l.scale_row % 16 != 0)) return false;
-  if ((w.pairs || w.scaled) && l.scale_step % scale_bytes(l.scale_format) != 0) return false;
-  return l.row_bytes % 16 == 0 && aligned(p.x);
+OperandNeeds needs_sm90_gemv(const GemmProblem& p, const GpuWeight& w) {
+  OperandNeeds needs;
+  needs.x = needs.weight = 16;
+  if (w.pairs) needs.weight_scales = needs.scale_storage = 16, needs.packed_scales = true;
+  if (norms_sm90_gemv(p)) needs.norm = 16;
+  return needs;
 }
 
 uint32_t log2_scale_rows(const GpuLayout& l) {
   return l.block_rows > 0 ? static_cast<uint32_t>(std::countr_zero(l.block_rows)) : 31;
 }
 
-bool fits_sm90_gemv(const Sm90GemvNorm& norm) { return aligned(norm.weight); }
-
-bool norms_sm90_gemv(Format x, Format norm_weight, int64_t k) {
-  return x == Format::bf16 && norm_weight == Format::bf16 && k <= kSm90GemvKept;
+bool norms_sm90_gemv(const GemmProblem& p) {
+  return p.x.format == Format::bf16 && p.norm == Format::bf16 && p.k <= kSm90GemvKept;
 }
 
 void launch_sm90_gemv(const GpuWeight& w, std::span<const GpuGemm> gemms, Stream& stream,

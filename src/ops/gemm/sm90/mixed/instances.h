@@ -2,6 +2,7 @@
 // 256 rows of x a tile.
 #pragma once
 #include "hw/image.h"
+#include "ops/gemm/sm90/mixed/choice.h"
 #include "ops/gemm/sm90/mixed/gemm.cuh"
 
 namespace halftone::gemm {
@@ -9,14 +10,6 @@ namespace halftone::gemm {
 struct Sm90Instance {
   KernelImage image;
   LaunchShape (*shape)(const Sm90Params&, uint32_t multiprocessors);
-};
-// The tile, split and scale mode chosen for a problem (mixed/launch.cpp).
-struct Sm90Choice {
-  GpuCode code = GpuCode::bf16;
-  ScaleMode scales = ScaleMode::none;
-  uint32_t columns = 0, split = 1, tail_tiles = 0;
-  bool transposed = false;  // W is given as [K, N]
-  uint32_t few = 0;  // above 0: the rows of W of a tile of the FP8 small-M kernel (fp8/small_m.cuh)
 };
 
 // The instances of each .cu file; the weight type must be one of that file's.
@@ -50,7 +43,7 @@ Sm90Instance sm90_instance(uint32_t columns) {
     if (columns > kColumns) return sm90_instance<kCode, kScales, kMajorW, 2 * kColumns>(columns);
   }
   using Kernel = Sm90MixedGemm<kCode, kScales, kColumns, kMajorW>;
-  return {hw::image_of<Kernel>("matmul_sm90", Arch::sm_90a), Kernel::shape};
+  return {hw::image_of<Kernel>("gemm_sm90_mixed", Arch::sm_90a), Kernel::shape};
 }
 #endif
 

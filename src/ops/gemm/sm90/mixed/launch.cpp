@@ -15,10 +15,11 @@ namespace halftone::gemm {
 
 namespace {
 
+constexpr int64_t kFewestOfExperts = 16;
 constexpr int64_t kRows = kSm90Rows;  // of W a tile, but of few rows of FP8 by FP8
 
 // How the scales of a weight enter; an empty optional where the kernel has no way.
-std::optional<ScaleMode> scales_of(const Sm90Problem& p, const GpuWeight& w) {
+std::optional<ScaleMode> scales_of(const GemmProblem& p, const GpuWeight& w) {
   const int64_t group = p.scaled ? p.scaling.block_cols : 0;
   const bool rows = p.scaling.block_rows == 1, powers = p.scaling.format == Format::ue8m0;
   switch (w.code) {
@@ -49,18 +50,18 @@ std::optional<ScaleMode> scales_of(const Sm90Problem& p, const GpuWeight& w) {
 }
 
 // Whether both operands enter the tensor cores in FP8.
-bool both_fp8(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
+bool both_fp8(const GemmProblem& p, const GpuWeight& w, const GpuX& x) {
   const int64_t group = p.scaled ? p.scaling.block_cols : 0;
   return w.code == GpuCode::e4m3 && !w.dequantise && x.has_codes() && group % 128 == 0 &&
          x.scale_group() % 128 == 0;
 }
-ScaleMode scales_of(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
+ScaleMode scales_of(const GemmProblem& p, const GpuWeight& w, const GpuX& x) {
   if (both_fp8(p, w, x)) return ScaleMode::fp8_promotion;
   return x.scale_group() > 0 ? ScaleMode::group_sums : *scales_of(p, w);
 }
 
 // `rows`: of W a tile.
-ScaledSide factors_of(const Sm90Problem& p, const GpuGemm& g, int64_t rows) {
+ScaledSide factors_of(const GemmProblem& p, const GpuGemm& g, int64_t rows) {
   if (g.x_scales == nullptr) return ScaledSide::weight;
   // One scale for all rows of a tile.
   const bool one = !g.scaled || (!p.gate && p.experts == 0 && g.weight.row_step == 1 &&
@@ -69,8 +70,14 @@ ScaledSide factors_of(const Sm90Problem& p, const GpuGemm& g, int64_t rows) {
 }
 
 // Whether rows of W by runs of 32 may share their scales, of every second row as of all.
-bool scales_of_runs(const Sm90Problem& p) {
+bool scales_of_runs(const GemmProblem& p) {
   return !p.scaled || p.scaling.block_cols == 0 || p.scaling.block_rows % 64 == 0;
+}
+// Whether they do so in the matrices of a problem without experts: see Sm90Matrices.
+bool dense_scales_of_runs(const GemmProblem& p) {
+  if (!p.scaled || p.scaling.block_cols == 0 || p.scaling.block_rows == 0) return true;
+  if (p.scaling.block_rows % (p.interleaved ? 64 : 32) != 0) return false;
+  return !p.gate || p.interleaved || p.separate_up || p.shared_expert || p.n % 32 == 0;
 }
 
 uint32_t depth(GpuCode code) { return is_plain(code) ? 64 : bits_of(code) == 8 ? 128 : 256; }
@@ -86,7 +93,7 @@ int64_t clusters(int64_t blocks, int multiprocessors) {
 
 // How many tiles of the last wave two blocks share: all of them, if there are so few. Both halves
 // have rows of x.
-int64_t half_tiles(const Sm90Problem& p, int64_t columns, int64_t tiles, int64_t resident,
+int64_t half_tiles(const GemmProblem& p, int64_t columns, int64_t tiles, int64_t resident,
                    bool fp8) {
   const int64_t left = tiles % resident, rows = p.m % columns;
   const bool can = columns == 256 && !fp8 && tiles > resident && (rows == 0 || rows > columns / 2);
@@ -97,7 +104,7 @@ constexpr int64_t kTaken = 45;  // bytes a clock, one multiprocessor, of W and x
 
 // The tile and the parts of K of FP8 by FP8 by few rows of x (sm90_fp8_few.cuh), as `choose` below.
 // What a part costs is taken from measurements (docs/findings/gemm-hopper.md).
-void choose_few(const Sm90Problem& p, int multiprocessors, Sm90Choice* best) {
+void choose_few(const GemmProblem& p, int multiprocessors, Sm90Choice* best) {
   const int64_t columns = p.m <= 64 ? 64 : 128, steps = ceil_div(p.k, kSm90Line);
   int64_t least = 0;
   for (const int64_t rows : {64, 128, 192}) {
@@ -110,7 +117,7 @@ void choose_few(const Sm90Problem& p, int multiprocessors, Sm90Choice* best) {
       const int64_t fit = split <= 2 ? places / split
                                      : std::min<int64_t>(clusters(split, static_cast<int>(places)),
                                                          multiprocessors / split);
-      if (split > 1 && (tiles > fit || steps < 2 * split)) continue;
+      if (split > 1 && (p.batch_invariant || tiles > fit || steps < 2 * split)) continue;
       const int64_t tile = ceil_div(steps, split) * (rows + columns) * kSm90Line / kTaken;
       const int64_t take = blocks <= multiprocessors ? tile
                            : blocks <= places        ? tile * blocks / multiprocessors
@@ -126,9 +133,7 @@ void choose_few(const Sm90Problem& p, int multiprocessors, Sm90Choice* best) {
 
 // The tile and the number of parts of K that should take the least time. Clocks of a
 // multiprocessor, rough where all that matters is which choice is less.
-// `runs`: see Sm90Matrices::scales_of_runs.
-Sm90Choice choose(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, int multiprocessors,
-                  bool runs = true) {
+Sm90Choice choose(const GemmProblem& p, const GpuWeight& w, const GpuX& x, int multiprocessors) {
   Sm90Choice best;
   best.code = w.code;
   best.scales = scales_of(p, w, x);
@@ -138,10 +143,11 @@ Sm90Choice choose(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, int m
   const int64_t steps = ceil_div(p.k, chunk);
   // FP8 by FP8 has a kernel of its own for 256 rows of x (sm90_fp8.cuh).
   // Sums in units of the last scale have no factors of x, and want scales of groups.
-  const bool wide = fp8 ? runs && scales_of_runs(p)
-                    : best.scales == ScaleMode::group_sums
-                        ? p.scaled && p.scaling.block_cols > 0 && x.scale_group() == 0
-                        : true;
+  const bool wide =
+      fp8 ? (p.experts > 0 || dense_scales_of_runs(p)) && scales_of_runs(p)
+      : best.scales == ScaleMode::group_sums
+          ? !p.batch_invariant && p.scaled && p.scaling.block_cols > 0 && x.scale_group() == 0
+          : true;
   if (p.experts > 0) {
     // Experts have up to twice the average, and rows of a second part read their weights again;
     // columns that no row fills cost time of the tensor cores, but neither bytes nor codes.
@@ -165,7 +171,9 @@ Sm90Choice choose(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, int m
     const int64_t take = (kRows + columns * (fp8 ? 1 : chunk / 64)) * kSm90Line / kTaken;
     for (const int64_t split : {1, 2, 3, 4, 5, 8}) {
       const int64_t resident = clusters(split, multiprocessors);
-      if (split > 1 && (columns == 256 || tiles > resident || steps < 2 * split)) continue;
+      if (split > 1 &&
+          (p.batch_invariant || columns == 256 || tiles > resident || steps < 2 * split))
+        continue;
       const int64_t read = std::min(tiles, resident) * split * kRows * kSm90Line / kMemory;
       const auto wave = [&](int64_t divisor) {
         return ceil_div(steps, split) * std::max({mma / divisor, expand, take / divisor, read}) +
@@ -190,7 +198,7 @@ bool copyable(const void* data, int64_t row_bytes) {
 
 }  // namespace
 
-pipe::TensorBox weight_box_sm90(const GpuLayout& l, const Sm90Problem& p,
+pipe::TensorBox weight_box_sm90(const GpuLayout& l, const GemmProblem& p,
                                 const Sm90Matrices& matrices, uint32_t rows) {
   auto* first = const_cast<uint8_t*>(matrices.first);
   const auto row = static_cast<uint64_t>(l.row_bytes * l.row_step);
@@ -208,47 +216,78 @@ pipe::TensorBox weight_box_sm90(const GpuLayout& l, const Sm90Problem& p,
   return b;
 }
 
-std::string refuse_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
+std::string refuse_sm90(const GemmProblem& p, const GpuWeight& w, const GpuX& x) {
   // Of 9 to 16 rows the kernel of few reads x twice and takes longer (docs/findings/gpu-gemv.md).
-  if (p.experts == 0 && p.m <= 8) {
-    return concat("m is ", p.m, "; matmul_sm90 is for more than 8 rows");
+  if (!p.batch_invariant && p.experts == 0 && p.m <= 8) {
+    return concat("m is ", p.m, "; gemm_sm90_mixed is for more than 8 rows");
   }
-  if (x.terms() > 1) return "x is not bf16, or f16 as the weight; matmul_sm90 multiplies 16 bits";
+  // A row or two for each of a few experts: blocks of 16 rows of W spread over the chip, tiles of
+  // 128 do not fill it.
+  if (!p.batch_invariant && (p.experts > 0 || p.shared_expert) && p.m < kFewestOfExperts) {
+    return concat("the experts have ", p.m, " rows; gemm_sm90_mixed takes ", kFewestOfExperts,
+                  " and more");
+  }
+  if (x.terms() > 1)
+    return "x is not bf16, or f16 as the weight; gemm_sm90_mixed multiplies 16 bits";
   const std::optional<ScaleMode> scales = scales_of(p, w);
   if (!scales) {
-    return concat("weight is ", name(p.weight), p.scaled ? " with " : "",
-                  p.scaled ? to_string(p.scaling) + " scales" : "",
-                  "; matmul_sm90 takes scales of rows, of groups of 64, of INT8 and INT4 of 32, "
-                  "and the block formats");
+    return concat(
+        "weight is ", name(p.weight), p.scaled ? " with " : "",
+        p.scaled ? to_string(p.scaling) + " scales" : "",
+        "; gemm_sm90_mixed takes scales of rows, of groups of 64, of INT8 and INT4 of 32, "
+        "and the block formats");
   }
   if (!both_fp8(p, w, x) && x.scale_group() > 0 &&
       (x.scale_group() % 64 != 0 || is_plain(w.code) || *scales == ScaleMode::e4m3_block ||
        *scales == ScaleMode::ue8m0 || *scales == ScaleMode::group32_sums)) {
-    return concat("x has scales of ", x.scale_group(), " elements; matmul_sm90 takes multiples of ",
+    return concat("x has scales of ", x.scale_group(),
+                  " elements; gemm_sm90_mixed takes multiples of ",
                   "64, with weights whose scales multiply sums");
   }
   const int64_t row_bits = p.k * bits(p.weight);
   if (p.k % 8 != 0 || row_bits % 128 != 0) {
-    return concat("K is ", p.k, "; matmul_sm90 takes rows of whole 16 bytes");
+    return concat("K is ", p.k, "; gemm_sm90_mixed takes rows of whole 16 bytes");
   }
-  if (p.k >= int64_t{1} << 27) return concat("K is ", p.k, "; matmul_sm90 takes less than 2^27");
+  if (p.k >= int64_t{1} << 27)
+    return concat("K is ", p.k, "; gemm_sm90_mixed takes less than 2^27");
   const bool pairs = *scales == ScaleMode::e4m3_block, powers = *scales == ScaleMode::ue8m0;
   const bool linear = p.scaling.layout == ScaleLayout::linear;
   const int64_t whole = pairs || (powers && linear) ? 64 : powers ? 128 : 1;
   if (p.k % whole != 0) {
-    return concat("K is ", p.k, "; matmul_sm90 takes scales by fours, linear ones of 32 by twos");
+    return concat("K is ", p.k,
+                  "; gemm_sm90_mixed takes scales by fours, linear ones of 32 by twos");
   }
   return "";
 }
 
-std::string describe_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x,
-                          int multiprocessors) {
-  const Sm90Choice c = choose(p, w, x, multiprocessors);
+Sm90Choice choose_sm90(const GemmProblem& p, const GpuWeight& w, const GpuX& x,
+                       int multiprocessors) {
+  return choose(p, w, x, multiprocessors);
+}
+
+std::string to_string(const Sm90Choice& c) {
   return concat("tiles of ", c.few > 0 ? c.few : kRows, " x ", c.columns,
                 c.scales == ScaleMode::fp8_promotion ? " in FP8" : "",
-                c.split > 1 ? concat(", K in ", c.split, " parts") : "",
+                c.split > 1 ? concat(", split-K ", c.split) : "",
                 c.tail_tiles > 0 ? concat(", the last ", c.tail_tiles, " halved") : "",
-                c.transposed ? ", W as it lies" : "");
+                c.transposed ? ", W as [K, N]" : "");
+}
+
+OperandNeeds needs_sm90(const GemmProblem& p, const GpuWeight& w, const GpuX& x) {
+  OperandNeeds needs;
+  needs.weight = 16;
+  needs.one_tensor_map = p.experts > 0 || p.separate_up || p.shared_expert;
+  if (x.direct() && !p.gathered) needs.x = 16;
+  const ScaleMode scales = scales_of(p, w, x);
+  // Chunks have as many rows as the tiles of the kernel of FP8 by FP8.
+  needs.whole_scale_blocks =
+      scales == ScaleMode::fp8_promotion && p.experts > 0 && choose(p, w, x, 1).columns == 256;
+  if (scales != ScaleMode::e4m3_block && scales != ScaleMode::ue8m0) return needs;
+  const int unit = scales == ScaleMode::ue8m0 && p.k % 128 != 0 ? 2 : 4;
+  needs.scale_storage = unit;
+  if (p.scaling.layout != ScaleLayout::linear) return needs;
+  needs.weight_scales = unit, needs.packed_scales = true;
+  return needs;
 }
 
 namespace {
@@ -304,37 +343,17 @@ Sm90Matrices sm90_matrices(const GpuLayout& l, const GpuSource* sources, size_t 
   return all;
 }
 
-bool fits_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x, const GpuLayout& layout,
-               const Sm90Matrices& matrices, const Tensor& given) {
-  if (!matrices.aligned) return false;
-  if (given.defined() && x.direct() && !copyable(given.data(), given.stride(0) * 2)) return false;
-  const ScaleMode scales = scales_of(p, w, x);
-  if (scales == ScaleMode::fp8_promotion && p.experts > 0 && choose(p, w, x, 1).columns == 256) {
-    return matrices.scales_of_runs;  // parts have as many rows as the tiles of this kernel
-  }
-  if (scales != ScaleMode::e4m3_block && scales != ScaleMode::ue8m0) return true;
-  const uint32_t unit = scales == ScaleMode::ue8m0 && p.k % 128 != 0 ? 2 : 4;
-  return matrices.scales_aligned >= unit &&
-         (layout.scales != ScaleLayout::linear ||
-          (layout.scale_step == 1 && layout.scale_row % unit == 0));
-}
-
-uint32_t chunk_rows_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
-  return choose(p, w, x, 1).columns;
-}
-
-bool takes_codes_sm90(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
+bool takes_codes_sm90(const GemmProblem& p, const GpuWeight& w, const GpuX& x) {
   return both_fp8(p, w, x);
 }
 
 namespace {
 
-void launch_gemms(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
+void launch_gemms(const GemmProblem& problem, const GpuWeight& w, const Sm90Choice& choice,
                   std::span<const GpuGemm> gemms, const Sm90Matrices& matrices, uint32_t max_chunks,
                   Stream& stream) {
   const Device& device = stream.device();
   const int multiprocessors = properties(device).sm_count;
-  const Sm90Choice choice = choose(problem, w, x, multiprocessors, matrices.scales_of_runs);
   Sm90Params p{};
   fuse_sm90(gemms, kRows, &p.gemm, p.fused_gemms);
   GpuGemm& g = p.gemm;
@@ -384,13 +403,14 @@ void launch_gemms(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
 
 }  // namespace
 
-void launch_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x, const GpuGemm& gemm,
-                 const Sm90Matrices& matrices, uint32_t max_chunks, Stream& stream) {
-  launch_gemms(problem, w, x, {&gemm, 1}, matrices, max_chunks, stream);
+void launch_sm90(const GemmProblem& problem, const GpuWeight& w, const Sm90Choice& choice,
+                 const GpuGemm& gemm, const Sm90Matrices& matrices, uint32_t max_chunks,
+                 Stream& stream) {
+  launch_gemms(problem, w, choice, {&gemm, 1}, matrices, max_chunks, stream);
 }
 
-bool launch_fused_sm90(const Sm90Problem& problem, const GpuWeight& w, const GpuX& x,
-                       std::span<const GpuGemm> gemms, const Tensor& given, Stream& stream) {
+bool launch_fused_sm90(const GemmProblem& problem, const GpuWeight& w, const GpuX& x,
+                       std::span<const GpuGemm> gemms, Stream& stream) {
   // Tiles are whole, so that a copy reads no rows that a matrix does not have.
   std::vector<GpuSource> sources;
   for (const GpuGemm& g : gemms) {
@@ -399,13 +419,12 @@ bool launch_fused_sm90(const Sm90Problem& problem, const GpuWeight& w, const Gpu
   }
   const GpuLayout& layout = gemms[0].weight;
   const Sm90Matrices matrices = sm90_matrices(layout, sources.data(), sources.size());
-  if (problem.transposed || scales_of(problem, w, x) == ScaleMode::fp8_promotion ||
-      !fits_sm90(problem, w, x, layout, matrices, given)) {
+  if (problem.transposed || scales_of(problem, w, x) == ScaleMode::fp8_promotion || !matrices.aligned) {
     return false;
   }
-  const int multiprocessors = properties(stream.device()).sm_count;
-  if (choose(problem, w, x, multiprocessors, matrices.scales_of_runs).columns != 64) return false;
-  launch_gemms(problem, w, x, gemms, matrices, 0, stream);
+  const Sm90Choice choice = choose(problem, w, x, properties(stream.device()).sm_count);
+  if (choice.columns != 64) return false;
+  launch_gemms(problem, w, choice, gemms, matrices, 0, stream);
   return true;
 }
 

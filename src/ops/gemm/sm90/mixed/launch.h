@@ -4,7 +4,9 @@
 #include <span>
 #include <string>
 
+#include "ops/gemm/problem.h"
 #include "ops/gemm/sm80/launch.h"
+#include "ops/gemm/sm90/mixed/choice.h"
 #include "pipe/tensor_map.h"
 
 namespace halftone::gemm {
@@ -25,37 +27,24 @@ struct Sm90Matrices {
 };
 Sm90Matrices sm90_matrices(const GpuLayout&, const GpuSource*, size_t count);
 
-struct Sm90Problem {
-  int64_t m = 0, n = 0, k = 0;
-  int64_t experts = 0;  // grouped: rows of x are sorted by expert, in M-chunks; 0: dense
-  bool gate = false;
-  Format weight = Format::bf16;
-  bool scaled = false;
-  Scaling scaling;
-  bool transposed = false;  // W is [K, N], 16-bit, N a multiple of 8
-};
-
 // Empty, or the rule that a problem breaks; other kernels take it then.
-std::string refuse_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&);
-// Tile and splits on `multiprocessors` SMs, for describe().
-std::string describe_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&, int multiprocessors);
-// Whether W and `x` meet the alignment of TMA, 16 bytes. `x` is undefined where it is not passed as
-// given.
-bool fits_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&, const GpuLayout&,
-               const Sm90Matrices&, const Tensor& x);
-// Rows of an M-chunk.
-uint32_t chunk_rows_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&);
+std::string refuse_sm90(const GemmProblem&, const GpuWeight&, const GpuX&);
+// Tile and splits of a problem that is not refused, on so many SMs.
+Sm90Choice choose_sm90(const GemmProblem&, const GpuWeight&, const GpuX&, int multiprocessors);
+std::string to_string(const Sm90Choice&);
+// The alignment of TMA, 16 bytes.
+OperandNeeds needs_sm90(const GemmProblem&, const GpuWeight&, const GpuX&);
 // The TMA box of W: `rows` rows of 128 bytes; of [K, N], panels of 64 rows.
-pipe::TensorBox weight_box_sm90(const GpuLayout&, const Sm90Problem&, const Sm90Matrices&,
+pipe::TensorBox weight_box_sm90(const GpuLayout&, const GemmProblem&, const Sm90Matrices&,
                                 uint32_t rows);
 // Whether x is passed as quantised E4M3 values.
-bool takes_codes_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&);
+bool takes_codes_sm90(const GemmProblem&, const GpuWeight&, const GpuX&);
 // `max_chunks`: an upper bound; the list is in the GEMM's params.
-void launch_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&, const GpuGemm&,
+void launch_sm90(const GemmProblem&, const GpuWeight&, const Sm90Choice&, const GpuGemm&,
                  const Sm90Matrices&, uint32_t max_chunks, Stream&);
 // Horizontally fused GEMMs by the same x (can_fuse_sm90) in one launch; the n of the problem counts
 // the rows of all. Returns false, and launches nothing, where separate launches are faster.
-bool launch_fused_sm90(const Sm90Problem&, const GpuWeight&, const GpuX&, std::span<const GpuGemm>,
-                       const Tensor& x, Stream&);
+bool launch_fused_sm90(const GemmProblem&, const GpuWeight&, const GpuX&, std::span<const GpuGemm>,
+                       Stream&);
 
 }  // namespace halftone::gemm

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/message.h"
 #include "hw/image.h"
 #include "ops/gemm/cpu/weights.h"
 #include "ops/gemm/sm90/small_m/formats.h"
@@ -25,11 +26,11 @@ template <GpuCode kCode, ScaleMode kScales, uint32_t kColumns>
 Instance instance() {
   if constexpr (CodePolicy<kCode>::kBits == 4) {
     using Kernel = Sm90GroupedSmallMW4<kCode, kScales, kColumns>;
-    return {hw::image_of<Kernel>("matmul_sm90_grouped_small_m_w4", Arch::sm_90a),
+    return {hw::image_of<Kernel>("gemm_sm90_small_m_grouped_w4", Arch::sm_90a),
             Kernel::Stages::kThreads, Kernel::Stages::kSharedBytes};
   } else {
     using Kernel = Sm90GroupedSmallMW8<kCode, kScales, kColumns / 8>;
-    return {hw::image_of<Kernel>("matmul_sm90_grouped_small_m", Arch::sm_90a),
+    return {hw::image_of<Kernel>("gemm_sm90_small_m_grouped_w8", Arch::sm_90a),
             Kernel::Stages::kThreads, Kernel::Stages::kSharedBytes};
   }
 }
@@ -63,46 +64,50 @@ constexpr int64_t kMostAverage8 = 20, kMostAverage4 = 32;
 
 }  // namespace
 
-bool takes_sm90_grouped_small_m(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
+std::string refuse_sm90_grouped_small_m(const GemmProblem& p, const GpuWeight& w, const GpuX& x) {
   const int64_t most = bits(p.weight) == 8 ? kMostAverage8 : kMostAverage4;
-  if (p.experts == 0 || p.m > most * p.experts) return false;
-  if (!takes_group32_sums(w, x, p.scaling) &&
-      !refuse_sm90_small_m_formats(w, x, p.weight, p.scaling).empty()) {
-    return false;
+  if (p.experts == 0) {
+    return "there are no groups; gemm_sm90_small_m_grouped multiplies those of some dozens of rows";
+  }
+  if (p.m > most * p.experts) {
+    return concat(p.experts, " groups have ", p.m, " rows; gemm_sm90_small_m_grouped takes up to ",
+                  most, " a group on average");
+  }
+  if (!takes_group32_sums(w, x, p.scaling)) {
+    std::string reason = refuse_sm90_small_m_formats(w, x, p.weight, p.scaling);
+    if (!reason.empty()) return reason;
   }
   // x by 64 elements; of eight bits scales by four.
-  return p.k % (has_powers(w, p.scaling.format) && bits(p.weight) == 8 ? 128 : 64) == 0;
+  const int64_t whole = has_powers(w, p.scaling.format) && bits(p.weight) == 8 ? 128 : 64;
+  if (p.k % whole == 0) return "";
+  return concat("K is ", p.k, "; gemm_sm90_small_m_grouped takes multiples of ", whole);
 }
 
-int64_t fewest_rows_sm90_grouped_small_m(const Sm90Problem& p, const GpuWeight& w) {
+int64_t fewest_rows_sm90_grouped_small_m(const GemmProblem& p, const GpuWeight& w) {
   // docs/findings/experts-hopper.md
   if (has_group32_sums(w, p.scaling.block_cols)) return p.experts / 2 + 1;
   return bits(p.weight) == 4 ? std::max<int64_t>(8, p.experts / 16) + 1
                              : std::max<int64_t>(4, p.experts / 8) + 1;
 }
 
-bool fits_sm90_grouped_small_m(const GpuWeight& w, const GpuLayout& l, const Sm90Matrices& matrices,
-                               const Tensor& x) {
-  if (!matrices.aligned) return false;
-  if (x.defined() &&
-      (reinterpret_cast<uintptr_t>(x.data()) % 16 != 0 || x.stride(0) * 2 % 16 != 0)) {
-    return false;
-  }
-  if (!copies_scales(w, l.scale_format)) {
-    return !w.scaled || l.scale_step % scale_bytes(l.scale_format) == 0;
-  }
-  return scales_aligned(l, matrices) >= (bits(l.format) == 4 && !w.pairs ? 2 : 4) &&
-         l.scale_step == 1;
+OperandNeeds needs_sm90_grouped_small_m(const GemmProblem& p, const GpuWeight& w) {
+  OperandNeeds needs;
+  needs.weight = 16, needs.one_tensor_map = true;
+  if (!p.gathered) needs.x = 16;
+  if (!copies_scales(w, p.scaling.format)) return needs;
+  needs.weight_scales = needs.scale_storage = bits(p.weight) == 4 && !w.pairs ? 2 : 4;
+  needs.packed_scales = true;
+  return needs;
 }
 
 // Experts have up to twice the average; rows of a second part read their weights again.
-uint32_t chunk_rows_sm90_grouped_small_m(const Sm90Problem& p) {
+uint32_t chunk_rows_sm90_grouped_small_m(const GemmProblem& p) {
   const int64_t average = ceil_div(p.m, p.experts);
   const uint32_t widest = bits(p.weight) == 8 ? kWidest8 : kWidest4;
   return average <= 4 ? 8 : average <= 12 ? 16 : widest;
 }
 
-void launch_sm90_grouped_small_m(const Sm90Problem& problem, const GpuWeight& w,
+void launch_sm90_grouped_small_m(const GemmProblem& problem, const GpuWeight& w,
                                  const GpuGemm& gemm, const Sm90Matrices& matrices,
                                  uint32_t max_chunks, Stream& stream) {
   const Device& device = stream.device();

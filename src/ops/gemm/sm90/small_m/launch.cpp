@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kFewest = 9, kFewestOfLarge = 2;
 constexpr int64_t kLarge = int64_t{1} << 25;  // elements of W
 
-int64_t fewest_rows(const Sm90Problem& p, const GpuWeight& w) {
+int64_t fewest_rows(const GemmProblem& p, const GpuWeight& w) {
   // Of INT4 in groups of 32 and 64 nobody has measured it.
   const bool large = p.k > 0 && (p.gate ? 2 * p.n : p.n) >= ceil_div(kLarge, p.k);
   return large && !has_group32_sums(w, p.scaling.block_cols) ? kFewestOfLarge : kFewest;
@@ -36,12 +36,12 @@ template <GpuCode kCode, ScaleMode kScales, uint32_t kColumns>
 Sm90SmallMInstance instance() {
   if constexpr (CodePolicy<kCode>::kBits == 4) {
     using Stages = Sm90SmallMW4Stages<kScales, kColumns>;
-    return {hw::image_of<Sm90SmallMW4<kCode, kScales, kColumns> >("matmul_sm90_small_m_w4",
-                                                                  Arch::sm_90a),
-            kColumns, Stages::kThreads, Stages::kSharedBytes};
+    return {
+        hw::image_of<Sm90SmallMW4<kCode, kScales, kColumns> >("gemm_sm90_small_m_w4", Arch::sm_90a),
+        kColumns, Stages::kThreads, Stages::kSharedBytes};
   } else {
     using Stages = Sm90SmallMW8Stages<kCode, kScales, kColumns / 8>;
-    return {hw::image_of<Sm90SmallMW8<kCode, kScales, kColumns / 8> >("matmul_sm90_small_m",
+    return {hw::image_of<Sm90SmallMW8<kCode, kScales, kColumns / 8> >("gemm_sm90_small_m_w8",
                                                                       Arch::sm_90a),
             kColumns, Stages::kThreads, Stages::kSharedBytes};
   }
@@ -122,7 +122,7 @@ std::string refuse_sm90_small_m_formats(const GpuWeight& w, const GpuX& x, Forma
                                         const Scaling& s) {
   if (!x.direct() || w.dequantise || is_plain(w.code)) {
     return concat("x is not bf16, or the weight is ", name(weight),
-                  "; matmul_sm90_small_m multiplies bf16 by codes of FP8, INT8, E2M1 and INT4");
+                  "; gemm_sm90_small_m multiplies bf16 by codes of FP8, INT8, E2M1 and INT4");
   }
   const bool powers = has_powers(w, s.format);
   const bool of_chains = s.block_cols > 0 && s.block_cols % 128 == 0 &&
@@ -134,42 +134,35 @@ std::string refuse_sm90_small_m_formats(const GpuWeight& w, const GpuX& x, Forma
   const bool sums = w.scaled && w.code != GpuCode::e2m1 && of_chains;
   const bool none = w.code != GpuCode::e2m1 && !w.scaled && !w.pairs;
   if ((!blocks && !sums && !none) || s.layout != ScaleLayout::linear || s.asymmetric) {
-    return concat(
-        "weight is ", name(weight), " with ", to_string(s),
-        " scales; matmul_sm90_small_m takes linear ones of rows, of the block formats and ",
-        "floats of 128 times a power of two, without zero points");
+    return concat("weight is ", name(weight), " with ", to_string(s),
+                  " scales; gemm_sm90_small_m takes linear ones of rows, of the block formats and ",
+                  "floats of 128 times a power of two, without zero points");
   }
   return "";
 }
 
-std::string refuse_sm90_small_m(const Sm90Problem& p, const GpuWeight& w, const GpuX& x) {
+std::string refuse_sm90_small_m(const GemmProblem& p, const GpuWeight& w, const GpuX& x) {
   const Scaling& s = p.scaling;
   const int64_t k = p.k, fewest = fewest_rows(p, w);
   if (p.m < fewest || p.m > most_rows(w)) {
-    return concat("m is ", p.m, "; matmul_sm90_small_m takes ", fewest, " to ", most_rows(w),
+    return concat("m is ", p.m, "; gemm_sm90_small_m takes ", fewest, " to ", most_rows(w),
                   " rows of ", name(p.weight));
   }
   std::string reason =
       takes_group32_sums(w, x, s) ? "" : refuse_sm90_small_m_formats(w, x, p.weight, s);
   if (!reason.empty()) return reason;
   const int64_t whole = has_powers(w, s.format) ? 2 * kDepth : kDepth;
-  if (k >= int64_t{1} << 28)
-    return concat("K is ", k, "; matmul_sm90_small_m takes less than 2^28");
-  if (k % whole != 0) return concat("K is ", k, "; matmul_sm90_small_m takes multiples of ", whole);
+  if (k >= int64_t{1} << 28) return concat("K is ", k, "; gemm_sm90_small_m takes less than 2^28");
+  if (k % whole != 0) return concat("K is ", k, "; gemm_sm90_small_m takes multiples of ", whole);
   return "";
 }
 
-bool fits_sm90_small_m(const GpuWeight& w, const GpuGemm& p) {
-  const GpuLayout& l = p.weight;
-  const auto aligned = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };
-  const bool copied = copies_scales(w, l.scale_format);
-  for (const GpuSource& s : p.source) {
-    if (s.zeros != nullptr || !aligned(row_address(l, s, 0))) return false;
-    if (copied && !aligned(scale_address(l, s, 0, 0))) return false;
-  }
-  if (copied && (l.scale_step != 1 || l.scale_row * l.row_step % 16 != 0)) return false;
-  if (w.scaled && l.scale_step % scale_bytes(l.scale_format) != 0) return false;
-  return l.row_bytes * l.row_step % 16 == 0 && aligned(p.x) && p.x_row % 16 == 0;
+OperandNeeds needs_sm90_small_m(const GemmProblem& p, const GpuWeight& w) {
+  OperandNeeds needs;
+  needs.x = needs.weight = 16;
+  if (!copies_scales(w, p.scaling.format)) return needs;
+  needs.weight_scales = needs.scale_storage = 16, needs.packed_scales = true;
+  return needs;
 }
 
 std::string describe_sm90_small_m(int64_t m, int64_t n, int64_t k, bool gate, int multiprocessors) {
@@ -178,7 +171,7 @@ std::string describe_sm90_small_m(int64_t m, int64_t n, int64_t k, bool gate, in
                 m <= 16   ? 16
                 : m <= 32 ? 32
                           : 64,
-                ", codes in order", blocks > 1 ? concat(", K in ", blocks, " parts") : "");
+                blocks > 1 ? concat(", split-K ", blocks) : "");
 }
 
 void launch_sm90_small_m(const GpuWeight& w, std::span<const GpuGemm> gemms, Stream& stream) {

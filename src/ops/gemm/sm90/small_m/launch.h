@@ -9,9 +9,9 @@
 namespace halftone::gemm {
 
 // Empty, or the rule that a dense problem breaks.
-std::string refuse_sm90_small_m(const Sm90Problem&, const GpuWeight&, const GpuX&);
-// Whether the operands meet the alignment of TMA.
-bool fits_sm90_small_m(const GpuWeight&, const GpuGemm&);
+std::string refuse_sm90_small_m(const GemmProblem&, const GpuWeight&, const GpuX&);
+// The alignment of TMA.
+OperandNeeds needs_sm90_small_m(const GemmProblem&, const GpuWeight&);
 // Tile and split-K on `multiprocessors` SMs, for describe().
 std::string describe_sm90_small_m(int64_t m, int64_t n, int64_t k, bool gate, int multiprocessors);
 // One GEMM, or up to kSm90MaxFused more that are horizontally fused (sm90/fused_gemms.h).

@@ -1,0 +1,16 @@
+// What dispatch decides for the GEMMs of many rows on Hopper beside the kernel: the instance and
+// the tile.
+#pragma once
+#include "ops/gemm/sm90/params.h"
+
+namespace halftone::gemm {
+
+struct Sm90Choice {
+  GpuCode code = GpuCode::bf16;
+  ScaleMode scales = ScaleMode::none;
+  uint32_t columns = 0, split = 1, tail_tiles = 0;
+  bool transposed = false;  // W is given as [K, N]
+  uint32_t few = 0;  // above 0: the rows of W of a tile of the FP8 small-M kernel (fp8/small_m.cuh)
+};
+
+}  // namespace halftone::gemm
