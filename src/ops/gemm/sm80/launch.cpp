@@ -370,9 +370,9 @@ bool is_persistent(const GpuWeight& w, const GpuGemm& p, uint32_t tiles, uint32_
 }
 
 GpuInstance instance_of(const GpuWeight& w, uint32_t columns) {
-  return is_plain(w.code)   ? gpu_w16(w.code, columns)
+  return is_plain(w.code)       ? gpu_w16(w.code, columns)
          : bits_of(w.code) == 8 ? gpu_w8(w.code, columns)
-                                   : gpu_w4(w.code, columns);
+                                : gpu_w4(w.code, columns);
 }
 
 }  // namespace
@@ -440,9 +440,9 @@ void launch_gemv(const GpuWeight& w, GpuGemm p, GpuLoop loop, uint32_t chunks, S
   shape.shared_bytes = Persistent::shared_bytes(p);
   shape.block.x = Persistent::kThreads;
   shape.grid.x = Persistent::kMinBlocks * multiprocessors;
-  launch(is_plain(w.code)   ? gpu_w16_persistent(w.code)
+  launch(is_plain(w.code)       ? gpu_w16_persistent(w.code)
          : bits_of(w.code) == 8 ? gpu_w8_persistent(w.code, p.spans.loop)
-                                   : gpu_w4_persistent(w.code, p.spans.loop),
+                                : gpu_w4_persistent(w.code, p.spans.loop),
          shape, p, stream);
 }
 

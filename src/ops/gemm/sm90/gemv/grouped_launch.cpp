@@ -115,7 +115,7 @@ int64_t words_of_a_bank(int64_t stride) {
 
 // How scales come to the warps, told to `p`, whose tiles are known.
 ScaleCopy set_way(const GpuWeight& w, const Sm90Matrices& m, const GemmProblem& problem,
-            Sm90GroupedGemvParams* p, const Device& device) {
+                  Sm90GroupedGemvParams* p, const Device& device) {
   const GpuGemm& g = p->gemm;
   const GpuLayout& l = g.weight;
   constexpr int64_t kHalf = 2048, kRoom = 12 * 1024;  // of shared memory: lines of a half, rows

@@ -419,7 +419,8 @@ bool launch_fused_sm90(const GemmProblem& problem, const GpuWeight& w, const Gpu
   }
   const GpuLayout& layout = gemms[0].weight;
   const Sm90Matrices matrices = sm90_matrices(layout, sources.data(), sources.size());
-  if (problem.transposed || scales_of(problem, w, x) == ScaleMode::fp8_promotion || !matrices.aligned) {
+  if (problem.transposed || scales_of(problem, w, x) == ScaleMode::fp8_promotion ||
+      !matrices.aligned) {
     return false;
   }
   const Sm90Choice choice = choose(problem, w, x, properties(stream.device()).sm_count);
