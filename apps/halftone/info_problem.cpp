@@ -3,6 +3,7 @@
 #include <charconv>
 #include <functional>
 #include <map>
+#include <system_error>
 
 #include "base/message.h"
 #include "halftone/error.h"

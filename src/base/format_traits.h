@@ -161,7 +161,6 @@ HALFTONE_TRAIT bool fits_in(Element e, int significant, int exponent_bits) {
   return t.mantissa_bits < significant && t.exponent_bits <= exponent_bits;
 }
 HALFTONE_TRAIT bool is_exact_in_bf16(Element e) { return e == Element::bf16 || fits_in(e, 8, 8); }
-HALFTONE_TRAIT bool is_exact_in_f16(Element e) { return e == Element::f16 || fits_in(e, 11, 5); }
 HALFTONE_TRAIT bool is_exact_in_e4m3(Element e) { return fits_in(e, 4, 4); }
 
 inline constexpr Format kFormats[] = {

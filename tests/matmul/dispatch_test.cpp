@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <tuple>
 
 #include "matmul/gpu_cases.h"
 #include "ops/gemm/dispatch.h"
