@@ -306,5 +306,17 @@ TEST_P(ModelOnDevice, TheTolerancesNoticeATokenChanged) {
 
 HALFTONE_ON_DEVICES(ModelOnDevice);
 
+// The GPUs that those tests leave out: a dense model and one of experts in four bits.
+class ModelOnOtherChip : public ModelOnDevice {};
+
+TEST_P(ModelOnOtherChip, LogitsAreThoseOfTheCpu) {
+  EXPECT_LT(distance(test::small_config(), {}), kOrderTolerance);
+  EXPECT_LT(distance(test::small_moe_config(), {.weights = "nvfp4"}), kOrderTolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, ModelOnOtherChip,
+                         ::testing::Values("sim:sm_89", "sim:sm_100a", "sim:sm_120a"),
+                         ::halftone::test::device_name);
+
 }  // namespace
 }  // namespace halftone
