@@ -61,7 +61,7 @@ std::vector<BenchRow> rows_of(const RandomModel& shape, const std::string& weigh
   if (batches.empty() || b.choice.stop.stop_requested()) return {};
   if (b.choice.only_lists()) {
     for (const int64_t n : batches) {
-      static_cast<void>(b.choice.begins(row_name(shape, weights, n)));
+      static_cast<void>(b.choice.begins(row_name(shape, weights, n, b.generate.batch_invariant)));
     }
     return {};
   }
