@@ -44,8 +44,9 @@ TEST(EngineBatchInvariance, SequencesAloneAndAmongOthers) {
       const test::MemoryCheckpoint checkpoint =
           test::random_checkpoint(sparse ? test::small_moe_config() : test::small_config());
       const std::vector<float> one = logits(checkpoint, "bf16", device, 1, true);
-      EXPECT_EQ(logits(checkpoint, "bf16", device, 3, true), one);
-      EXPECT_EQ(logits(checkpoint, "bf16", device, 20, true), one);
+      // 3 sequences are few rows to the default's choice, 20 are many; both take long to simulate.
+      const int64_t among = device.is_cpu() || device.arch() == Arch::sm_90a ? 20 : 3;
+      EXPECT_EQ(logits(checkpoint, "bf16", device, among, true), one);
     }
   }
 }

@@ -235,6 +235,7 @@ constexpr const char *kUnset = "the targets name no figure for it",
                      *kRounded = "the quantiser's time is in it; the product has a target without";
 
 constexpr BenchWithoutTarget kWithout[] = {
+    {"gpu attention", "prefill * mxfp6*", kUnset},
     {"cpu matmul", "matmul 512x4096x4096 * weights x f*", kUnset},
     {"cpu matmul", "batch invariance*", "what a choice costs, not a speed"},
     {"cpu matmul", "matmul 4x*", kUnset},
