@@ -36,15 +36,22 @@ constexpr int64_t kHidden = 4096, kVocabulary = 128256, kManyRows = 4096;
 constexpr int64_t kHeads[] = {64, 80, 96, 128, 192, 256, 512, 1024};
 constexpr int64_t kLongCache = 65536;
 
-// "heads <= 256": the largest up to which every one of kHeads is taken, or "no".
+// "heads <= 256 but 80": the largest of kHeads that is taken, and the smaller ones that are not (of
+// block formats those that are no whole blocks), or "no".
 template <class Takes>
 std::string head_limit(const Takes& takes) {
   int64_t most = 0;
+  std::vector<int64_t> refused, between;
   for (const int64_t head : kHeads) {
-    if (!takes(head)) break;
-    most = head;
+    if (takes(head)) {
+      most = head, between = refused;
+    } else {
+      refused.push_back(head);
+    }
   }
-  return most == 0 ? "no" : fmt::format("heads <= {}", most);
+  if (most == 0) return "no";
+  return fmt::format("heads <= {}{}", most,
+                     between.empty() ? "" : fmt::format(" but {}", fmt::join(between, ", ")));
 }
 
 // No chip of the others has run anything yet.

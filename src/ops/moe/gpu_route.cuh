@@ -4,6 +4,7 @@
 #include "base/launch.h"
 #include "formats/recipe.h"
 #include "halftone/moe.h"
+#include "hw/barrier.h"
 #include "hw/griddep.h"
 #include "hw/thread.h"
 #include "hw/vote.h"

@@ -1,6 +1,7 @@
 // The tile scheduler of the grouped GEMMs on sm_90a: persistent CTAs over a list of M-chunks in
 // device memory, each with rows of x of one expert.
 #pragma once
+#include "hw/thread.h"
 #include "ops/gemm/sm90/tile.cuh"
 
 namespace halftone::gemm {

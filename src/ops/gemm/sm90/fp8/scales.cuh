@@ -2,6 +2,8 @@
 // rows of x and of row groups of W for every 128 elements of K, and write them to shared memory.
 // What such a warp may cost, and why each does a part of every stage, see mixed/scales.cuh.
 #pragma once
+#include "hw/thread.h"
+#include "hw/warp.h"
 #include "ops/gemm/sm90/tile.cuh"
 
 namespace halftone::gemm {

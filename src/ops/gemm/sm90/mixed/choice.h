@@ -5,6 +5,12 @@
 
 namespace halftone::gemm {
 
+// Whether dequantising takes so many instructions that tiles of 64 columns have two K groups
+// (stages.h), whose sums differ in their last bits from those of other tiles.
+constexpr bool is_costly_to_dequantise(GpuCode code) {
+  return code == GpuCode::e4m3 || code == GpuCode::e5m2 || code == GpuCode::int4;
+}
+
 struct Sm90Choice {
   GpuCode code = GpuCode::bf16;
   ScaleMode scales = ScaleMode::none;

@@ -148,12 +148,16 @@ Sm90Choice choose(const GemmProblem& p, const GpuWeight& w, const GpuX& x, int m
       : best.scales == ScaleMode::group_sums
           ? !p.batch_invariant && p.scaled && p.scaling.block_cols > 0 && x.scale_group() == 0
           : true;
+  const bool same_sums = fp8 || !p.batch_invariant || !is_costly_to_dequantise(w.code);
   if (p.experts > 0) {
     // Experts have up to twice the average, and rows of a second part read their weights again;
     // columns that no row fills cost time of the tensor cores, but neither bytes nor codes.
     const int64_t average = ceil_div(p.m, p.experts);
     const int64_t most = fp8 ? 64 : 128;  // that tiles of 128 columns should have
-    best.columns = average <= 12 ? 32 : average <= 40 ? 64 : average <= most || !wide ? 128 : 256;
+    best.columns = average <= 12                ? 32
+                   : average <= 40 && same_sums ? 64
+                   : average <= most || !wide   ? 128
+                                                : 256;
     return best;
   }
   if (fp8 && wide && p.m <= 128) {
@@ -162,7 +166,7 @@ Sm90Choice choose(const GemmProblem& p, const GpuWeight& w, const GpuX& x, int m
   }
   int64_t least = 0;
   for (const int64_t columns : {256, 128, 64}) {
-    if (columns == 256 && !wide) continue;
+    if ((columns == 256 && !wide) || (columns == 64 && !same_sums)) continue;
     const int64_t tiles = ceil_div(p.n, rows) * ceil_div(p.m, columns);
     // Of a stage of W: MMAs of 2,048 multiply-adds a clock; codes, by the integer units; what a
     // multiprocessor takes of W and x, 45 bytes a clock, of which W comes from memory.

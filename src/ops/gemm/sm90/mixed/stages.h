@@ -5,6 +5,7 @@
 // is kColumns rows of 64 elements. Both use the 128-byte swizzle. If W is given as [K, N], a stage
 // is two panels of 64 elements of K by 64 outputs, which wgmma reads as MN-major.
 #pragma once
+#include "ops/gemm/sm90/mixed/choice.h"
 #include "ops/gemm/sm90/params.h"
 #include "pipe/ring.h"
 
@@ -29,9 +30,8 @@ struct Sm90Stages {
   // For weights that take few instructions, with as many stages as fit, it gains nothing
   // (docs/findings/gemm-hopper.md).
   static constexpr uint32_t kBlocks = kColumns < 64 ? 2 : 1;
-  static constexpr bool kCostlyDequantise =
-      kCode == GpuCode::e4m3 || kCode == GpuCode::e5m2 || kCode == GpuCode::int4;
-  static constexpr uint32_t kKGroups = kColumns == 64 && kDequantises && kCostlyDequantise ? 2 : 1;
+  static constexpr uint32_t kKGroups =
+      kColumns == 64 && kDequantises && is_costly_to_dequantise(kCode) ? 2 : 1;
   static constexpr uint32_t kShared = (228 / kBlocks - 1) * 1024;
   static constexpr uint32_t kLine = 128;                         // bytes of a row of a stage
   static constexpr uint32_t kDepth = kLine * 8 / Policy::kBits;  // elements of K of a stage of W
