@@ -50,14 +50,20 @@ else()
   set(HALFTONE_LEVELS baseline)
   set(HALFTONE_FLAGS_baseline "")
 endif()
-# Sanitizers see the first level and the last, since the code of the others is the same templates with
-# other vectors: the tables' rows of a level that is left out call the next one that such a processor
-# has, and a processor between the two counts as the first.
+# Sanitizers see the first level and one more, since the code of the others is the same templates with
+# other vectors: the last where this processor has it, AVX2 elsewhere. The tables' rows of a level that
+# is left out call the next one that such a processor has.
 set(HALFTONE_LEVEL_NAMES "")
 if(HALFTONE_SANITIZE AND "avx512_bf16" IN_LIST HALFTONE_LEVELS)
-  set(HALFTONE_LEVELS baseline avx512_bf16)
-  set(HALFTONE_LEVEL_NAMES cpu_avx2=cpu_baseline cpu_avx512=cpu_avx512_bf16
-      HALFTONE_TWO_LEVELS=1)
+  file(STRINGS /proc/cpuinfo has_bf16 REGEX "avx512_vbmi.*avx512_bf16|avx512_bf16.*avx512_vbmi" LIMIT_COUNT 1)
+  if(has_bf16)
+    set(HALFTONE_LEVELS baseline avx512_bf16)
+    set(HALFTONE_LEVEL_NAMES cpu_avx2=cpu_baseline cpu_avx512=cpu_avx512_bf16
+        HALFTONE_SECOND_LEVEL=avx512_bf16)
+  else()
+    set(HALFTONE_LEVELS baseline avx2)
+    set(HALFTONE_LEVEL_NAMES cpu_avx512=cpu_avx2 cpu_avx512_bf16=cpu_avx2 HALFTONE_SECOND_LEVEL=avx2)
+  endif()
 endif()
 
 # halftone_level_sources(file...): compiles each file once per ISA level, with

@@ -105,13 +105,19 @@ CpuLevel detected_cpu_level() {
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512cd");
   const bool bf16 = avx512 && __builtin_cpu_supports("avx512vnni") &&
                     __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi");
-  if (bf16) return CpuLevel::avx512_bf16;
-#if !HALFTONE_TWO_LEVELS  // a build for sanitizers has no code for those between
-  if (avx512) return CpuLevel::avx512;
-  if (avx2) return CpuLevel::avx2;
+  const CpuLevel level = bf16     ? CpuLevel::avx512_bf16
+                         : avx512 ? CpuLevel::avx512
+                         : avx2   ? CpuLevel::avx2
+                                  : CpuLevel::baseline;
+#if defined(HALFTONE_SECOND_LEVEL)  // a build for sanitizers has the code of two levels
+  return level < CpuLevel::HALFTONE_SECOND_LEVEL ? CpuLevel::baseline
+                                                 : CpuLevel::HALFTONE_SECOND_LEVEL;
+#else
+  return level;
 #endif
-#endif
+#else
   return CpuLevel::baseline;
+#endif
 }
 
 CpuLevel cpu_level() {

@@ -116,8 +116,8 @@ template <class Body>
 void at_every_level(const Body& body) {
   for (int i = 0; i <= static_cast<int>(detected_cpu_level()); ++i) {
     const auto level = static_cast<CpuLevel>(i);
-#if HALFTONE_TWO_LEVELS
-    if (level == CpuLevel::avx2 || level == CpuLevel::avx512) continue;  // other names of the two
+#if defined(HALFTONE_SECOND_LEVEL)  // the other levels are other names of the two
+    if (level != CpuLevel::baseline && level != CpuLevel::HALFTONE_SECOND_LEVEL) continue;
 #endif
     setenv("HALFTONE_CPU", name(level), 1);
     for (const char* products : {"dot", "f32"}) {

@@ -29,15 +29,15 @@ inline constexpr NamedKernel kNamedKernels[] = {
     {"AttentionSm80OnGpu", "attention_sm80:"},
     {"AttentionDecode", "attention_decode"},  // also of codes
     {"AttentionDecodeOnGpu", "attention_decode"},
-    {"MatmulSm90", "matmul_sm90:"},
-    {"MatmulSm90Fp8Few", "matmul_sm90:", "in FP8"},
-    {"MatmulSm90Gemv", "matmul_sm90_gemv:"},
-    {"MatmulSm90SmallM", "matmul_sm90_small_m:"},
-    {"MoeSm90", "moe_gpu:", "tiles of 128 x", "codes in order"},
-    {"MoeGroupedGemv", "moe_gpu:", "lines of W to each warp"},
-    {"MoeGroupedSmallM", "moe_gpu:", "codes in order"},
-    {"MatmulByCublasLt", "matmul_cublaslt"},
-    {"MatmulByCublasLtBlocks", "matmul_cublaslt"},
+    {"MatmulSm90", "gemm_sm90_", "", "small_m_w"},
+    {"MatmulSm90Fp8SmallM", "gemm_sm90_fp8_small_m:"},
+    {"MatmulSm90Gemv", "gemv_sm90:"},
+    {"MatmulSm90SmallM", "gemm_sm90_small_m_w"},
+    {"MoeSm90", "gemm_sm90_", "", "small_m_grouped"},
+    {"MoeGroupedGemv", "gemv_sm90_grouped:"},
+    {"MoeGroupedSmallM", "gemm_sm90_small_m_grouped"},
+    {"MatmulByCublasLt", "gemm_cublaslt"},
+    {"MatmulByCublasLtBlocks", "gemm_cublaslt"},
 };
 
 // While one lives, plans of another kernel are meant: as a reference, or because the test is about
@@ -56,6 +56,13 @@ class OtherKernels {
     return living;
   }
 };
+
+// make(), by another kernel: what a result is compared with.
+template <class Make>
+auto by_another_kernel(const Make& make) {
+  const OtherKernels meant;
+  return make();
+}
 
 inline void expect_named_kernel(const std::string& description) {
   const ::testing::TestInfo* test = ::testing::UnitTest::GetInstance()->current_test_info();
