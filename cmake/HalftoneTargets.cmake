@@ -62,7 +62,9 @@ if(HALFTONE_SANITIZE AND "avx512_bf16" IN_LIST HALFTONE_LEVELS)
         HALFTONE_SECOND_LEVEL=avx512_bf16)
   else()
     set(HALFTONE_LEVELS baseline avx2)
-    set(HALFTONE_LEVEL_NAMES cpu_avx512=cpu_avx2 cpu_avx512_bf16=cpu_avx2 HALFTONE_SECOND_LEVEL=avx2)
+    # bf16_kernels: of the last level alone
+    set(HALFTONE_LEVEL_NAMES cpu_avx512=cpu_avx2 cpu_avx512_bf16=cpu_avx2 bf16_kernels=f32_kernels
+        HALFTONE_SECOND_LEVEL=avx2)
   endif()
 endif()
 
