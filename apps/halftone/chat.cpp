@@ -85,7 +85,8 @@ class Lines {
 
 class Conversation {
  public:
-  Conversation(const ChatArguments& options, Session& session, Chat& chat, GenerateOptions generation)
+  Conversation(const ChatArguments& options, Session& session, Chat& chat,
+               GenerateOptions generation)
       : o_(options), session_(session), chat_(chat), generation_(std::move(generation)) {
     interactive_ = isatty(STDIN_FILENO) != 0 && !o_.json;
   }

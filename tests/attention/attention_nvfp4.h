@@ -1,5 +1,5 @@
-// What P in NVFP4 may be when each P is known up to a relative error: the rule of docs/numerics.md over
-// intervals, with the scalar codecs.
+// What P in NVFP4 may be when each P is known up to a relative error: the rule of docs/numerics.md
+// over intervals, with the scalar codecs.
 #pragma once
 #include <algorithm>
 #include <cmath>

@@ -45,8 +45,8 @@ void expect_entry(const KernelImage& kernel) {
 #else
     constexpr const char* kWhy = "";
 #endif
-    fail(ErrorCode::unsupported, "kernel ", kernel.name,
-         " was not compiled for GPUs in this build", kWhy);
+    fail(ErrorCode::unsupported, "kernel ", kernel.name, " was not compiled for GPUs in this build",
+         kWhy);
   }
 }
 
