@@ -55,7 +55,10 @@ endif()
 # is left out call the next one that such a processor has.
 set(HALFTONE_LEVEL_NAMES "")
 if(HALFTONE_SANITIZE AND "avx512_bf16" IN_LIST HALFTONE_LEVELS)
-  file(STRINGS /proc/cpuinfo has_bf16 REGEX "avx512_vbmi.*avx512_bf16|avx512_bf16.*avx512_vbmi" LIMIT_COUNT 1)
+  set(has_bf16 "")
+  if(EXISTS /proc/cpuinfo)
+    file(STRINGS /proc/cpuinfo has_bf16 REGEX "avx512_bf16.*avx512_?vbmi" LIMIT_COUNT 1)
+  endif()
   if(has_bf16)
     set(HALFTONE_LEVELS baseline avx512_bf16)
     set(HALFTONE_LEVEL_NAMES cpu_avx2=cpu_baseline cpu_avx512=cpu_avx512_bf16

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "engine/support/memory_model.h"
+#include "support/sanitized.h"
 
 namespace halftone {
 namespace {
@@ -101,8 +102,9 @@ TEST_P(SessionTest, SequencesInStepGiveWhatEachGivesAlone) {
 // The count is made of tensors without memory; the weights' is exact, and of a full session only
 // the passes that stay prepared are not.
 TEST_P(SessionTest, MemoryIsCountedBeforeAWeightIsRead) {
-  for (const char* weights : {"", "bf16", "fp8", "nvfp4", "int4_asym"}) {
-    for (const Format kv : {Format::f32, Format::fp8_e4m3, Format::nvfp4}) {
+  for (const char* weights : test::some(std::vector{"", "bf16", "fp8", "nvfp4", "int4_asym"})) {
+    for (const Format kv :
+         test::some(std::vector{Format::f32, Format::fp8_e4m3, Format::nvfp4}, 1)) {
       const test::MemoryCheckpoint checkpoint = random_checkpoint(config());
       LoadOptions load;
       load.weights = weights;
@@ -125,9 +127,9 @@ TEST_P(SessionTest, MemoryIsCountedForAnyPrompts) {
   const test::MemoryCheckpoint checkpoint = random_checkpoint(config());
   const auto model = make_model(checkpoint, "nvfp4");
   using Prompts = std::vector<int64_t>;
-  for (const Prompts& prompts :
-       {Prompts{1024}, {699, 324, 1}, {1, 1023}, {17, 300, 299, 301, 107}}) {
-    for (const int64_t sequences : {1, 3}) {
+  for (const Prompts& prompts : test::some(
+           std::vector<Prompts>{{1024}, {699, 324, 1}, {1, 1023}, {17, 300, 299, 301, 107}})) {
+    for (const int64_t sequences : test::some(std::vector<int64_t>{1, 3}, 1)) {
       SCOPED_TRACE(std::to_string(sequences) + " sequences, first prompt " +
                    std::to_string(prompts.front()));
       LoadOptions load;

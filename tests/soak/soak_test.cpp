@@ -11,6 +11,7 @@
 
 #include "halftone/chat.h"
 #include "halftone/engine.h"
+#include "support/sanitized.h"
 #include "support/source_path.h"
 
 namespace halftone {
@@ -65,7 +66,7 @@ TEST(Soak, MemoryStaysFlat) {
   const std::string path = test::source_path("examples/models/bard");
   if (access(path.c_str(), R_OK) != 0) GTEST_SKIP() << path << " is absent";
   const char* const asked = std::getenv("HALFTONE_SOAK_TOKENS");
-  const int64_t wanted = asked != nullptr ? std::atoll(asked) : 3000;
+  const int64_t wanted = asked != nullptr ? std::atoll(asked) : test::kSanitized ? 900 : 3000;
   LoadOptions load;
   load.threads = 2;
   Soak soak(Model::load(path, load));

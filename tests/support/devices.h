@@ -11,6 +11,7 @@
 #include "halftone/stream.h"
 #include "support/compare.h"
 #include "support/draw.h"
+#include "support/sanitized.h"
 #include "support/tolerance.h"
 
 namespace halftone::test {
@@ -35,7 +36,7 @@ class OnDevice : public ::testing::TestWithParam<const char*> {
   // fails.
   template <class Body>
   void random_problems(const Body& body) const {
-    for (uint64_t seed = 1; seed <= (simulated() ? 40 : 1000); ++seed) {
+    for (uint64_t seed = 1; seed <= (!simulated() ? 1000 : kSanitized ? 10 : 40); ++seed) {
       SCOPED_TRACE("problem " + std::to_string(seed));
       Draw draw(seed);
       body(draw, seed);
@@ -47,7 +48,7 @@ class OnDevice : public ::testing::TestWithParam<const char*> {
   template <class Body>
   void expect_any_order(const Tensor& result, const Body& body) const {
     Tensor first;
-    for (uint64_t seed = 1; seed <= (simulated() ? 8 : 1); ++seed) {
+    for (uint64_t seed = 1; seed <= (!simulated() ? 1 : kSanitized ? 2 : 8); ++seed) {
       Stream s = stream({.schedule = SimulatorOptions::Schedule::adversarial, .seed = seed});
       body(s);
       s.synchronize();
