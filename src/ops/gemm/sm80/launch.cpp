@@ -126,7 +126,8 @@ GpuX::GpuX(const XSpec& spec, const GpuWeight& weight, int64_t k) : k_(k) {
   one_scale_ = s.block_rows == 0;
   plain_scales_ = scaled && !spec.quantize && s.format == Format::f32 &&
                   (one_scale_ ? s.block_cols == 0 : s.block_rows == 1);
-  const bool f16 = codes == Format::f16 && weight.code == GpuCode::f16;
+  const bool f16 =
+      codes == Format::f16 && (weight.code == GpuCode::f16 || weight.code == GpuCode::f16_sums);
   direct_ = codes == Format::bf16 || f16;
   if (direct_) return;
   if (is_plain_float(codes)) {

@@ -148,12 +148,12 @@ std::string refuse_sm90_gemv(const GemmProblem& p, const GpuWeight& w, const Gpu
   if ((w.code == GpuCode::e2m1 || w.code == GpuCode::int4) != grouped && bits(weight) == 4) {
     return concat("weight is ", name(weight), " without groups; gemv_sm90 scales groups");
   }
-  if (grouped && (s.layout != ScaleLayout::linear || s.asymmetric ||
+  if (grouped && (s.layout != ScaleLayout::linear ||
                   !std::has_single_bit(static_cast<uint64_t>(s.block_cols)) ||
                   (s.block_rows > 0 && !std::has_single_bit(static_cast<uint64_t>(s.block_rows))) ||
                   (w.pairs && (s.block_cols != 16 || s.block_rows != 1)))) {
     return concat("weight has ", to_string(s), " scales; gemv_sm90 takes linear ones of ",
-                  "blocks of powers of two, without zero points");
+                  "blocks of powers of two");
   }
   // Which kernel has an instance for the format of the scales.
   const bool powers = s.format == Format::ue8m0;
